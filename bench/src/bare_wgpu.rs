@@ -10,7 +10,7 @@ const BYTES: u64 = (N_ELEMENTS * size_of::<f32>()) as u64;
 
 /// What is bound where each dispatch begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
+pub enum Rebinding {
     /// Pipeline and bind group each time, as between the different kernels of a model.
     EachTime,
     /// The pipeline once, and a bind group where it is another than before: the least that this chain needs.
@@ -25,7 +25,7 @@ pub struct Bare {
     groups: Vec<wgpu::BindGroup>,
     /// The bind group of each dispatch.
     dispatches: Vec<usize>,
-    state: State,
+    state: Rebinding,
     input: wgpu::Buffer,
     output: wgpu::Buffer,
     readback: wgpu::Buffer,
@@ -48,7 +48,7 @@ impl Bare {
         operands: &[Operands],
         buffers: Buffers,
         one: &[f32],
-        state: State,
+        state: Rebinding,
     ) -> Result<Self> {
         let backends = wgpu::Backends::VULKAN | wgpu::Backends::METAL | wgpu::Backends::DX12;
         let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
@@ -127,10 +127,10 @@ impl Bare {
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default()).forget_lifetime();
         let mut last = None;
         for &group in &self.dispatches {
-            if last.is_none() || self.state == State::EachTime {
+            if last.is_none() || self.state == Rebinding::EachTime {
                 pass.set_pipeline(&self.pipeline);
             }
-            if last != Some(group) || self.state == State::EachTime {
+            if last != Some(group) || self.state == Rebinding::EachTime {
                 pass.set_bind_group(0, &self.groups[group], &[]);
             }
             last = Some(group);

@@ -6,7 +6,7 @@
 //! session, with its input's copy to the device and its result's copy back, from call to result. `N submissions` is how
 //! many there are in the plugin's own timeline of such a run.
 
-use crate::bare_wgpu::{Bare, State};
+use crate::bare_wgpu::{Bare, Rebinding};
 use crate::measure::{Subject, passes};
 use crate::peers::Peers;
 use crate::ran::{self, Ran};
@@ -15,6 +15,7 @@ use crate::setup;
 use anyhow::{Context, Result, ensure};
 use devbay_core::Tensor;
 use devbay_core::device::{Buffer, Device, Stream};
+use devbay_core::error::Phase;
 use devbay_core::exec::host_io::InputView;
 use devbay_core::plan::{Plan, PlanOptions};
 use devbay_host::devices::{Policy, Requirements};
@@ -43,7 +44,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// The buffers of a chain, in this order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum ChainBuffer {
     /// What goes in.
     Input,
     /// What comes out.
@@ -58,7 +59,7 @@ pub enum Place {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Operand {
     /// The buffer.
-    pub buffer: Place,
+    pub buffer: ChainBuffer,
     /// Its first byte.
     pub offset: u64,
     /// Bytes.
@@ -127,7 +128,7 @@ fn chain(
     let ones = [1.0f32; N_ELEMENTS];
     let product = &session.device().about().product;
     let open = |state| Bare::open(product, &launches.operands, launches.buffers, &ones, state);
-    let (bare, least) = (open(State::EachTime)?, open(State::Once)?);
+    let (bare, least) = (open(Rebinding::EachTime)?, open(Rebinding::Once)?);
 
     let mut results = [vec![0u8; expected.len()], vec![0u8; expected.len()], vec![0u8; expected.len()]];
     session.run_into(&[input], &mut [&mut results[0]], &RunOptions::default())?;
@@ -200,10 +201,10 @@ impl Launches {
         let memory = [alloc(bytes)?, alloc(bytes)?, alloc(arena_bytes)?];
         let [input, output, arena] = &memory;
         let mut refs = section.refs.to_vec();
-        let mut places = vec![Place::Constants; refs.len()];
+        let mut places = vec![ChainBuffer::Constants; refs.len()];
         let arena_refs = section.arena_refs.iter().map(|own| {
             let blank = &section.refs[own.ref_idx as usize];
-            (own.ref_idx, Place::Arena, arena.reference(blank.offset as usize, blank.length as usize))
+            (own.ref_idx, ChainBuffer::Arena, arena.reference(blank.offset as usize, blank.length as usize))
         });
         let patched = |patches: &[devbay_core::plan::section::Patch], buffer: &Buffer, place| {
             let reference = |patch: &devbay_core::plan::section::Patch| {
@@ -212,8 +213,8 @@ impl Launches {
             };
             patches.iter().map(reference).collect::<Vec<_>>()
         };
-        let inputs = patched(&section.input_patches, input, Place::Input);
-        let outputs = patched(&section.output_patches, output, Place::Output);
+        let inputs = patched(&section.input_patches, input, ChainBuffer::Input);
+        let outputs = patched(&section.output_patches, output, ChainBuffer::Output);
         for (at, place, reference) in arena_refs.chain(inputs).chain(outputs) {
             (refs[at as usize], places[at as usize]) = (reference, place);
         }
@@ -226,7 +227,7 @@ impl Launches {
             .iter()
             .map(|step| [0, 1, 2].map(|i| operand(step.first_ref as usize + i)))
             .collect();
-        let ones = operands.iter().flatten().find(|operand| operand.buffer == Place::Constants);
+        let ones = operands.iter().flatten().find(|operand| operand.buffer == ChainBuffer::Constants);
         let one = ones.context("an addition has a constant")?;
         let buffers =
             Buffers { arena: arena_bytes as u64, constants: one.offset + one.length, one_offset: one.offset };
@@ -245,7 +246,7 @@ impl Launches {
             // SAFETY: function, state and references belong together (B21); the stream is of the plan's device, and
             // nobody else's.
             let status = unsafe { (step.launch)(step.state, stream, refs, null()) };
-            self.stream.check(status, "launch")?;
+            self.stream.check(status, Phase::Launch)?;
         }
         let recording = begin.elapsed();
         let value = self.stream.signal()?;

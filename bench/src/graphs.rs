@@ -18,6 +18,7 @@
 use anyhow::{Context, Result};
 use devbay_core::program::{AttrValue, Node, Op, Program, Value};
 use devbay_core::tensor::{I64, TensorType};
+use devbay_host::random::Random;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -99,7 +100,7 @@ impl Graph {
     fn layers(n: usize) -> Self {
         const LAYERS: usize = 100;
         let width = n / LAYERS;
-        let (mut graph, mut random) = (Self::empty(), Random::new());
+        let (mut graph, mut random) = (Self::empty(), Random(42));
         (0..width).for_each(|_| graph.push(None));
         for layer in 1..LAYERS {
             for _ in 0..width {
@@ -116,7 +117,7 @@ impl Graph {
     }
 
     fn random(n: usize) -> Self {
-        let (mut graph, mut random) = (Self::empty(), Random::new());
+        let (mut graph, mut random) = (Self::empty(), Random(42));
         graph.push(None);
         for node in 1..n - 1 {
             let wanted = node.min(1 + random.below(5));
@@ -212,22 +213,6 @@ impl Graph {
             text.push('\n');
         }
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
-    }
-}
-
-/// splitmix64.
-struct Random(u64);
-
-impl Random {
-    fn new() -> Self {
-        Self(42)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) % n as u64) as usize
     }
 }
 

@@ -1,5 +1,5 @@
 //! The vendor guide's pages with code in Rust, which are compiled and run as documentation tests: here, since they need
-//! the SDK and nothing else. What else the guide has is checked by `host/cli/tests/cli/guide.rs`.
+//! the SDK and nothing else. What else the guide has is checked by `cli/tests/cli/guide.rs`.
 
 macro_rules! pages {
     ($($name:ident $path:literal)*) => {

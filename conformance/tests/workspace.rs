@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The arrows that there are (docs/ARCHITECTURE.md): crate, what it may depend on, also for its tests.
+/// The arrows that there are (docs/ARCHITECTURE.md): crate, what it may depend on, also for its tests. A crate uses what stands
+/// above it.
 const ARROWS: &[(&str, &[&str])] = &[
     ("devbay-plugin-api", &[]),
     ("devbay-ops", &["devbay-plugin-api"]),
@@ -76,6 +77,10 @@ const CORE_ARROWS: &[(&str, &[&str])] = &[
 
 #[test]
 fn dependencies_point_one_way() {
+    for (at, (name, uses)) in ARROWS.iter().enumerate() {
+        let below = ARROWS[at..].iter().find(|(below, _)| uses.contains(below));
+        assert!(below.is_none(), "{name} -> {below:?}: what a crate may use stands above it");
+    }
     let metadata = metadata();
     let packages = metadata["packages"].as_array().expect("a list");
     let names: BTreeSet<&str> = packages.iter().map(|package| text(&package["name"])).collect();
@@ -498,6 +503,21 @@ fn lists_of_a_models_size_are_reserved() {
     );
 }
 
+/// Poison is ignored for one reason, which stands in one file.
+#[test]
+fn poison_of_locks_is_ignored_in_one_place() {
+    let name = ["Poison", "Error"].concat();
+    let ignored = |path: &Path| std::fs::read_to_string(path).is_ok_and(|content| content.contains(&name));
+    let archived = root().join("conformance/matrix");
+    let places: Vec<PathBuf> =
+        sources().into_iter().filter(|path| !path.starts_with(&archived) && ignored(path)).collect();
+    assert_eq!(
+        places,
+        [root().join("plugin-api/src/locks.rs")],
+        "take locks with `devbay_plugin_api::locks`"
+    );
+}
+
 /// The lengths of lists that a line makes in ways that cannot fail.
 fn lengths(code: &str) -> Vec<String> {
     let mut found = Vec::new();
@@ -561,6 +581,7 @@ fn code_paths(content: &str) -> Vec<String> {
         "ops/",
         "core/",
         "host/",
+        "cli/",
         "plugins/",
         "conformance/",
         "bench/",
@@ -587,7 +608,8 @@ fn documents() -> Vec<PathBuf> {
 }
 
 fn sources() -> Vec<PathBuf> {
-    let crates = ["plugin-api", "ops", "core", "host", "plugins", "conformance", "bench", "fuzz", "xtask"];
+    let crates =
+        ["plugin-api", "ops", "core", "host", "cli", "plugins", "conformance", "bench", "fuzz", "xtask"];
     let files = crates.iter().flat_map(|folder| walk(&root().join(folder)));
     files.filter(|path| path.extension().is_some_and(|e| e == "rs")).collect()
 }

@@ -5,12 +5,13 @@
 //! launches, the host's parallel loops between chunks. Threads that help take the flag along with what they help with
 //! (`Under`). So a kernel, which comes back to the host through C, need not hand it on.
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::sync::{AtomicU32, Ordering, thread_static};
 use devbay_plugin_api::abi::{DEVBAY_STATUS_CANCELLED, Status};
+use devbay_plugin_api::locks;
 use std::cell::Cell;
 use std::ptr::null;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
@@ -53,7 +54,7 @@ pub(crate) struct Told<'a>(&'a Mutex<Vec<(ThreadId, Launching)>>);
 
 impl Drop for Told<'_> {
     fn drop(&mut self) {
-        let (mut all, own) = (self.0.lock().unwrap_or_else(PoisonError::into_inner), thread::current().id());
+        let (mut all, own) = (locks::lock(self.0), thread::current().id());
         if let Some(at) = all.iter().rposition(|(thread, _)| *thread == own) {
             all.remove(at);
         }
@@ -93,7 +94,7 @@ impl Flag {
     fn tell(&self, launching: impl FnOnce() -> Launching) -> Option<Told<'_>> {
         let all = self.launching.as_ref()?;
         let entry = (thread::current().id(), launching());
-        all.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+        locks::lock(all).push(entry);
         Some(Told(all))
     }
 
@@ -133,7 +134,7 @@ impl Cancel {
     /// What is being launched under it now, the latest last; nothing if it is not watched.
     pub fn launching(&self) -> Vec<Launching> {
         let Some(all) = &self.0.launching else { return Vec::new() };
-        let all = all.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = locks::lock(all);
         all.iter().map(|(_, launching)| launching.clone()).collect()
     }
 
@@ -280,15 +281,15 @@ pub(crate) fn ended() -> Option<Error> {
 }
 
 impl Error {
-    /// Makes an error of a status that a plugin's function returned, with the detail it wrote.
-    pub fn from_status(status: Status, what: &str, detail: &str) -> Self {
+    /// Makes an error of a status that a plugin gave in a phase, with the detail it wrote.
+    pub fn from_status(status: Status, phase: Phase, detail: &str) -> Self {
         // What ended early because its run did says why the run did.
         if status == DEVBAY_STATUS_CANCELLED
             && let Some(error) = ended()
         {
             return error;
         }
-        Self::of_status(status, what, detail)
+        Self::of_status(status, phase, detail)
     }
 }
 
@@ -298,7 +299,7 @@ impl Error {
 /// As [`look`].
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
     if Under::here(|under| under.0.is_none()) {
-        return Ok(mutex.lock().unwrap_or_else(PoisonError::into_inner));
+        return Ok(locks::lock(mutex));
     }
     loop {
         match mutex.try_lock() {

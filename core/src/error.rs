@@ -4,13 +4,11 @@
 //! next thing to try where there is one. A panic means a bug in this repository, never a bad plugin, file
 //! or program.
 
-use devbay_plugin_api::abi::{
-    DEVBAY_STATUS_ABORTED, DEVBAY_STATUS_CANCELLED, DEVBAY_STATUS_DATA_LOSS, DEVBAY_STATUS_DEVICE_LOST,
-    DEVBAY_STATUS_FAILED_PRECONDITION, DEVBAY_STATUS_INTERNAL, DEVBAY_STATUS_INVALID,
-    DEVBAY_STATUS_NOT_FOUND, DEVBAY_STATUS_OK, DEVBAY_STATUS_OUT_OF_MEMORY, DEVBAY_STATUS_PANICKED,
-    DEVBAY_STATUS_TIMEOUT, DEVBAY_STATUS_UNAVAILABLE, DEVBAY_STATUS_UNKNOWN, DEVBAY_STATUS_UNSUPPORTED,
-    ListError, Status,
-};
+mod status;
+
+pub use status::{Phase, status_name};
+
+use devbay_plugin_api::abi::ListError;
 use devbay_plugin_api::reserve::NoMemory;
 use std::any::Any;
 use std::fmt;
@@ -152,30 +150,6 @@ impl Error {
         Self(Arc::new(Inner { kind, place: Place::default(), text: text.into(), source: None }))
     }
 
-    /// A status that a plugin's function returned, whatever the run that it was for has come to; else
-    /// [`Error::from_status`].
-    pub(crate) fn of_status(status: Status, what: &str, detail: &str) -> Self {
-        let kind = match status {
-            DEVBAY_STATUS_CANCELLED => ErrorKind::Cancelled,
-            DEVBAY_STATUS_INVALID => ErrorKind::InvalidArgument,
-            DEVBAY_STATUS_TIMEOUT => ErrorKind::DeadlineExceeded,
-            DEVBAY_STATUS_NOT_FOUND => ErrorKind::NotFound,
-            DEVBAY_STATUS_OUT_OF_MEMORY => ErrorKind::OutOfMemory,
-            DEVBAY_STATUS_UNSUPPORTED => ErrorKind::UnsupportedOp,
-            DEVBAY_STATUS_UNAVAILABLE => ErrorKind::Unavailable,
-            DEVBAY_STATUS_DEVICE_LOST => ErrorKind::DeviceLost,
-            DEVBAY_STATUS_PANICKED => ErrorKind::PluginPoisoned,
-            _ => ErrorKind::PluginFailed,
-        };
-        let name = status_name(status);
-        let text = if detail.is_empty() {
-            format!("{what} failed: {name}")
-        } else {
-            format!("{what} failed: {detail} ({name})")
-        };
-        Self::new(kind, text)
-    }
-
     /// This error's own content: a copy, if others hold the same.
     fn inner_mut(&mut self) -> &mut Inner {
         Arc::make_mut(&mut self.0)
@@ -199,16 +173,6 @@ impl Error {
     /// The words, without place and cause.
     pub fn text(&self) -> &str {
         &self.0.text
-    }
-
-    /// The same with another kind, if it has the first one: a status of the ABI means different things to who
-    /// called for a node, for a run, or for the application.
-    #[must_use]
-    pub(crate) fn with_kind_instead(mut self, of: ErrorKind, kind: ErrorKind) -> Self {
-        if self.0.kind == of {
-            self.inner_mut().kind = kind;
-        }
-        self
     }
 
     /// Adds the cause.
@@ -317,27 +281,4 @@ pub(crate) fn panicked(what: &str, panic: Box<dyn Any + Send>) -> Error {
     // Dropping what somebody else threw could panic again.
     std::mem::forget(panic);
     error
-}
-
-/// The ABI's name of a status.
-pub fn status_name(status: Status) -> String {
-    let name = match status {
-        DEVBAY_STATUS_OK => "OK",
-        DEVBAY_STATUS_CANCELLED => "CANCELLED",
-        DEVBAY_STATUS_UNKNOWN => "UNKNOWN",
-        DEVBAY_STATUS_INVALID => "INVALID",
-        DEVBAY_STATUS_TIMEOUT => "TIMEOUT",
-        DEVBAY_STATUS_NOT_FOUND => "NOT_FOUND",
-        DEVBAY_STATUS_OUT_OF_MEMORY => "OUT_OF_MEMORY",
-        DEVBAY_STATUS_FAILED_PRECONDITION => "FAILED_PRECONDITION",
-        DEVBAY_STATUS_ABORTED => "ABORTED",
-        DEVBAY_STATUS_UNSUPPORTED => "UNSUPPORTED",
-        DEVBAY_STATUS_INTERNAL => "INTERNAL",
-        DEVBAY_STATUS_UNAVAILABLE => "UNAVAILABLE",
-        DEVBAY_STATUS_DATA_LOSS => "DATA_LOSS",
-        DEVBAY_STATUS_DEVICE_LOST => "DEVICE_LOST",
-        DEVBAY_STATUS_PANICKED => "PANICKED",
-        code => return format!("UNKNOWN, code {code}"),
-    };
-    name.to_owned()
 }

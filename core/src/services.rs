@@ -10,10 +10,11 @@ use devbay_plugin_api::abi::{
     ChunkFn, DEVBAY_LOG_DEBUG, DEVBAY_LOG_INFO, DEVBAY_LOG_WARN, DEVBAY_STATUS_INVALID,
     DEVBAY_STATUS_NOT_FOUND, DEVBAY_STATUS_OK, Growable, HostApi, Status, Str, TraceEvent, read_struct,
 };
+use devbay_plugin_api::locks::lock;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// How important a plugin's message is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,7 +120,7 @@ impl Services {
     }
 
     fn streams(&self) -> MutexGuard<'_, Streams> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.streams)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Photos, as `--image` makes inputs of them: decoded, resized, cut. The first byte says to which form.
 
 // The command's own code: a program cannot be depended on.
-#[path = "../../host/cli/src/image.rs"]
+#[path = "../../cli/src/image.rs"]
 #[allow(dead_code, reason = "the command also names classes, which reads fields that a photo's way does not")]
 mod photo;
 

@@ -4,8 +4,9 @@
 //! until the nearest one.
 
 use devbay_core::exec::cancel::Cancel;
+use devbay_plugin_api::locks::{lock, unpoisoned, wait};
 use std::collections::BTreeMap;
-use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 #[derive(Default)]
@@ -45,7 +46,7 @@ pub fn arm(cancel: &Cancel, limit: Duration) -> Armed {
             tracing::warn!("deadlines are not kept: {error}");
         }
     }
-    let mut armed = watch.armed.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut armed = lock(&watch.armed);
     // A limit beyond the clock's range never comes.
     let at =
         Instant::now().checked_add(limit).unwrap_or_else(|| Instant::now() + Duration::from_secs(1 << 30));
@@ -59,14 +60,14 @@ pub fn arm(cancel: &Cancel, limit: Duration) -> Armed {
 impl Drop for Armed {
     fn drop(&mut self) {
         if let Some(watch) = WATCH.get() {
-            watch.armed.lock().unwrap_or_else(PoisonError::into_inner).flags.remove(&self.key);
+            lock(&watch.armed).flags.remove(&self.key);
         }
     }
 }
 
 impl Watch {
     fn run(&self) {
-        let mut armed = self.armed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut armed = lock(&self.armed);
         loop {
             let now = Instant::now();
             while let Some(entry) = armed.flags.first_entry() {
@@ -76,10 +77,10 @@ impl Watch {
                 entry.remove().expire();
             }
             armed = match armed.flags.keys().next() {
-                None => self.changed.wait(armed).unwrap_or_else(PoisonError::into_inner),
+                None => wait(&self.changed, armed),
                 Some((at, _)) => {
                     let wait = at.saturating_duration_since(now);
-                    self.changed.wait_timeout(armed, wait).unwrap_or_else(PoisonError::into_inner).0
+                    unpoisoned(self.changed.wait_timeout(armed, wait)).0
                 }
             };
         }

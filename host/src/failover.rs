@@ -13,7 +13,8 @@ use crate::session::{Session, SessionOptions};
 use devbay_core::device::Device;
 use devbay_core::error::{Error, ErrorKind};
 use devbay_core::plan::{PlaceBy, Placement, PlanOptions};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use devbay_plugin_api::locks::lock;
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// What a session needs to go on without a device.
 pub(crate) struct Failover {
@@ -50,7 +51,7 @@ impl Failover {
         if !is_of_device(error.kind()) {
             return None;
         }
-        let _planning = self.planning.lock().unwrap_or_else(PoisonError::into_inner);
+        let _planning = lock(&self.planning);
         if self.next.get().is_none() {
             match self.without_failed(error) {
                 Ok(Some((failure, session))) => {

@@ -48,6 +48,8 @@ pub mod model;
 pub mod negotiate;
 pub mod probe;
 mod probes;
+#[doc(hidden)]
+pub mod random;
 pub mod rates_file;
 pub mod report;
 pub mod run;

@@ -11,9 +11,10 @@ use devbay_core::plan::{Env, Placement, PlanOptions};
 use devbay_core::program::verify::verify;
 use devbay_core::program::{Program, Region};
 use devbay_core::tensor::TensorType;
+use devbay_plugin_api::locks::lock;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::SystemTime;
 
 /// A program, imported once. Clones share it.
@@ -227,8 +228,4 @@ fn has_node(region: &Region, name: &str) -> bool {
         (!name.is_empty() && &*node.name == name)
             || node.regions.iter().any(|(_, region)| has_node(region, name))
     })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

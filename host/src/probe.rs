@@ -14,12 +14,13 @@ use crate::report::Outcome;
 use crate::runtime::{Runtime, RuntimeOptions};
 use devbay_core::about::{Refusal, RefusalKind};
 use devbay_core::error::{Error, ErrorKind, Result as CoreResult};
+use devbay_plugin_api::locks::lock;
 use serde::{Deserialize, Serialize};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 /// Begins the line with the result.
@@ -182,7 +183,7 @@ impl Reader {
     /// What was read when the pipe ended, the last megabyte of it: the answer comes last.
     fn text(self) -> String {
         let _ = self.ended.recv_timeout(REST_OF_OUTPUT);
-        let bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = lock(&self.bytes);
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }
@@ -195,7 +196,7 @@ fn read_in_background(mut pipe: Box<dyn Read + Send>) -> std::io::Result<Reader>
     std::thread::Builder::new().name("devbay-probe".to_owned()).spawn(move || {
         let mut chunk = [0u8; 4096];
         while let Ok(n @ 1..) = pipe.read(&mut chunk) {
-            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut kept = lock(&kept);
             kept.extend_from_slice(&chunk[..n]);
             if kept.len() > 2 * KEPT_MAX {
                 let superfluous = kept.len() - KEPT_MAX;

@@ -4,8 +4,9 @@ use devbay_core::async_value::{AsyncValueRef, AsyncValueSetter, AwaitedValue};
 use devbay_core::error::{Error, ErrorKind, Result};
 use devbay_core::exec::cancel::Cancel;
 use devbay_core::tensor::Tensor;
+use devbay_plugin_api::locks::{lock, unpoisoned, wait};
 use std::future::IntoFuture;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// A run that was started. Dropping it neither ends nor waits for the run.
@@ -141,8 +142,8 @@ impl InFlight {
             }
             Cancel::check(cancel)?;
             n_runs = match cancel {
-                None => this.ended.wait(n_runs).unwrap_or_else(PoisonError::into_inner),
-                Some(_) => this.ended.wait_timeout(n_runs, LOOK).unwrap_or_else(PoisonError::into_inner).0,
+                None => wait(&this.ended, n_runs),
+                Some(_) => unpoisoned(this.ended.wait_timeout(n_runs, LOOK)).0,
             };
         }
         *n_runs += 1;
@@ -150,7 +151,7 @@ impl InFlight {
     }
 
     fn lock(&self) -> MutexGuard<'_, usize> {
-        self.n_runs.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.n_runs)
     }
 }
 

@@ -15,11 +15,12 @@ use devbay_core::error::{Error, ErrorKind, Result};
 use devbay_core::exec::queue::{QueueOptions, Threads, WorkQueue};
 use devbay_core::services::{LogLevel, LogSink, Services, TraceSink};
 use devbay_plugin_api::abi::version::MinorRange;
+use devbay_plugin_api::locks::lock;
 use devbay_plugin_api::sdk::export::LinkedPlugin;
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// How a runtime is made.
 pub struct RuntimeOptions {
@@ -328,10 +329,6 @@ fn gathering(log: &LogSink, warnings: &Arc<Mutex<Option<Vec<String>>>>) -> LogSi
         }
         log(plugin, level, text);
     })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 type Loaded = (Arc<Plugin>, Vec<Arc<Device>>);

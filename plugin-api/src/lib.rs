@@ -38,5 +38,7 @@
 //! | B30 | layouts as data explain a failed negotiation | [`abi::LayoutField`] |
 
 pub mod abi;
+#[doc(hidden)]
+pub mod locks;
 pub mod reserve;
 pub mod sdk;

@@ -1,7 +1,7 @@
 //! Every trained model under limits of address space, from where the command starts to where it runs.
 //!
 //! A run either works or ends with exit code 7. Those that ended with an error are counted apart from those that the
-//! command's handler ended, for a request that cannot be refused (`host/cli/src/memory.rs`).
+//! command's handler ended, for a request that cannot be refused (`cli/src/memory.rs`).
 
 use crate::trained::{Trained, name};
 use anyhow::{Context, Result, bail};

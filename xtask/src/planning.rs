@@ -5,6 +5,7 @@
 //! logarithmic: what is linear in nodes rises as the grey lines do.
 
 use crate::abi::repository_root;
+use crate::random::Random;
 use crate::{python, target_folder};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -195,19 +196,6 @@ fn sinks(mut nodes: Vec<usize>, mut made: usize, node: &mut dyn FnMut(&[usize]) 
         nodes = sums;
     }
     Ok(())
-}
-
-/// splitmix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % n as u64) as usize
-    }
 }
 
 // --- the picture ----------------------------------------------------------------------------------

@@ -72,9 +72,9 @@ fn command_is_compiled() -> Result<()> {
     Ok(())
 }
 
-type Step = (&'static str, fn(&Arguments) -> Result<()>);
+type TestStep = (&'static str, fn(&Arguments) -> Result<()>);
 
-const STEPS: &[Step] = &[
+const STEPS: &[TestStep] = &[
     ("format", |_| cargo(&["fmt", "--all", "--check"])),
     ("header, abi.lock and tables are what v0.rs says", |_| crate::abi::run(true)),
     ("lints", |_| cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])),

@@ -200,7 +200,7 @@ unsafe extern "C" fn launch_many(
     _dims: *const i64,
 ) -> Status {
     // SAFETY: the host passes the state that `prepare` returned (B21).
-    let n = unsafe { (*state.cast::<State<usize>>()).kernel };
+    let n = unsafe { (*state.cast::<KernelState<usize>>()).kernel };
     // SAFETY: so many inputs have references (B21).
     let sum = unsafe { sum(refs, n) };
     // SAFETY: the output's comes after them.
@@ -215,7 +215,7 @@ unsafe extern "C" fn launch_busy(
     _dims: *const i64,
 ) -> Status {
     // SAFETY: the host passes the state that `prepare` returned (B21).
-    let Busy { n_inputs, rounds } = unsafe { &(*state.cast::<State<Busy>>()).kernel };
+    let Busy { n_inputs, rounds } = unsafe { &(*state.cast::<KernelState<Busy>>()).kernel };
     // SAFETY: so many inputs have references (B21).
     let sum = unsafe { sum(refs, *n_inputs) };
     black_box(go_round(sum.cast_unsigned(), *rounds));

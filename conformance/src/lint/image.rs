@@ -24,7 +24,7 @@ pub(super) struct Symbol<'data> {
 }
 
 /// Where an address lies in the file.
-struct Place {
+struct FileRange {
     offset: u64,
     /// Bytes from there to the end of what the file has of the segment.
     rest: u64,
@@ -243,13 +243,13 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
     }
 
     /// Where an address lies in the file; None for one that no segment has, or that is zero until the program writes.
-    fn place(&self, address: u64) -> Option<Place> {
+    fn place(&self, address: u64) -> Option<FileRange> {
         let mut loads = self.segments.iter().filter(|segment| segment.p_type(LE) == elf::PT_LOAD);
         loads.find_map(|segment| {
             let within = address.checked_sub(segment.p_vaddr(LE))?;
             let rest = segment.p_filesz(LE).checked_sub(within).filter(|rest| *rest > 0)?;
             let offset = segment.p_offset(LE).checked_add(within)?;
-            Some(Place { offset, rest, is_code: segment.p_flags(LE).contains(elf::PF_X) })
+            Some(FileRange { offset, rest, is_code: segment.p_flags(LE).contains(elf::PF_X) })
         })
     }
 

@@ -138,7 +138,7 @@ impl Labelled {
 }
 
 /// An optimiser's step for one to three tensors.
-struct Step {
+struct OptimiserStep {
     dtype: DType,
     rate: HostTensor,
     count: i64,
@@ -147,7 +147,7 @@ struct Step {
     norm: f64,
 }
 
-impl Step {
+impl OptimiserStep {
     /// `ranges` are those of what was accumulated.
     fn new(dtype: DType, dice: &mut Dice, i: u64, ranges: &[(f64, f64)]) -> Self {
         let n = 1 + i % 3;
@@ -221,7 +221,7 @@ fn parameter(
 }
 
 fn adagrad(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
-    let step = Step::new(dtype, dice, i, &[(0.5, 2.0)]);
+    let step = OptimiserStep::new(dtype, dice, i, &[(0.5, 2.0)]);
     let mut attributes = Vec::new();
     let decay = parameter(&mut attributes, "decay_factor", !i.is_multiple_of(3), 0.125, 0.0);
     let epsilon = parameter(&mut attributes, "epsilon", i % 3 == 1, 0.01, 1e-6);
@@ -238,7 +238,7 @@ fn adagrad(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
 }
 
 fn adam(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
-    let step = Step::new(dtype, dice, i, &[(-1.0, 1.0), (0.5, 2.0)]);
+    let step = OptimiserStep::new(dtype, dice, i, &[(-1.0, 1.0), (0.5, 2.0)]);
     let mut attributes = Vec::new();
     let alpha = parameter(&mut attributes, "alpha", !i.is_multiple_of(3), 0.75, 0.9);
     let beta = parameter(&mut attributes, "beta", !i.is_multiple_of(3), 0.9, 0.999);
@@ -268,7 +268,7 @@ fn adam(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
 }
 
 fn momentum(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
-    let step = Step::new(dtype, dice, i, &[(-1.0, 1.0)]);
+    let step = OptimiserStep::new(dtype, dice, i, &[(-1.0, 1.0)]);
     let (alpha, beta) = (f64::from(0.95f32), f64::from(0.1f32));
     let is_nesterov = i % 3 == 1;
     let mut attributes = vec![

@@ -3,7 +3,7 @@
 use super::views::Graph;
 use super::{Buffer, Device, Plugin, Stream};
 use crate::about::must_understand;
-use crate::error::{Error, ErrorKind, Result, of_list};
+use crate::error::{Error, ErrorKind, Phase, Result, of_list};
 use crate::kernel::Numerics;
 use crate::tensor::{Tensor, TensorType, bytes_of, n_elements};
 use devbay_plugin_api::abi::tables::EXECUTABLE_FLAGS;
@@ -68,7 +68,7 @@ impl Device {
     pub fn formats(&self) -> Result<Vec<String>> {
         let Some(table) = self.plugin().compiler() else { return Ok(Vec::new()) };
         let mut list = List::EMPTY;
-        self.call("list of formats", |_, error| {
+        self.call(Phase::ListFormats, |_, error| {
             let formats = table.formats?;
             // SAFETY: the plugin's function with its own device; the place is ours for the call.
             Some(unsafe { formats(self.handle.as_ptr(), &mut list, error) })
@@ -110,7 +110,7 @@ impl Device {
             label: Str::new(label),
             ..CompileDesc::empty()
         };
-        let mut made = self.make("compiler", desc, |table| table.compile)?;
+        let mut made = self.make(Phase::Compile, desc, |table| table.compile)?;
         made.inputs = inputs.to_vec();
         Ok(made)
     }
@@ -128,7 +128,7 @@ impl Device {
         let mut claims = vec![NodeClaim::default(); graph.nodes().len()];
         let table = self.compiler()?;
         graph.with_abi(|view| {
-            self.call("claim", |_, error| {
+            self.call(Phase::Claim, |_, error| {
                 let claim = table.claim?;
                 let n = claims.len() as u64;
                 // SAFETY: the plugin's function with its own device; graph and claims are ours for the call.
@@ -158,7 +158,7 @@ impl Device {
                 label: Str::new(label),
                 ..CompileDesc::empty()
             };
-            self.make("compiler", desc, |table| table.compile)
+            self.make(Phase::Compile, desc, |table| table.compile)
         })?;
         made.inputs = input_types(graph, &made.takes).map_err(|text| self.broken(&text))?;
         check_outputs(graph, &made.outputs).map_err(|text| self.broken(&text))?;
@@ -204,7 +204,7 @@ impl Device {
             label: Str::new(label),
             ..CompileDesc::empty()
         };
-        self.make("loader of programs", desc, |table| table.load)
+        self.make(Phase::Load, desc, |table| table.load)
     }
 
     /// What stored bytes are to it.
@@ -214,7 +214,7 @@ impl Device {
     pub fn validate(&self, blob: &[u8]) -> Result<BlobUse> {
         let mut out = u32::MAX;
         let table = self.compiler()?;
-        self.call("validation of stored programs", |_, error| {
+        self.call(Phase::Validate, |_, error| {
             let validate = table.validate?;
             // SAFETY: the plugin's function with its own device; bytes and place are ours for the call.
             Some(unsafe {
@@ -243,14 +243,14 @@ impl Device {
     /// A program of one of the compiler's functions; of its inputs only what the plugin says of a graph's is known.
     fn make(
         self: &Arc<Self>,
-        what: &str,
+        phase: Phase,
         desc: CompileDesc,
         function: impl FnOnce(&CompileTable) -> Option<MakeFn>,
     ) -> Result<Executable> {
         let table = self.compiler()?;
         let desc = CompileDesc { device: self.handle.as_ptr(), ..desc };
         let mut out = null_mut();
-        self.call(what, |_, error| {
+        self.call(phase, |_, error| {
             let make = function(&table)?;
             // SAFETY: the plugin's function with its own device; struct, what it names, and place are the callers' for the
             // call.
@@ -308,7 +308,7 @@ impl Plugin {
                 target: Str::new(target),
                 ..CompileDesc::empty()
             };
-            self.call("compiler", |_, error| {
+            self.call(Phase::Compile, |_, error| {
                 // SAFETY: the plugin's function with its own instance; struct, graph and place are ours for the call.
                 Some(unsafe { compile(self.instance.as_ptr(), &desc, &mut out, error) })
             })
@@ -342,7 +342,7 @@ struct ProgramInfo {
 
 fn read_info(plugin: &Plugin, table: &CompileTable, handle: NonNull<abi::Executable>) -> Result<ProgramInfo> {
     let mut info = ExecutableInfo::empty();
-    plugin.call("description of programs", |_, error| {
+    plugin.call(Phase::Describe, |_, error| {
         let ask = table.executable_info?;
         // SAFETY: the plugin's function with its own program; the struct is ours.
         Some(unsafe { ask(handle.as_ptr(), &mut info, error) })
@@ -362,7 +362,7 @@ fn read_info(plugin: &Plugin, table: &CompileTable, handle: NonNull<abi::Executa
 
 fn read_blob(plugin: &Plugin, table: &CompileTable, handle: NonNull<abi::Executable>) -> Result<Vec<u8>> {
     let mut list = List::EMPTY;
-    plugin.call("stored form of a program", |_, error| {
+    plugin.call(Phase::Store, |_, error| {
         let blob = table.blob?;
         // SAFETY: the plugin's function with its own program; the place is ours.
         Some(unsafe { blob(handle.as_ptr(), &mut list, error) })
@@ -489,7 +489,7 @@ impl Executable {
             // the description and its arrays are ours for the call. A bool is a byte of 0 or 1.
             unsafe { execute(self.handle.as_ptr(), stream.handle.as_ptr(), &desc) }
         };
-        stream.check(status, "execute")?;
+        stream.check(status, Phase::Execute)?;
         if self.takes_outputs {
             if results.iter().all(|handle| handle.is_null()) {
                 return Ok(given);

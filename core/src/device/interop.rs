@@ -1,7 +1,7 @@
 //! What a device's native API knows: memory and streams that are wrapped or handed out (B10, B15).
 
 use super::{Buffer, Device, Stream};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Phase, Result};
 use devbay_plugin_api::abi::{
     Allocation, DEVBAY_NATIVE_ADDRESS, DEVBAY_NATIVE_CUDA_STREAM, Growable, ImportDesc, NativeHandle,
 };
@@ -19,7 +19,7 @@ impl Device {
     pub fn dlpack_device(&self) -> Result<(i32, i32)> {
         let (mut device_type, mut device_id) = (0, 0);
         let interop = self.plugin().interop();
-        self.call("extension for native memory", |_, error| {
+        self.call(Phase::ExchangeMemory, |_, error| {
             let ask = interop.dlpack_device?;
             // SAFETY: the plugin's function with its own device; the places are ours for the call.
             Some(unsafe { ask(self.handle.as_ptr(), 0, &mut device_type, &mut device_id, error) })
@@ -48,7 +48,7 @@ impl Device {
             ImportDesc { space_idx: 0, native: &native, size_bytes: size as u64, ..ImportDesc::empty() };
         let mut out = Allocation::empty();
         let interop = self.plugin().interop();
-        self.call("extension for native memory", |_, error| {
+        self.call(Phase::ExchangeMemory, |_, error| {
             let import = interop.buffer_import?;
             // SAFETY: the plugin's function with its own device; the structs are ours for the call.
             Some(unsafe { import(self.handle.as_ptr(), &desc, &mut out, error) })
@@ -81,7 +81,7 @@ impl Device {
         };
         let mut out = null_mut();
         let interop = self.plugin().interop();
-        self.call("extension for native streams", |_, error| {
+        self.call(Phase::ExchangeStream, |_, error| {
             let import = interop.stream_import?;
             // SAFETY: the plugin's function with its own device; the place is ours for the call.
             Some(unsafe { import(self.handle.as_ptr(), &native, &mut out, error) })
@@ -100,7 +100,7 @@ impl Buffer {
     pub fn native(&self) -> Result<u64> {
         let mut native = NativeHandle::empty();
         let interop = self.device().plugin().interop();
-        self.device().call("extension for native memory", |_, error| {
+        self.device().call(Phase::ExchangeMemory, |_, error| {
             let export = interop.buffer_export?;
             // SAFETY: the plugin's function with its own buffer; the place is ours for the call.
             Some(unsafe { export(self.handle.as_ptr(), &mut native, error) })
@@ -132,6 +132,6 @@ impl Stream {
             // SAFETY: the plugin's function with its own streams, this one used by one thread at a time (`&mut self`).
             unsafe { wait(self.handle.as_ptr(), other.handle.as_ptr(), value) }
         };
-        self.check(status, "stream_wait")
+        self.check(status, Phase::WaitForStream)
     }
 }

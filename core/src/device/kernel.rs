@@ -2,7 +2,7 @@
 
 use super::Device;
 use super::views::{AttrViews, abi_shape, abi_tensor};
-use crate::error::Result;
+use crate::error::{Phase, Result};
 use crate::kernel::Numerics;
 use crate::tensor::{AlignedBytes, Tensor, TensorType};
 use devbay_plugin_api::abi::{self, *};
@@ -115,7 +115,7 @@ impl PreparedKernel {
         let shape = abi_shape(&ty);
         let src = abi_tensor(&ty, &shape, Some(tensor));
         let plugin = &self.device.plugin;
-        self.device.call("pack", |table, error| {
+        self.device.call(Phase::Pack, |table, error| {
             let pack_fn = table.pack?;
             let dst = packed.as_mut_slice().as_mut_ptr().cast();
             // SAFETY: the plugin's function with what its `prepare` made; `dst` is zeroed memory of the size and

@@ -41,7 +41,7 @@ pub use stream::Stream;
 pub use views::Graph;
 
 use crate::calls::{self, Call};
-use crate::error::{Error, ErrorKind, Result, of_list};
+use crate::error::{Error, ErrorKind, Phase, Result, of_list};
 use crate::kernel::KernelTable;
 use crate::tensor::{DType, Dim, TensorType, bytes_of, n_elements};
 use devbay_plugin_api::abi::{self, *};
@@ -86,11 +86,6 @@ pub struct Device {
 unsafe impl Send for Device {}
 // SAFETY: as for Send.
 unsafe impl Sync for Device {}
-
-/// What a plugin finds invalid about a node is the model's fault, not the application's.
-fn of_node(error: Error) -> Error {
-    error.with_kind_instead(ErrorKind::InvalidArgument, ErrorKind::InvalidModel)
-}
 
 impl Device {
     /// `PLUGIN:INDEX`.
@@ -197,11 +192,12 @@ impl Device {
 
     fn call(
         &self,
-        what: &str,
+        phase: Phase,
         body: impl FnOnce(&PluginTable, *mut ErrorDetail) -> Option<Status>,
     ) -> Result<()> {
         self.check_usable()?;
-        calls::during(self.calling(what), || self.plugin.call(what, body)).map_err(|e| self.failed(e))
+        calls::during(self.calling(phase.name()), || self.plugin.call(phase, body))
+            .map_err(|e| self.failed(e))
     }
 
     /// The most bytes that can be wanted at once; None if the device does not say.
@@ -295,7 +291,7 @@ impl Device {
             ..AllocDesc::empty()
         };
         let mut out = Allocation::empty();
-        self.call("buffer_alloc", |table, error| {
+        self.call(Phase::Allocate, |table, error| {
             let alloc = table.buffer_alloc?;
             // SAFETY: the plugin's function with its own device; the structs are ours for the call.
             Some(unsafe { alloc(self.handle.as_ptr(), &desc, &mut out, error) })
@@ -339,7 +335,7 @@ impl Device {
             ..StreamDesc::empty()
         };
         let mut out = null_mut();
-        let created = self.call("stream_create", |table, error| {
+        let created = self.call(Phase::OpenStream, |table, error| {
             let create = table.stream_create?;
             // SAFETY: the plugin's function with its own device; the structs are ours for the call.
             Some(unsafe { create(self.handle.as_ptr(), &desc, &mut out, error) })
@@ -364,17 +360,15 @@ impl Device {
     /// [`ErrorKind::UnsupportedOp`] if the kernel does not do this; what else the plugin says.
     pub fn prepare(self: &Arc<Self>, request: &PrepareRequest<'_>) -> Result<PreparedKernel> {
         let mut out = abi::Prepared::empty();
-        request
-            .with_abi(self.handle.as_ptr(), |desc| {
-                let prepare = |table: &PluginTable, error: *mut ErrorDetail| {
-                    let prepare = table.prepare?;
-                    // SAFETY: the plugin's function with its own instance; the structs are ours for the call.
-                    Some(unsafe { prepare(self.plugin.instance.as_ptr(), desc, &mut out, error) })
-                };
-                let call = Call { node: request.label, ..self.calling("prepare") };
-                calls::during(call, || self.call("prepare", prepare))
-            })
-            .map_err(of_node)?;
+        request.with_abi(self.handle.as_ptr(), |desc| {
+            let prepare = |table: &PluginTable, error: *mut ErrorDetail| {
+                let prepare = table.prepare?;
+                // SAFETY: the plugin's function with its own instance; the structs are ours for the call.
+                Some(unsafe { prepare(self.plugin.instance.as_ptr(), desc, &mut out, error) })
+            };
+            let call = Call { node: request.label, ..self.calling(Phase::Prepare.name()) };
+            calls::during(call, || self.call(Phase::Prepare, prepare))
+        })?;
         let Some(launch) = out.launch else {
             return Err(self.broken("prepare succeeded without a launch function (B21)"));
         };
@@ -424,7 +418,7 @@ impl Device {
     /// Bytes that an allocation could still get, if the plugin says.
     pub fn bytes_available(&self) -> Option<u64> {
         let mut out = MemoryInfo::empty();
-        let known = self.call("memory_info", |table, error| {
+        let known = self.call(Phase::AskMemory, |table, error| {
             let memory_info = table.memory_info?;
             // SAFETY: the plugin's function with its own device; the struct is ours for the call.
             Some(unsafe { memory_info(self.handle.as_ptr(), 0, &mut out, error) })
@@ -445,27 +439,25 @@ impl Device {
         let mut dtype = DType { code: 0, bits: 0, lanes: 0 };
         let mut shape = [0i64; RANK_MAX];
         let mut rank = 0u32;
-        request
-            .with_abi(self.handle.as_ptr(), |desc| {
-                self.call("kernel_shape", |table, error| {
-                    let kernel_shape = table.kernel_shape?;
-                    // SAFETY: the plugin's function with its own instance; the places are ours for the call, and
-                    // `shape` has room for `RANK_MAX` extents.
-                    Some(unsafe {
-                        kernel_shape(
-                            self.plugin.instance.as_ptr(),
-                            desc,
-                            output_idx as u32,
-                            &mut dtype,
-                            shape.as_mut_ptr(),
-                            RANK_MAX as u32,
-                            &mut rank,
-                            error,
-                        )
-                    })
+        request.with_abi(self.handle.as_ptr(), |desc| {
+            self.call(Phase::InferShape, |table, error| {
+                let kernel_shape = table.kernel_shape?;
+                // SAFETY: the plugin's function with its own instance; the places are ours for the call, and
+                // `shape` has room for `RANK_MAX` extents.
+                Some(unsafe {
+                    kernel_shape(
+                        self.plugin.instance.as_ptr(),
+                        desc,
+                        output_idx as u32,
+                        &mut dtype,
+                        shape.as_mut_ptr(),
+                        RANK_MAX as u32,
+                        &mut rank,
+                        error,
+                    )
                 })
             })
-            .map_err(of_node)?;
+        })?;
         let dims = shape
             .get(..rank as usize)
             .ok_or_else(|| self.broken("kernel_shape gave a rank above the most"))?;
@@ -478,7 +470,7 @@ impl Device {
     pub fn cost(self: &Arc<Self>, request: &PrepareRequest<'_>) -> Option<KernelCost> {
         let mut out = KernelCost::empty();
         let result = request.with_abi(self.handle.as_ptr(), |desc| {
-            self.call("kernel_cost", |table, error| {
+            self.call(Phase::EstimateCost, |table, error| {
                 let cost = table.kernel_cost?;
                 // SAFETY: the plugin's function with its own instance; the structs are ours for the call.
                 Some(unsafe { cost(self.plugin.instance.as_ptr(), desc, &mut out, error) })

@@ -5,18 +5,19 @@ use super::describe::DeviceAbout;
 use super::replay::ReplayFns;
 use crate::about::{About, Refusal, RefusalKind, Threading, must_understand, read_kernel};
 use crate::calls::{self, Call};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::kernel::KernelTable;
 use crate::services::Services;
 use devbay_plugin_api::abi::version::Needed;
 use devbay_plugin_api::abi::{self, *};
+use devbay_plugin_api::locks::lock;
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// Bytes that a plugin's error message may have.
 const ERROR_TEXT_MAX: usize = 1024;
@@ -99,10 +100,10 @@ impl Plugin {
         if status == DEVBAY_STATUS_PANICKED {
             // What it had begun may still run: services and library stay (B19).
             std::mem::forget((services, library));
-            return failed(Error::from_status(status, "create", &detail.text()).text().to_owned());
+            return failed(Error::from_status(status, Phase::Create, &detail.text()).text().to_owned());
         }
         if status != DEVBAY_STATUS_OK {
-            return failed(Error::from_status(status, "create", &detail.text()).text().to_owned());
+            return failed(Error::from_status(status, Phase::Create, &detail.text()).text().to_owned());
         }
         let Some(instance) = NonNull::new(instance) else {
             return failed("create succeeded without an instance".to_owned());
@@ -169,12 +170,12 @@ impl Plugin {
         known: &[Arc<Device>],
     ) -> std::result::Result<Vec<Arc<Device>>, Refusal> {
         let failed = |e: &Error| Refusal::new(RefusalKind::DevicesFailed, e.text());
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = lock(&self.seen);
         // A device may be lost while the plugin answers, and the list then be older than the loss.
         seen.gone
             .extend(known.iter().filter(|device| device.is_lost()).map(|device| device.handle.addr().get()));
         let mut list = List::EMPTY;
-        self.call("devices", |table, error| {
+        self.call(Phase::ListDevices, |table, error| {
             let devices = table.devices?;
             // SAFETY: the plugin's function with its own instance (invariant 1); `list` is ours.
             Some(unsafe { devices(self.instance.as_ptr(), &mut list, error) })
@@ -240,14 +241,14 @@ impl Plugin {
             gone.lost.store(true, Ordering::Relaxed);
             seen.gone.insert(gone.handle.addr().get());
         }
-        *self.left_out.lock().unwrap_or_else(PoisonError::into_inner) = left_out;
+        *lock(&self.left_out) = left_out;
         Ok(devices)
     }
 
     /// What is not used of it, a line each: kernels, memory spaces and devices with flags that must be understood and are
     /// not known here, and devices that do not say which kernels they have.
     pub fn left_out(&self) -> Vec<String> {
-        self.left_out.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.left_out).clone()
     }
 
     /// The kernels that a device lists in the place of the plugin's; None if it has those.
@@ -260,7 +261,7 @@ impl Plugin {
             return Ok(None);
         }
         let mut list = List::EMPTY;
-        self.call("device_kernels", |table, error| {
+        self.call(Phase::ListKernels, |table, error| {
             let device_kernels = table.device_kernels?;
             // SAFETY: the plugin's function with its own instance and device (invariant 1); `list` is ours.
             Some(unsafe { device_kernels(self.instance.as_ptr(), device.as_ptr(), &mut list, error) })
@@ -334,28 +335,27 @@ impl Plugin {
 
     /// The lock of a serialised plugin; nothing for others.
     pub(crate) fn serialise(&self) -> Option<MutexGuard<'_, ()>> {
-        let lock = self.serial.as_ref()?;
-        Some(lock.lock().unwrap_or_else(PoisonError::into_inner))
+        self.serial.as_ref().map(lock)
     }
 
     /// Calls a function that gives a status; None from `body` means that the slot is empty.
     pub(super) fn call(
         &self,
-        what: &str,
+        phase: Phase,
         body: impl FnOnce(&PluginTable, *mut ErrorDetail) -> Option<Status>,
     ) -> Result<()> {
         self.refuse_poisoned()?;
         let mut detail = Detail::new();
         let status = {
             let _serial = self.serialise();
-            calls::during(self.calling(what), || body(&self.about.table, detail.as_ptr()))
+            calls::during(self.calling(phase.name()), || body(&self.about.table, detail.as_ptr()))
         };
         match status {
             None => {
-                Err(Error::new(ErrorKind::UnsupportedOp, format!("plugin {} has no {what}", self.name())))
+                Err(Error::new(ErrorKind::UnsupportedOp, format!("plugin {} has no {phase}", self.name())))
             }
             Some(DEVBAY_STATUS_OK) => Ok(()),
-            Some(status) => Err(self.failure(status, what, &detail.text())),
+            Some(status) => Err(self.failure(status, phase, &detail.text())),
         }
     }
 
@@ -384,11 +384,11 @@ impl Plugin {
     }
 
     /// An error for a status of this plugin's; remembers a panic.
-    pub(crate) fn failure(&self, status: Status, what: &str, detail: &str) -> Error {
+    pub(crate) fn failure(&self, status: Status, phase: Phase, detail: &str) -> Error {
         if status == DEVBAY_STATUS_PANICKED {
             self.poisoned.store(true, Ordering::Relaxed);
         }
-        Error::from_status(status, what, detail).in_plugin(self.name())
+        Error::from_status(status, phase, detail).in_plugin(self.name())
     }
 }
 

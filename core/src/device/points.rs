@@ -5,12 +5,13 @@
 
 use super::{Device, Stream};
 use crate::async_value::{AsyncValueRef, AsyncValueSetter, Chain};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Phase, Result};
 use devbay_plugin_api::abi::{
     self, CopyDesc, DEVBAY_STATUS_ABORTED, DEVBAY_STATUS_OK, DEVBAY_STATUS_UNSUPPORTED, DoneFn, Status,
 };
+use devbay_plugin_api::locks::{lock, wait};
 use std::ffi::c_void;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 /// Rounds in which nothing came, after which the thread sleeps between rounds.
@@ -134,7 +135,7 @@ impl Stream {
         if status != DEVBAY_STATUS_OK {
             // SAFETY: made above, and no call comes for it.
             let mut waiting = unsafe { Box::from_raw(waiting) };
-            let error = self.check(status, "stream_on_reached").err();
+            let error = self.check(status, Phase::CallBack).err();
             let _ = waiting.setter.set_error(error.unwrap_or_else(|| waiting.failure(status)));
         }
         point
@@ -150,10 +151,8 @@ struct Waiting {
 
 impl Waiting {
     fn failure(&self, status: Status) -> Error {
-        let what = format!("point {} of a stream", self.value);
-        let error = Error::from_status(status, &what, "").in_plugin(self.device.plugin.name());
-        // As `Stream::check`: what work finds invalid came with the run's data.
-        self.device.failed(error).with_kind_instead(ErrorKind::InvalidArgument, ErrorKind::InvalidInput)
+        let error = Error::from_status(status, Phase::Reach(self.value), "");
+        self.device.failed(error.in_plugin(self.device.plugin.name()))
     }
 }
 
@@ -195,7 +194,7 @@ impl Point {
         };
         if status != DEVBAY_STATUS_OK {
             // Before another point of it is asked for: of a lost device nothing more is asked.
-            let _ = self.device.failed(Error::from_status(status, "stream_reached", ""));
+            let _ = self.device.failed(Error::from_status(status, Phase::AskReached, ""));
         }
         match status {
             _ if reached >= self.value => Some(DEVBAY_STATUS_OK),
@@ -237,7 +236,7 @@ fn poller() -> &'static Poller {
 
 impl Poller {
     fn lock(&self) -> MutexGuard<'_, Vec<Point>> {
-        self.points.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.points)
     }
 
     fn add(&self, point: Point) {
@@ -256,7 +255,7 @@ impl Poller {
             let mut points = self.lock();
             while points.is_empty() {
                 idle = 0;
-                points = self.added.wait(points).unwrap_or_else(PoisonError::into_inner);
+                points = wait(&self.added, points);
             }
             let mut known = Vec::new();
             let mut i = 0;

@@ -1,7 +1,7 @@
 //! Recordings: launches that a stream took down once, and that are enqueued again with one call (B22).
 
 use super::{Plugin, Stream};
-use crate::error::{ErrorKind, Result};
+use crate::error::{ErrorKind, Phase, Result};
 use devbay_plugin_api::abi::{self, *};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl Stream {
         if status == DEVBAY_STATUS_UNSUPPORTED {
             return Ok(Ok(None));
         }
-        self.check(status, "record_begin")?;
+        self.check(status, Phase::BeginRecording)?;
         let launched = launches();
         let mut recording = null_mut();
         // SAFETY: as above, and a place for the recording.
@@ -83,7 +83,7 @@ impl Stream {
         if let Err(error) = launched {
             return Ok(Err(error));
         }
-        match self.check(status, "record_end") {
+        match self.check(status, Phase::EndRecording) {
             Ok(()) => Ok(Ok(recording)),
             Err(error) if error.kind() == ErrorKind::UnsupportedOp => Ok(Ok(None)),
             Err(error) => Err(error),
@@ -106,6 +106,6 @@ impl Stream {
         };
         // SAFETY: the plugin's function with its own stream, one at a time (`&mut self`), and a recording of its device's.
         let status = unsafe { (recording.fns.replay)(self.handle.as_ptr(), &desc) };
-        self.check(status, "replay")
+        self.check(status, Phase::Replay)
     }
 }

@@ -4,15 +4,12 @@ use super::Device;
 use super::plugin::Detail;
 use super::points;
 use crate::calls;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Phase, Result};
 use crate::trace::{self, What};
 use devbay_plugin_api::abi::{self, *};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// What failed, when it is not known which call was for it.
-const WORK: &str = "work on a stream";
 
 /// How long enqueued work may take before the device counts as broken: an hour, longer than any launch.
 pub(crate) const REST_LIMIT: Duration = Duration::from_secs(3600);
@@ -113,20 +110,20 @@ impl Stream {
             // SAFETY: the plugin's function with its own stream, one at a time (`&mut self`); what it names
             // is lent as the callers promise.
             let copy = || unsafe { copy(self.handle.as_ptr(), desc) };
-            calls::during(self.device.calling("copy"), copy)
+            calls::during(self.device.calling(Phase::Copy.name()), copy)
         };
-        self.check(status, "copy")
+        self.check(status, Phase::Copy)
     }
 
-    /// An error for a status that a function of this stream returned.
+    /// Returns the error of a status that a function of this stream gave.
     ///
     /// # Errors
     /// If the status is not 0.
-    pub fn check(&self, status: Status, what: &str) -> Result<()> {
+    pub fn check(&self, status: Status, phase: Phase) -> Result<()> {
         if status == DEVBAY_STATUS_OK {
             return Ok(());
         }
-        Err(self.failure(status, if self.has_failed_with(status) { WORK } else { what }))
+        Err(self.failure(status, if self.has_failed_with(status) { Phase::Work } else { phase }))
     }
 
     /// Whether the stream has failed with this status, so that a function that gave it has only passed it on (B13): what
@@ -139,7 +136,7 @@ impl Stream {
     }
 
     #[cold]
-    fn failure(&self, status: Status, what: &str) -> Error {
+    fn failure(&self, status: Status, phase: Phase) -> Error {
         let plugin = &self.device.plugin;
         let mut detail = Detail::new();
         if let Some(stream_error) = plugin.about.table.stream_error {
@@ -149,9 +146,7 @@ impl Stream {
         }
         // The detail may be that of an older failure.
         let text = if detail.raw.status == status { detail.text() } else { String::new() };
-        let error = self.device.failed(plugin.failure(status, what, &text));
-        // What a launch finds invalid came with the run's data: an index out of range, a length below 0.
-        error.with_kind_instead(ErrorKind::InvalidArgument, ErrorKind::InvalidInput)
+        self.device.failed(plugin.failure(status, phase, &text))
     }
 
     /// The failure that began on this stream, once it has failed; None if it only waited for one that did.
@@ -161,15 +156,15 @@ impl Stream {
         }
         let (_, status) = self.reached().ok()?;
         let is_own = status != DEVBAY_STATUS_OK && status != DEVBAY_STATUS_ABORTED;
-        is_own.then(|| self.failure(status, WORK))
+        is_own.then(|| self.failure(status, Phase::Work))
     }
 
     /// Waits until everything enqueued is done, or fails. A no-op on inline devices.
     ///
     /// # Errors
-    /// The stream's failure, in the plugin's words. [`ErrorKind::PluginBroken`] if it never comes to rest
-    /// (see `limit`) and [`ErrorKind::PluginPoisoned`] if it cannot be asked, after which what was lent must
-    /// be leaked; after any other error the stream's end waits for the device.
+    /// The stream's failure, in the plugin's words. [`PluginBroken`](crate::error::ErrorKind::PluginBroken) if it never
+    /// comes to rest (see `limit`), and [`PluginPoisoned`](crate::error::ErrorKind::PluginPoisoned) if it cannot be asked,
+    /// after which what was lent must be leaked; after any other error the stream's end waits for the device.
     pub fn finish(&mut self, limit: Duration) -> Result<()> {
         if self.device.info.inline {
             return Ok(());
@@ -193,9 +188,9 @@ impl Stream {
             let _serial = self.device.plugin.serialise();
             // SAFETY: the plugin's function with its own stream, one at a time (`&mut self`).
             let signal = || unsafe { signal(self.handle.as_ptr(), value) };
-            calls::during(self.device.calling("stream_signal"), signal)
+            calls::during(self.device.calling(Phase::Signal.name()), signal)
         };
-        self.check(status, "stream_signal")?;
+        self.check(status, Phase::Signal)?;
         self.signalled = value;
         Ok(value)
     }
@@ -215,7 +210,7 @@ impl Stream {
             let status = calls::during(self.device.calling("stream_host_wait"), host_wait);
             return match status {
                 DEVBAY_STATUS_TIMEOUT => Err(self.stuck(value, limit)),
-                status => self.check(status, WORK),
+                status => self.check(status, Phase::Work),
             };
         }
         // No blocking wait: poll, first spinning, then sleeping (ABI-NOTES 9).
@@ -225,7 +220,7 @@ impl Stream {
             if reached >= value {
                 return Ok(());
             }
-            self.check(status, WORK)?;
+            self.check(status, Phase::Work)?;
             polls = polls.saturating_add(1);
             match polls {
                 0..1000 => std::hint::spin_loop(),

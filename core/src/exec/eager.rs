@@ -9,7 +9,7 @@ use super::value::{RunTensor, constant};
 use crate::calls::{self, Call};
 use crate::cancel::{self, Launching, Under};
 use crate::device::{Device, REST_LIMIT, must_leak};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::kernel::{Numerics, implements};
 use crate::plan::launches::takes;
 use crate::plan::memory::constants::Placed;
@@ -23,8 +23,9 @@ use crate::program::infer;
 use crate::tensor::{I64, Tensor, TensorType};
 use crate::trace::{self, StepInfo};
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_USAGE_TRANSIENT};
+use devbay_plugin_api::locks::lock;
 use std::ptr::null;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Inputs of at most so many bytes are read back to find a result's shape.
 const SHAPE_BYTES_MAX: usize = 4096;
@@ -55,7 +56,7 @@ struct Kept {
 
 impl EagerCache {
     fn find(&self, inputs: &[Option<Shaped>], values: &[Option<Tensor>]) -> Option<Arc<Kept>> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = lock(&self.kept);
         let same = |a: &Option<Tensor>, b: &Option<Tensor>| match (a, b) {
             (Some(a), Some(b)) => a.identity() == b.identity() || a.bytes() == b.bytes(),
             (None, _) => true,
@@ -69,7 +70,7 @@ impl EagerCache {
     }
 
     fn keep(&self, entry: &Arc<Kept>) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.kept);
         if kept.len() >= KEPT_MAX {
             kept.remove(0);
         }
@@ -416,7 +417,7 @@ fn launch(
             })
         })
     };
-    let launched = stream.check(status, "launch");
+    let launched = stream.check(status, Phase::Launch);
     let finished = stream.finish(REST_LIMIT);
     if finished.as_ref().is_err_and(must_leak) {
         // Nobody can say when the device stops touching them (ABI-NOTES 1).

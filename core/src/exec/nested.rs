@@ -25,10 +25,11 @@ use crate::plan::section::Section;
 use crate::plan::steps::{Block, IfState, LoopState, of_loop};
 use crate::trace;
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_STATUS_OK, Status, Stream};
+use devbay_plugin_api::locks::lock;
 use std::ffi::c_void;
 use std::ptr::null_mut;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// What a step says when the caller wants no more; no plugin's status is negative.
 pub(crate) const CANCELLED: Status = -1;
@@ -96,7 +97,7 @@ impl Context {
 
     /// The node within a region that failed, once.
     pub fn take_blame(&self) -> Option<String> {
-        self.blame.lock().unwrap_or_else(PoisonError::into_inner).take()
+        lock(&self.blame).take()
     }
 }
 
@@ -170,7 +171,7 @@ fn failed(region: &Section, ended: &Ended<'_>, context: &Context) -> Status {
         Ended::Failed(step, status) => {
             if status != CANCELLED {
                 let label = region.label(step);
-                let mut blame = context.blame.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut blame = lock(&context.blame);
                 // The innermost comes first; those around it say where it is.
                 *blame =
                     Some(blame.take().map_or_else(|| label.to_owned(), |inner| format!("{label} / {inner}")));

@@ -8,9 +8,10 @@
 
 use super::frame::Frame;
 use crossbeam_queue::ArrayQueue;
+use devbay_plugin_api::locks::lock;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Frames that a pool keeps beside the first; more may run at once, and are dropped afterwards.
 const FRAMES_MAX: usize = 64;
@@ -59,7 +60,7 @@ impl FramePool {
     /// A counter for a new frame of this pool.
     #[cold]
     pub(crate) fn new_counter(&self) -> RunCounter {
-        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut runs = lock(&self.runs);
         // A counter that the pool alone has is that of a frame that was dropped.
         let (counters, gone): (Vec<_>, Vec<_>) =
             std::mem::take(&mut runs.counters).into_iter().partition(|it| Arc::strong_count(&it.0) > 1);
@@ -72,7 +73,7 @@ impl FramePool {
 
     /// How many runs took a frame of this pool so far.
     pub fn n_runs(&self) -> u64 {
-        let runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        let runs = lock(&self.runs);
         runs.past + runs.counters.iter().map(RunCounter::get).sum::<u64>()
     }
 

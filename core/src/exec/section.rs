@@ -9,7 +9,7 @@ use super::frame::Frame;
 use super::nested::{self, Context};
 use super::tasks;
 use crate::device::{Stream, StreamUse};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::plan::launches::references::part_of;
 use crate::plan::limits::Limits;
 use crate::plan::section::{Patch, Section, Step};
@@ -196,11 +196,11 @@ impl Section {
         if let Some(inner) = context.take_blame() {
             label = format!("{label} / {inner}");
         }
-        match stream.check(status, "launch") {
+        match stream.check(status, Phase::Launch) {
             // Which node it was, the stream's words say, if anything does.
             Err(error) if stream.has_failed_with(status) => error,
             Err(error) => error.at_node(label),
-            Ok(()) => Error::from_status(status, "launch", "").at_node(label),
+            Ok(()) => Error::from_status(status, Phase::Launch, "").at_node(label),
         }
     }
 }

@@ -7,7 +7,8 @@ use super::prepared::Prepared;
 use crate::plan::Env;
 use crate::plan::place::kernel_cache::KernelCounts;
 use crate::trace::now_ns;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use devbay_plugin_api::locks::lock;
+use std::sync::{Mutex, MutexGuard};
 
 /// What the plans of a unit were used for so far, and what making them took.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -52,7 +53,7 @@ pub(super) struct Tally(Mutex<PlanStatistics>);
 
 impl Tally {
     fn lock(&self) -> MutexGuard<'_, PlanStatistics> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// A run had to wait for its plan.

@@ -37,7 +37,7 @@ use super::section::Ended;
 use super::task_loop::{SINGLES_WORTH, TaskLoop};
 use super::timeline::{Inbox, Timelines};
 use crate::device::REST_LIMIT;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::plan::order::tasks::{Arrival, Control, NO_TASK, TaskGraph};
 use crate::plan::section::Section;
 use crate::sync::{self, AtomicBool, AtomicU32, Ordering};
@@ -47,9 +47,10 @@ use crate::threads::sleeper::Sleeper;
 use crate::trace::{self, What};
 use crossbeam_utils::CachePadded;
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_STATUS_OK, Status};
+use devbay_plugin_api::locks::{lock, unpoisoned};
 use std::cell::UnsafeCell;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// How often a participant without tasks looks for some before it leaves, or lets others run: some microseconds.
@@ -199,7 +200,7 @@ pub(crate) unsafe fn run(
         return Ok(());
     }
     let abandoned = run.abandoned.load(Ordering::Relaxed);
-    let failure = run.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let failure = unpoisoned(run.failure.into_inner());
     if abandoned {
         for participant in &mut state.participants {
             participant.offers = Offers::default();
@@ -221,7 +222,7 @@ impl Shared for TaskRun<'_> {
     }
 
     fn abandon(&self, error: Error) {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        lock(&self.failure).get_or_insert(error);
         self.failed.store(true, Ordering::Relaxed);
         self.abandoned.store(true, Ordering::Release);
         self.state.sleeper.wake();
@@ -340,7 +341,7 @@ impl TaskRun<'_> {
     fn arrive(&self, arrival: usize, status: Status, local: &mut Local) {
         let Arrival { task, place, lane } = self.graph.arrivals[arrival];
         if status != DEVBAY_STATUS_OK {
-            let outcome = self.streams.of_lane(lane).check(status, "work on a stream");
+            let outcome = self.streams.of_lane(lane).check(status, Phase::Work);
             self.set_failure(outcome.err().unwrap_or_else(Cancel::unknown));
             self.poison(task + 1);
         }
@@ -442,7 +443,7 @@ impl TaskRun<'_> {
     }
 
     fn set_failure(&self, error: Error) {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        lock(&self.failure).get_or_insert(error);
         self.failed.store(true, Ordering::Relaxed);
     }
 

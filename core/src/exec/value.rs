@@ -15,11 +15,12 @@ use std::sync::Arc;
 pub struct RunTensor {
     /// Its type.
     pub ty: Shaped,
-    place: Place,
+    content: Content,
 }
 
+/// Where its bytes are.
 #[derive(Clone)]
-enum Place {
+enum Content {
     Host(Tensor),
     Device(Arc<Buffer>),
 }
@@ -28,12 +29,12 @@ impl RunTensor {
     /// A tensor in host memory; None if its size overflows, which a [`Tensor`]'s does not.
     pub fn host(tensor: Tensor) -> Option<Self> {
         let ty = Shaped::new(tensor.dtype(), tensor.shape())?;
-        Some(Self { ty, place: Place::Host(tensor) })
+        Some(Self { ty, content: Content::Host(tensor) })
     }
 
     /// A tensor in a buffer of its own.
     pub fn device(ty: Shaped, buffer: Buffer) -> Self {
-        Self { ty, place: Place::Device(Arc::new(buffer)) }
+        Self { ty, content: Content::Device(Arc::new(buffer)) }
     }
 
     /// Memory for a tensor, content undefined.
@@ -47,29 +48,31 @@ impl RunTensor {
 
     /// The buffer that it is in, if it is in a device's.
     pub fn buffer(&self) -> Option<&Arc<Buffer>> {
-        match &self.place {
-            Place::Host(_) => None,
-            Place::Device(buffer) => Some(buffer),
+        match &self.content {
+            Content::Host(_) => None,
+            Content::Device(buffer) => Some(buffer),
         }
     }
 
     /// The tensor that it is, if it is in host memory.
     pub fn as_host(&self) -> Option<&Tensor> {
-        match &self.place {
-            Place::Host(tensor) => Some(tensor),
-            Place::Device(_) => None,
+        match &self.content {
+            Content::Host(tensor) => Some(tensor),
+            Content::Device(_) => None,
         }
     }
 
     /// The same bytes with another shape of as many.
     pub fn with_type(&self, ty: Shaped) -> Self {
         debug_assert_eq!(self.ty.size, ty.size);
-        let place = match &self.place {
+        let content = match &self.content {
             // The extents of a tensor in host memory are its own; equal sizes make this succeed.
-            Place::Host(tensor) => Place::Host(tensor.reshaped(&ty.shape).unwrap_or_else(|_| tensor.clone())),
-            Place::Device(buffer) => Place::Device(Arc::clone(buffer)),
+            Content::Host(tensor) => {
+                Content::Host(tensor.reshaped(&ty.shape).unwrap_or_else(|_| tensor.clone()))
+            }
+            Content::Device(buffer) => Content::Device(Arc::clone(buffer)),
         };
-        Self { ty, place }
+        Self { ty, content }
     }
 
     /// The first bytes, as many as a type needs; the type is no larger.
@@ -77,13 +80,13 @@ impl RunTensor {
     /// # Errors
     /// For host memory, if its size does not fit after all.
     pub fn beginning(&self, ty: Shaped) -> Result<Self> {
-        let place = match &self.place {
-            Place::Host(tensor) => {
-                Place::Host(Tensor::from_bytes(ty.dtype, &ty.shape, &tensor.bytes()[..ty.size])?)
+        let content = match &self.content {
+            Content::Host(tensor) => {
+                Content::Host(Tensor::from_bytes(ty.dtype, &ty.shape, &tensor.bytes()[..ty.size])?)
             }
-            Place::Device(buffer) => Place::Device(Arc::clone(buffer)),
+            Content::Device(buffer) => Content::Device(Arc::clone(buffer)),
         };
-        Ok(Self { ty, place })
+        Ok(Self { ty, content })
     }
 
     /// The reference that a launch on `device` is given; host memory is uploaded first where references
@@ -92,7 +95,7 @@ impl RunTensor {
     /// # Errors
     /// Out of memory, or what the plugin says of the copy.
     pub fn reference(&mut self, device: &Arc<Device>) -> Result<BufferRef> {
-        if let Place::Device(buffer) = &self.place
+        if let Content::Device(buffer) = &self.content
             && !Arc::ptr_eq(buffer.device(), device)
         {
             // Handles never leave their plugin (ABI-NOTES 4): by its address where both know it, else through the host.
@@ -100,9 +103,9 @@ impl RunTensor {
                 let own = buffer.reference(0, self.ty.size);
                 return Ok(BufferRef { buffer: null_mut(), offset: 0, ..own });
             }
-            self.place = Place::Host(self.to_tensor()?);
+            self.content = Content::Host(self.to_tensor()?);
         }
-        if let Place::Host(tensor) = &self.place {
+        if let Content::Host(tensor) = &self.content {
             if device.about().host_refs {
                 return Ok(host_reference(tensor.bytes()));
             }
@@ -119,11 +122,11 @@ impl RunTensor {
                 }
                 return Err(error);
             }
-            self.place = Place::Device(Arc::new(buffer));
+            self.content = Content::Device(Arc::new(buffer));
         }
-        match &self.place {
-            Place::Host(tensor) => Ok(host_reference(tensor.bytes())),
-            Place::Device(buffer) => Ok(buffer.reference(0, self.ty.size)),
+        match &self.content {
+            Content::Host(tensor) => Ok(host_reference(tensor.bytes())),
+            Content::Device(buffer) => Ok(buffer.reference(0, self.ty.size)),
         }
     }
 
@@ -137,7 +140,7 @@ impl RunTensor {
         device: &Arc<Device>,
         stream: &mut Stream,
     ) -> Result<(Arc<Buffer>, Option<Self>)> {
-        if let Place::Device(buffer) = &self.place
+        if let Content::Device(buffer) = &self.content
             && Arc::ptr_eq(buffer.device(), device)
             && buffer.tensor().is_none_or(|ty| self.ty.is_type(ty))
         {
@@ -150,7 +153,7 @@ impl RunTensor {
         // SAFETY: the caller keeps the tensor, which is given back with the buffer, until the stream is at rest; if nothing
         // was enqueued nobody reads it.
         unsafe { stream.copy_in(tensor.bytes().as_ptr(), dst) }?;
-        let source = Self { ty: self.ty, place: Place::Host(tensor) };
+        let source = Self { ty: self.ty, content: Content::Host(tensor) };
         Ok((Arc::new(buffer), Some(source)))
     }
 
@@ -159,9 +162,9 @@ impl RunTensor {
     /// # Errors
     /// Out of memory, or what the plugin says of the copy.
     pub fn to_tensor(&self) -> Result<Tensor> {
-        match &self.place {
-            Place::Host(tensor) => Ok(tensor.clone()),
-            Place::Device(buffer) => {
+        match &self.content {
+            Content::Host(tensor) => Ok(tensor.clone()),
+            Content::Device(buffer) => {
                 let bytes = buffer.read(self.ty.size)?;
                 Tensor::from_storage(self.ty.dtype, &self.ty.shape, Arc::new(bytes), 0, self.ty.size)
             }
@@ -173,17 +176,17 @@ impl RunTensor {
     /// # Errors
     /// What the plugin says of the copy.
     pub fn read_into(&self, dst: &mut [u8]) -> Result<()> {
-        match &self.place {
-            Place::Host(tensor) => {
+        match &self.content {
+            Content::Host(tensor) => {
                 dst.copy_from_slice(tensor.bytes());
                 Ok(())
             }
-            Place::Device(buffer) if buffer.is_visible() => {
+            Content::Device(buffer) if buffer.is_visible() => {
                 let _traced = trace::begin(What::CopyOut { bytes: dst.len() as u64 });
                 buffer.read_visible(dst);
                 Ok(())
             }
-            Place::Device(buffer) => {
+            Content::Device(buffer) => {
                 dst.copy_from_slice(buffer.read(dst.len())?.bytes());
                 Ok(())
             }
@@ -205,10 +208,10 @@ impl RunTensor {
                 rest = others;
             }
             let tensor = Tensor::from_storage(ty.dtype, &ty.shape, Arc::new(bytes), 0, ty.size)?;
-            return Ok(Self { ty, place: Place::Host(tensor) });
+            return Ok(Self { ty, content: Content::Host(tensor) });
         }
         let stacked = Self::allocate(ty, device)?;
-        let Place::Device(buffer) = &stacked.place else {
+        let Content::Device(buffer) = &stacked.content else {
             return Ok(stacked);
         };
         let _traced = trace::begin(What::CopyWithin { bytes: stacked.ty.size as u64 });

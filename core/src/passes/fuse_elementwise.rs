@@ -38,7 +38,7 @@ pub fn run(program: &mut Program, kernels: &KernelTable, stay: &dyn Fn(&Node) ->
 fn fuse(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) -> Result<usize> {
     let mut fused = 0;
     let uses = Uses::of_region(program, region);
-    let steps: Vec<Option<Step>> =
+    let steps: Vec<Option<Fusible>> =
         region.nodes.iter().map(|node| step_of(program, node).filter(|_| !stay(node))).collect();
     let makers: HashMap<ValueId, usize> =
         steps.iter().enumerate().filter_map(|(at, step)| Some((step.as_ref()?.output, at))).collect();
@@ -64,7 +64,7 @@ fn fuse(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) ->
 }
 
 /// An op that may be fused.
-struct Step {
+struct Fusible {
     op: &'static str,
     /// What the node reads.
     reads: Vec<ValueId>,
@@ -84,7 +84,7 @@ fn formula_of(node: &Node) -> Option<&'static Formula> {
 }
 
 /// A node as a step of a group; None if it cannot be one.
-fn step_of(program: &Program, node: &Node) -> Option<Step> {
+fn step_of(program: &Program, node: &Node) -> Option<Fusible> {
     if node.outputs.len() != 1 {
         return None;
     }
@@ -122,19 +122,19 @@ fn step_of(program: &Program, node: &Node) -> Option<Step> {
     if operands.iter().any(|&id| shape_of(id).is_none()) {
         return None;
     }
-    Some(Step { op, reads, operands, params, output, shape })
+    Some(Fusible { op, reads, operands, params, output, shape })
 }
 
 struct Search<'a> {
     program: &'a Program,
     uses: &'a Uses,
     /// By node.
-    steps: &'a [Option<Step>],
+    steps: &'a [Option<Fusible>],
     makers: &'a HashMap<ValueId, usize>,
 }
 
 impl Search<'_> {
-    fn step(&self, at: usize) -> &Step {
+    fn step(&self, at: usize) -> &Fusible {
         self.steps[at].as_ref().expect("only steps are members")
     }
 

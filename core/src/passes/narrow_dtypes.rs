@@ -18,10 +18,11 @@ use crate::program::infer::infer;
 use crate::program::onnx_types::dtype_to_onnx;
 use crate::program::{AttrValue, Node, Op, Program, Region, Value, ValueId};
 use crate::tensor::{BF16, DType, F16, F32, F64, Tensor, TensorType, dtype_from_name, dtype_name};
+use devbay_plugin_api::locks::lock;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// A type of floats, and a narrower one that takes its place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,14 +84,14 @@ pub(crate) struct Narrowed(Mutex<HashMap<(usize, usize), Kept>>);
 
 impl Narrowed {
     fn get(&self, tensor: &Tensor) -> Option<Option<Tensor>> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = lock(&self.0);
         let (_, narrow) = kept.get(&tensor.identity())?;
         // Tensors of other shapes may share the bytes.
         Some(narrow.as_ref().and_then(|narrow| narrow.reshaped(tensor.shape()).ok()))
     }
 
     fn keep(&self, tensor: &Tensor, narrow: Option<Tensor>) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.0);
         // What only this list has was folded for a plan that is gone.
         kept.retain(|_, (original, _)| !original.is_last());
         kept.insert(tensor.identity(), (tensor.clone(), narrow));

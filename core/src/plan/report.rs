@@ -8,7 +8,7 @@ use super::compiled::{CompiledStage, Origin};
 use super::cost::feedback::CostFrom;
 use super::order::tasks::{NO_TASK, OneTask};
 use super::section::{MemoryReport, Section, StepKind};
-use super::steps::State;
+use super::steps::ControlState;
 use super::{ControlStage, Env, Plan, Stage};
 use crate::device::rates::Rates;
 use crate::tensor::TensorType;
@@ -372,15 +372,15 @@ impl StepReport {
 }
 
 impl InlinedReport {
-    fn of(state: &State) -> Vec<Self> {
+    fn of(state: &ControlState) -> Vec<Self> {
         let region =
             |name, section: &Section| Self { name, steps: StepReport::of(section, 0..section.steps.len()) };
         match state {
-            State::If(state) => {
+            ControlState::If(state) => {
                 let [(otherwise, _), (then, _)] = &state.branches;
                 vec![region("then_branch", then), region("else_branch", otherwise)]
             }
-            State::Loop(state) => vec![region("body", &state.body)],
+            ControlState::Loop(state) => vec![region("body", &state.body)],
         }
     }
 }

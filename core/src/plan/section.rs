@@ -7,7 +7,7 @@
 use super::cost::feedback::CostFrom;
 use super::memory::constants::Placed;
 use super::order::tasks::{NO_TASK, OneTask, TaskGraph};
-use super::steps::{Control, Internal, State};
+use super::steps::{Control, ControlState, Internal};
 use crate::device::{Device, PreparedKernel};
 use crate::program::ValueId;
 use crate::tensor::{DType, Tensor, TensorType, bytes_of, n_elements};
@@ -255,7 +255,7 @@ pub struct Section {
     /// Keeps the states of wrapped steps alive.
     pub(crate) wrapped: Vec<Box<dyn Any + Send + Sync>>,
     /// Keeps the states of control-flow steps alive.
-    pub(crate) nested: Box<[State]>,
+    pub(crate) nested: Box<[ControlState]>,
     /// The same of entries and exits.
     pub(crate) controls: Box<[Box<Control>]>,
     /// Keeps the states of copies, waits and signals alive.

@@ -127,12 +127,12 @@ pub(crate) struct LoopState {
 }
 
 /// The owner of the state of a control-flow step.
-pub(crate) enum State {
+pub(crate) enum ControlState {
     If(Box<IfState>),
     Loop(Box<LoopState>),
 }
 
-impl State {
+impl ControlState {
     /// Returns the kind of the step, and its state.
     pub fn step(&self) -> (OwnStep, *const c_void) {
         match self {

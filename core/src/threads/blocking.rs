@@ -7,8 +7,9 @@
 //! A lock guards it all: what is done here takes far longer than taking one.
 
 use super::jobs::{self, Job, N_PRIORITIES, Priority};
+use devbay_plugin_api::locks::{lock, unpoisoned};
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Threads of a pool at most.
@@ -23,7 +24,7 @@ pub struct BlockingPool {
 }
 
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     /// A job came, or the pool ends.
     changed: Condvar,
     threads_max: usize,
@@ -31,14 +32,14 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct State {
+struct PoolState {
     jobs: [VecDeque<Job>; N_PRIORITIES],
     n_threads: usize,
     n_idle: usize,
     stopped: bool,
 }
 
-impl State {
+impl PoolState {
     fn pop(&mut self) -> Option<Job> {
         self.jobs.iter_mut().rev().find_map(VecDeque::pop_front)
     }
@@ -108,8 +109,8 @@ impl Drop for BlockingPool {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
+        lock(&self.state)
     }
 
     fn work(&self) {
@@ -125,8 +126,7 @@ impl Shared {
                 break;
             }
             state.n_idle += 1;
-            let (woken, waited) =
-                self.changed.wait_timeout(state, self.idle).unwrap_or_else(PoisonError::into_inner);
+            let (woken, waited) = unpoisoned(self.changed.wait_timeout(state, self.idle));
             state = woken;
             state.n_idle -= 1;
             if waited.timed_out() && state.n_waiting() == 0 {

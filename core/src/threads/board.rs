@@ -40,10 +40,11 @@ use crate::error::{Error, caught};
 use crate::sync::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use devbay_plugin_api::abi::{DEVBAY_STATUS_CANCELLED, DEVBAY_STATUS_PANICKED};
+use devbay_plugin_api::locks::lock;
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// What may be open at once; a caller that finds no place works alone.
 pub const PLACES: usize = 32;
@@ -84,7 +85,8 @@ struct Loop {
     under: Under<'static>,
 }
 
-struct Place {
+/// A place for one piece of open work.
+struct BoardPlace {
     state: AtomicU32,
     /// The caller's processor: a hint.
     processor: AtomicU32,
@@ -104,13 +106,13 @@ struct Place {
 
 // SAFETY: `work` is written only by the caller that claimed the place, while it is closed and empty, and
 // read only by threads that are inside; `state` orders the two (see the protocol).
-unsafe impl Sync for Place {}
+unsafe impl Sync for BoardPlace {}
 // SAFETY: as for Sync; the body behind the pointer is Sync.
-unsafe impl Send for Place {}
+unsafe impl Send for BoardPlace {}
 
 /// Places for open loops, shared by all threads of a queue.
 pub struct Board {
-    places: Box<[CachePadded<Place>]>,
+    places: Box<[CachePadded<BoardPlace>]>,
     claimed: AtomicU64,
     open: CachePadded<AtomicU64>,
     n_slots: u32,
@@ -132,7 +134,7 @@ impl Board {
 
     fn with_places(n_slots: u32, n_places: usize) -> Self {
         let place = || {
-            CachePadded::new(Place {
+            CachePadded::new(BoardPlace {
                 state: AtomicU32::new(0),
                 processor: AtomicU32::new(processor::NONE),
                 caller: AtomicU32::new(0),
@@ -190,7 +192,7 @@ impl Board {
         });
         let failed = place.failed.load(Ordering::Relaxed);
         if failed == DEVBAY_STATUS_PANICKED {
-            let panic = place.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let panic = lock(&place.panic).take();
             drop(claimed);
             if let Some(panic) = panic {
                 resume_unwind(panic);
@@ -245,7 +247,7 @@ impl Board {
         })
     }
 
-    fn each_open(&self, mut visit: impl FnMut(&Place) -> bool) -> bool {
+    fn each_open(&self, mut visit: impl FnMut(&BoardPlace) -> bool) -> bool {
         let mut helped = false;
         let mut open = self.open.load(Ordering::Acquire);
         while open != 0 {
@@ -285,7 +287,7 @@ struct Claimed<'a> {
 }
 
 impl<'a> Claimed<'a> {
-    fn place(&self) -> &'a Place {
+    fn place(&self) -> &'a BoardPlace {
         &self.board.places[self.place_idx]
     }
 
@@ -326,7 +328,7 @@ impl Drop for Opened<'_> {
 }
 
 /// Enters a place, unless it is closed, and leaves it when `body` returns.
-fn inside(place: &Place, body: impl FnOnce(&Work) -> bool) -> bool {
+fn inside(place: &BoardPlace, body: impl FnOnce(&Work) -> bool) -> bool {
     if !enter(place) {
         return false;
     }
@@ -338,7 +340,7 @@ fn inside(place: &Place, body: impl FnOnce(&Work) -> bool) -> bool {
 }
 
 /// Works on a loop with the slot that its caller does not use here, if there is one and nobody else does.
-fn as_guest(place: &Place) -> bool {
+fn as_guest(place: &BoardPlace) -> bool {
     let slot = place.caller.load(Ordering::Relaxed);
     if slot == 0 || place.guest.swap(true, Ordering::Acquire) {
         return false;
@@ -350,7 +352,7 @@ fn as_guest(place: &Place) -> bool {
 }
 
 /// Counts a helper in, unless the place is closed.
-fn enter(place: &Place) -> bool {
+fn enter(place: &BoardPlace) -> bool {
     let mut state = place.state.load(Ordering::Relaxed);
     while state & OPEN != 0 {
         match place.state.compare_exchange_weak(state, state + 1, Ordering::Acquire, Ordering::Relaxed) {
@@ -362,7 +364,7 @@ fn enter(place: &Place) -> bool {
 }
 
 /// Takes chunks until none is left; tells whether it took one. The caller or a helper inside.
-fn work(place: &Place, slot: u32) -> bool {
+fn work(place: &BoardPlace, slot: u32) -> bool {
     // SAFETY: this thread is the place's caller, or inside, so nobody writes `work`.
     let Work::Loop(work) = (unsafe { *place.work.get() }) else {
         return false;
@@ -388,7 +390,7 @@ fn work(place: &Place, slot: u32) -> bool {
     // A helper comes from other work.
     let ended = work.under.run(|| catch_unwind(chunks));
     if let Err(panic) = ended {
-        place.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+        lock(&place.panic).get_or_insert(panic);
         // Also where a chunk has failed before: else nobody would look for the panic.
         place.failed.store(DEVBAY_STATUS_PANICKED, Ordering::Relaxed);
         fail(place, DEVBAY_STATUS_PANICKED);
@@ -398,7 +400,7 @@ fn work(place: &Place, slot: u32) -> bool {
 
 /// Ends a loop: nobody starts another chunk.
 #[cold]
-fn fail(place: &Place, status: i32) {
+fn fail(place: &BoardPlace, status: i32) {
     let _ = place.failed.compare_exchange(0, status, Ordering::Relaxed, Ordering::Relaxed);
     for range in &place.ranges {
         range.store(0, Ordering::Relaxed);
@@ -406,7 +408,7 @@ fn fail(place: &Place, status: i32) {
 }
 
 /// A chunk of one's own, or of somebody else's.
-fn take(place: &Place, slot: u32) -> Option<u32> {
+fn take(place: &BoardPlace, slot: u32) -> Option<u32> {
     let own = &place.ranges[slot as usize];
     let mut range = own.load(Ordering::Relaxed);
     loop {

@@ -1,7 +1,7 @@
 //! The caller of a run, asleep until somebody has something for it.
 
 use crate::sync::{self, AtomicBool, Mutex, Ordering, fence, thread};
-use std::sync::PoisonError;
+use devbay_plugin_api::locks::unpoisoned;
 use std::time::Duration;
 
 /// How long a caller sleeps before it looks by itself: at parallel loops that opened meanwhile.
@@ -20,7 +20,7 @@ pub(crate) struct Sleeper {
 impl Sleeper {
     /// Sleeps for a moment, unless `has_work` says that there is something to do after all.
     pub fn sleep(&self, has_work: impl FnOnce() -> bool) {
-        *self.caller.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
+        *unpoisoned(self.caller.lock()) = Some(thread::current());
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if !has_work() {
@@ -41,7 +41,7 @@ impl Sleeper {
         if !self.is_asleep() {
             return false;
         }
-        if let Some(caller) = &*self.caller.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(caller) = &*unpoisoned(self.caller.lock()) {
             caller.unpark();
         }
         true

@@ -4,10 +4,11 @@
 //! taken. A buffer is bounded; what comes when it is full is lost and counted.
 
 use super::events::{Event, Mark, Recording, SectionInfo, ThreadEvents, TraceSink};
+use devbay_plugin_api::locks::lock;
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Events that a thread keeps, and marks that all plugins together do, unless a recorder is made with another bound: an
 /// hour of a model of 300 launches a second, in 50 MB.
@@ -56,10 +57,6 @@ struct Events {
 thread_local! {
     /// The thread's buffers, by recorder.
     static BUFFERS: RefCell<Vec<(u64, Arc<Thread>)>> = const { RefCell::new(Vec::new()) };
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Default for Recorder {

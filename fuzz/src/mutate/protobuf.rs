@@ -94,7 +94,8 @@ pub fn cross(message: &[u8], donor: &[u8], seed: u64) -> Option<Vec<u8>> {
 fn take_over(root: &mut Vec<Field>, mut donor: Vec<Field>, rng: &mut Rng) -> Option<()> {
     let places_of_root = places(root);
     let place = rng.choice(&places_of_root)?;
-    let fitting: Vec<Place> = places(&donor).into_iter().filter(|other| other.kind == place.kind).collect();
+    let fitting: Vec<FieldPlace> =
+        places(&donor).into_iter().filter(|other| other.kind == place.kind).collect();
     let (others, from) = siblings(&mut donor, &rng.choice(&fitting)?.path)?;
     let field = others.swap_remove(from);
     let (siblings, at) = siblings(root, &place.path)?;
@@ -107,7 +108,7 @@ fn take_over(root: &mut Vec<Field>, mut donor: Vec<Field>, rng: &mut Rng) -> Opt
 }
 
 /// Where a field is.
-struct Place {
+struct FieldPlace {
     /// Its index in its message, behind that message's index in its own, and so on.
     path: Vec<usize>,
     /// The number of its message and its own: what a schema mostly tells kinds of fields by.
@@ -115,11 +116,11 @@ struct Place {
 }
 
 /// The places of all fields, at any depth.
-fn places(root: &[Field]) -> Vec<Place> {
-    fn walk(fields: &[Field], message: u64, path: &mut Vec<usize>, found: &mut Vec<Place>) {
+fn places(root: &[Field]) -> Vec<FieldPlace> {
+    fn walk(fields: &[Field], message: u64, path: &mut Vec<usize>, found: &mut Vec<FieldPlace>) {
         for (i, field) in fields.iter().enumerate() {
             path.push(i);
-            found.push(Place { path: path.clone(), kind: (message, field.number) });
+            found.push(FieldPlace { path: path.clone(), kind: (message, field.number) });
             if let Value::Message(within) = &field.value {
                 walk(within, field.number, path, found);
             }

@@ -6,9 +6,10 @@ use devbay_core::error::{Error, ErrorKind, Result};
 use devbay_core::exec::unit::Unit;
 use devbay_core::plan::Plan;
 use devbay_core::tensor::{AlignedBytes, Tensor, TensorType, n_elements};
+use devbay_plugin_api::locks::lock;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// How results of padded inputs are cropped, by the inputs' shapes.
 #[derive(Default)]
@@ -32,7 +33,7 @@ type Extents = Vec<Vec<usize>>;
 
 impl CropCache {
     fn lock(&self) -> MutexGuard<'_, HashMap<Vec<Vec<usize>>, Arc<Crops>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     fn keep(&self, shapes: &[Vec<usize>], crops: &Arc<Crops>) {

@@ -13,7 +13,8 @@
 //!
 //! Left out on purpose: growing. The number of slots is the number of copies of each function.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use devbay_plugin_api::locks::unpoisoned;
+use std::sync::{Arc, RwLock};
 
 /// Slots of one layer: so many plugins can be under it at once, each time that it is in a stack counted.
 pub const N_SLOTS: usize = 32;
@@ -38,7 +39,7 @@ impl<T: 'static> Slots<T> {
     /// Takes a free slot for what `make` makes; None if there is none.
     pub fn take(&'static self, make: impl FnOnce(usize) -> T) -> Option<Slot<T>> {
         for (idx, slot) in self.slots.iter().enumerate() {
-            let mut slot = slot.write().unwrap_or_else(PoisonError::into_inner);
+            let mut slot = unpoisoned(slot.write());
             if slot.is_none() {
                 *slot = Some(Arc::new(make(idx)));
                 return Some(Slot { slots: self, idx });
@@ -49,7 +50,7 @@ impl<T: 'static> Slots<T> {
 
     /// What is in a slot; None if it was given back.
     pub fn get(&self, idx: usize) -> Option<Arc<T>> {
-        self.slots.get(idx)?.read().unwrap_or_else(PoisonError::into_inner).clone()
+        unpoisoned(self.slots.get(idx)?.read()).clone()
     }
 }
 
@@ -68,7 +69,7 @@ impl<T: 'static> Slot<T> {
 
 impl<T: 'static> Drop for Slot<T> {
     fn drop(&mut self) {
-        let mut slot = self.slots.slots[self.idx].write().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = unpoisoned(self.slots.slots[self.idx].write());
         let gone = slot.take();
         drop(slot);
         // Its destructor may be anybody's, and runs without the lock.

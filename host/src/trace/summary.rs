@@ -50,7 +50,7 @@ pub struct Summary {
 
 /// Where kernels run: a thread, by its track, or a device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Place<'a> {
+enum Runner<'a> {
     Thread(usize),
     Device(&'a str),
 }
@@ -59,7 +59,7 @@ enum Place<'a> {
 struct Run<'a> {
     wall_ns: u64,
     /// When kernels ran: begin and end.
-    kernels: BTreeMap<Place<'a>, Vec<(u64, u64)>>,
+    kernels: BTreeMap<Runner<'a>, Vec<(u64, u64)>>,
 }
 
 impl Summary {
@@ -90,7 +90,7 @@ impl Summary {
                 n_marked += usize::from(matches!(slice.kind, SliceKind::Mark(..)));
                 let time_ns = slice.end_ns - slice.begin_ns;
                 summary.kernel_ns += time_ns;
-                let place = of.device.as_deref().map_or(Place::Thread(track), Place::Device);
+                let place = of.device.as_deref().map_or(Runner::Thread(track), Runner::Device);
                 run.kernels.entry(place).or_default().push((slice.begin_ns, slice.end_ns));
                 let (nodes, n_launches, total_ns) = ops.entry(step.op()).or_default();
                 nodes.insert(&step.label);

@@ -6,7 +6,7 @@ use crate::support::{
 };
 use devbay_host::core::about::RefusalKind;
 use devbay_host::core::device::{Device, PrepareRequest};
-use devbay_host::core::error::{Error, ErrorKind, Result};
+use devbay_host::core::error::{Error, ErrorKind, Phase, Result};
 use devbay_host::core::program::Op;
 use devbay_host::core::tensor::Bytes;
 use devbay_host::devices::{Policy, Requirements};
@@ -194,7 +194,7 @@ fn b19_panics_in_reached() {
     let mut stream = host.device().create_stream("").unwrap();
     stream.signal().unwrap();
     let (_, status) = stream.reached().unwrap();
-    let error = stream.check(status, "stream_reached").unwrap_err();
+    let error = stream.check(status, Phase::AskReached).unwrap_err();
     check(&host, "reached", &error);
 }
 
@@ -258,7 +258,7 @@ fn b19_panics_in_functions_of_streams() {
             }
         };
         assert_eq!(call(place), DEVBAY_STATUS_PANICKED, "{place}");
-        let error = stream.check(DEVBAY_STATUS_PANICKED, place).unwrap_err();
+        let error = stream.check(DEVBAY_STATUS_PANICKED, Phase::Work).unwrap_err();
         check(&host, place, &error);
         // Without the fault they do their work.
         let host = Host::faulty(&[("streams", "async")]);
@@ -274,7 +274,7 @@ fn b19_panics_in_functions_of_streams() {
 fn b19_panics_while_a_failure_is_explained() {
     let host = host("failure", "async");
     let stream = host.device().create_stream("").unwrap();
-    let error = stream.check(devbay_plugin_api::abi::DEVBAY_STATUS_INTERNAL, "launch").unwrap_err();
+    let error = stream.check(devbay_plugin_api::abi::DEVBAY_STATUS_INTERNAL, Phase::Launch).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PluginFailed, "{error}");
     assert!(error.text().contains("INTERNAL"), "{error}");
 }

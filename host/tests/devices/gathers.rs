@@ -12,8 +12,9 @@ mod gatherer {
     use devbay_plugin_api::abi::{
         DEVBAY_DEVICE_HOST_REFS, DEVBAY_DEVICE_KIND_CPU, DEVBAY_SPACE_ADDRESSABLE, DEVBAY_SPACE_HOST_VISIBLE,
     };
+    use devbay_plugin_api::locks::lock;
     use devbay_plugin_api::sdk::*;
-    use std::sync::{Mutex, PoisonError};
+    use std::sync::Mutex;
     use std::time::Duration;
 
     /// What streams were asked for: launches since the last signal at each flush, and at each signal.
@@ -28,7 +29,7 @@ mod gatherer {
         Mutex::new(Seen { n_launches: 0, flushes: Vec::new(), signals: Vec::new() });
 
     fn see<R>(look: impl FnOnce(&mut Seen) -> R) -> R {
-        look(&mut SEEN.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&mut lock(&SEEN))
     }
 
     pub struct Gatherer(GathererDevice);

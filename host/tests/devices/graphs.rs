@@ -5,7 +5,7 @@
 //! The devices' queues run freely, in random order with random pauses. `DEVBAY_GRAPHS` says how many programs there
 //! are in all, `DEVBAY_SEED` where they begin (docs/proofs.md).
 
-use crate::queued::program::{Graph, INPUT, Op, Random};
+use crate::queued::program::{Graph, INPUT, Op};
 use crate::queued::{FORMS, Fault, INLINE, Mode, N_DEVICES, OWN, SHARED, When, World};
 use devbay_host::core::error::{Error, ErrorKind};
 use devbay_host::core::exec::cancel::Cancel;
@@ -13,6 +13,7 @@ use devbay_host::core::plan::PlanOptions;
 use devbay_host::core::plan::cost::Rates;
 use devbay_host::core::plan::tasks::Policy;
 use devbay_host::core::{Result, Tensor};
+use devbay_host::random::Random;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
 use devbay_host::session::{RunOptions, Session, SessionOptions};
 use std::sync::Arc;

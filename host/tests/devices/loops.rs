@@ -17,10 +17,11 @@ mod turns {
     use devbay_plugin_api::abi::{
         DEVBAY_DEVICE_HOST_REFS, DEVBAY_DEVICE_KIND_CPU, DEVBAY_SPACE_ADDRESSABLE, DEVBAY_SPACE_HOST_VISIBLE,
     };
+    use devbay_plugin_api::locks::lock;
     use devbay_plugin_api::sdk::*;
     use std::collections::BTreeMap;
+    use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::{Mutex, PoisonError};
     use std::time::Duration;
 
     /// Iterations that have begun and not ended, with how many of their launches are to come.
@@ -95,14 +96,14 @@ mod turns {
     impl Launch<TurnsDevice> for Turn {
         fn launch(&self, _stream: &TurnsStream, operands: &mut Operands<'_>) -> Result<()> {
             let (x, number) = (operands.input::<i64>(0)[0], operands.input::<i64>(1)[0]);
-            let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut open = lock(&OPEN);
             open.entry(number).or_insert(LAUNCHES);
             MOST.fetch_max(open.len(), Ordering::Relaxed);
             drop(open);
             // Asleep, so that all threads can be here at once however few processors there are.
             std::thread::sleep(Duration::from_micros(200));
             operands.output::<i64>(0)[0] = x + number;
-            let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut open = lock(&OPEN);
             if let Some(left) = open.get_mut(&number) {
                 *left -= 1;
                 if *left == 0 {

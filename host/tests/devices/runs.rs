@@ -34,10 +34,11 @@ mod worker {
     use devbay_plugin_api::abi::{
         DEVBAY_DEVICE_HOST_REFS, DEVBAY_DEVICE_KIND_CPU, DEVBAY_SPACE_ADDRESSABLE, DEVBAY_SPACE_HOST_VISIBLE,
     };
+    use devbay_plugin_api::locks::lock;
     use devbay_plugin_api::sdk::*;
     use std::collections::BTreeMap;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::{Arc, Mutex, PoisonError};
+    use std::sync::{Arc, Mutex};
 
     /// What a kernel calls with its first number when it is launched.
     pub type Hook = Arc<dyn Fn(f32) + Send + Sync>;
@@ -46,7 +47,7 @@ mod worker {
 
     /// Has kernels with the attribute `hook = id` call `body`; each test has an id of its own.
     pub fn hook(id: i64, body: impl Fn(f32) + Send + Sync + 'static) {
-        HOOKS.lock().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::new(body));
+        lock(&HOOKS).insert(id, Arc::new(body));
     }
 
     pub struct Worker(WorkerDevice);
@@ -137,7 +138,7 @@ mod worker {
     impl Launch<WorkerDevice> for Work {
         fn launch(&self, _stream: &WorkerStream, operands: &mut Operands<'_>) -> Result<()> {
             let first = operands.input::<f32>(0)[0];
-            let hook = HOOKS.lock().unwrap_or_else(PoisonError::into_inner).get(&self.hook).cloned();
+            let hook = lock(&HOOKS).get(&self.hook).cloned();
             if let Some(hook) = hook {
                 hook(first);
             }

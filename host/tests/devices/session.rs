@@ -24,9 +24,10 @@ mod toy {
         DEVBAY_DEVICE_HOST_REFS, DEVBAY_DEVICE_KIND_NPU, DEVBAY_KERNEL_DATA_SHAPE, DEVBAY_SPACE_ADDRESSABLE,
         DEVBAY_SPACE_HOST_VISIBLE,
     };
+    use devbay_plugin_api::locks::lock;
     use devbay_plugin_api::sdk::*;
     use std::collections::BTreeMap;
-    use std::sync::{Arc, Mutex, PoisonError};
+    use std::sync::{Arc, Mutex};
 
     /// What a kernel `test.Hook` calls when it is launched.
     pub type Hook = Arc<dyn Fn() + Send + Sync>;
@@ -35,7 +36,7 @@ mod toy {
 
     /// Has kernels with the attribute `hook = id` call `body`; each test has an id of its own.
     pub fn hook(id: i64, body: Hook) {
-        HOOKS.lock().unwrap_or_else(PoisonError::into_inner).insert(id, body);
+        lock(&HOOKS).insert(id, body);
     }
 
     pub struct Toy {
@@ -172,7 +173,7 @@ mod toy {
 
     impl Launch<ToyDevice> for Hooked {
         fn launch(&self, _stream: &ToyStream, operands: &mut Operands<'_>) -> Result<()> {
-            let hook = HOOKS.lock().unwrap_or_else(PoisonError::into_inner).get(&self.0).cloned();
+            let hook = lock(&HOOKS).get(&self.0).cloned();
             if let Some(hook) = hook {
                 hook();
             }

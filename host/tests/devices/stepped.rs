@@ -9,7 +9,7 @@
 //! always enqueued the same commands, so how many they are is found out once, by waiting until no more come, and
 //! waited for from then on.
 
-use crate::queued::program::{Graph, INPUT, Op, Random};
+use crate::queued::program::{Graph, INPUT, Op};
 use crate::queued::{FORMS, Fault, INLINE, Mode, N_DEVICES, OWN, SHARED, When, World};
 use devbay_host::core::error::{Error, ErrorKind};
 use devbay_host::core::exec::cancel::Cancel;
@@ -17,6 +17,7 @@ use devbay_host::core::plan::PlanOptions;
 use devbay_host::core::plan::tasks::Policy;
 use devbay_host::core::{Result, Tensor};
 use devbay_host::layers::validation::Report;
+use devbay_host::random::Random;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
 use devbay_host::session::{RunOptions, Session, SessionOptions};
 use std::collections::HashMap;

@@ -3,7 +3,8 @@
 use crate::library::library;
 use devbay_host::core::device::Device;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
-use std::sync::{Arc, Mutex, PoisonError};
+use devbay_plugin_api::locks::lock;
+use std::sync::{Arc, Mutex};
 
 /// The CPU plugin, and every plugin that was built and has a device here.
 ///
@@ -12,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub fn every_plugin() -> Runtime {
     // PoCL falls over where two threads open its devices for the first time.
     static OPENING: Mutex<()> = Mutex::new(());
-    let _opening = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _opening = lock(&OPENING);
     let beside = library("cpu");
     let built = |name: &str| beside.with_file_name(format!("libdevbay_plugin_{name}.so"));
     let others = ["wgpu", "opencl", "pjrt"].map(built).into_iter().filter(|path| path.exists());

@@ -11,6 +11,7 @@ use devbay_host::core::program::{AttrValue, Node, Op, Program, Value, ValueId, t
 use devbay_host::core::tensor::{F32, TensorType};
 use devbay_host::core::{ErrorKind, Tensor};
 use devbay_host::model::Model;
+use devbay_host::random::Random;
 use devbay_host::runtime::{Runtime, RuntimeOptions};
 use devbay_host::session::{RunOptions, Session, SessionOptions};
 use std::collections::HashSet;
@@ -267,19 +268,6 @@ fn a_position_out_of_bounds_is_refused() {
     let run = session.and_then(|session| session.run(&[("x", &numbers(&[2, 64]))], &RunOptions::default()));
     let error = run.map(drop).expect_err("an index out of bounds");
     assert!(error.kind() != ErrorKind::Internal, "{error}");
-}
-
-/// A generator of numbers that repeats itself for a seed (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) % n as u64) as usize
-    }
 }
 
 /// A program of matrices that are divided, changed and put together, as it grows.

@@ -3,29 +3,9 @@
 use super::{add_up, is_odd, trips};
 use devbay_host::core::program::text;
 use devbay_host::model::Model;
+use devbay_host::random::Random;
 use std::collections::HashMap;
 use std::fmt::Write;
-
-/// A generator of numbers that repeats itself for a seed (splitmix64).
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    pub fn chance(&mut self, of: usize) -> bool {
-        self.below(of) == 0
-    }
-}
 
 /// What a node computes.
 #[derive(Clone, Debug)]

@@ -5,22 +5,24 @@
 mod calls;
 
 use super::{Fault, Mode, When};
+use devbay_host::random::Random;
 use devbay_plugin_api::abi::{DEVBAY_STATUS_ABORTED, DEVBAY_STATUS_DEVICE_LOST, DEVBAY_STATUS_INTERNAL};
+use devbay_plugin_api::locks::{lock, unpoisoned, wait};
 use devbay_plugin_api::sdk::{DeferredLaunch, Done, Error, Result};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 /// The queues of all devices of a runtime.
 pub struct World {
     id: u64,
-    state: Mutex<State>,
+    state: Mutex<WorldState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct WorldState {
     mode: Option<Mode>,
     /// Streams that are alive, in the order in which they were made.
     lines: BTreeMap<u64, Line>,
@@ -45,7 +47,7 @@ struct State {
     /// Ranges of each device's own allocations.
     owned: Vec<(String, std::ops::Range<u64>)>,
     /// For the delays and choices of free-running threads.
-    random: u64,
+    random: Random,
     is_closed: bool,
 }
 
@@ -106,7 +108,7 @@ enum Ready {
 static WORLDS: OnceLock<Mutex<BTreeMap<u64, Arc<World>>>> = OnceLock::new();
 
 fn worlds() -> MutexGuard<'static, BTreeMap<u64, Arc<World>>> {
-    WORLDS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+    lock(WORLDS.get_or_init(Mutex::default))
 }
 
 impl World {
@@ -114,7 +116,7 @@ impl World {
     pub fn new() -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let state = State { mode: Some(Mode::AtOnce), is_running: true, ..State::default() };
+        let state = WorldState { mode: Some(Mode::AtOnce), is_running: true, ..WorldState::default() };
         let world = Arc::new(Self { id, state: Mutex::new(state), changed: Condvar::new() });
         worlds().insert(id, Arc::clone(&world));
         world
@@ -131,8 +133,8 @@ impl World {
         worlds().get(&id).cloned().ok_or_else(|| Error::unavailable("there is no such world"))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, WorldState> {
+        lock(&self.state)
     }
 
     /// Begins a run in this mode. What was wrong with the run before is asked for first ([`World::end`]).
@@ -204,7 +206,7 @@ impl World {
             }
             // Short, because nobody says when `done` changes.
             let nap = left.min(Duration::from_micros(200));
-            state = self.changed.wait_timeout(state, nap).unwrap_or_else(PoisonError::into_inner).0;
+            state = unpoisoned(self.changed.wait_timeout(state, nap)).0;
         }
     }
 
@@ -234,7 +236,7 @@ impl World {
     fn execute(&self, serial: u64) -> bool {
         let mut state = self.lock();
         let ready = state.ready(serial);
-        let State { lines, is_running, .. } = &mut *state;
+        let WorldState { lines, is_running, .. } = &mut *state;
         let is_running = *is_running;
         let Some(line) = lines.get_mut(&serial) else {
             return false;
@@ -306,7 +308,7 @@ impl World {
     }
 
     /// A stream fails: what is behind the command is dropped, and who waits is told.
-    fn fail(&self, mut state: MutexGuard<'_, State>, serial: u64, error: Error) {
+    fn fail(&self, mut state: MutexGuard<'_, WorldState>, serial: u64, error: Error) {
         if let Some(line) = state.lines.get_mut(&serial) {
             line.failure.get_or_insert(error);
             line.commands.clear();
@@ -315,7 +317,7 @@ impl World {
     }
 
     /// Calls back who waits for a point that is reached, or can be no more.
-    fn answer(&self, mut state: MutexGuard<'_, State>, serial: u64) {
+    fn answer(&self, mut state: MutexGuard<'_, WorldState>, serial: u64) {
         let Some(line) = state.lines.get_mut(&serial) else {
             return;
         };
@@ -338,7 +340,7 @@ impl World {
     /// Steps streams at random, with pauses, on so many threads of its own while `body` runs.
     pub fn free_running<R>(self: &Arc<Self>, n_threads: usize, seed: u64, body: impl FnOnce() -> R) -> R {
         let mut state = self.lock();
-        (state.is_closed, state.random) = (false, seed);
+        (state.is_closed, state.random) = (false, Random(seed));
         drop(state);
         /// Ends the threads, also when `body` panics.
         struct Closed<'a>(&'a World);
@@ -368,10 +370,10 @@ impl World {
                 _ => Vec::new(),
             };
             if ready.is_empty() {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = wait(&self.changed, state);
                 continue;
             }
-            let random = state.next_random();
+            let random = state.random.next();
             let chosen = ready[(random >> 8) as usize % ready.len()];
             drop(state);
             match random % 64 {
@@ -385,13 +387,7 @@ impl World {
     }
 }
 
-impl State {
-    fn next_random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.random ^ (self.random >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z ^ (z >> 27)
-    }
-
+impl WorldState {
     fn ready(&self, serial: u64) -> Ready {
         let Some(line) = self.lines.get(&serial).filter(|line| !line.is_busy) else {
             return Ready::No;

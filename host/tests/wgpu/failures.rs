@@ -14,7 +14,7 @@ use devbay_plugin_api::sdk::export::LinkedPlugin;
 use devbay_plugin_api::sdk::{self, F32, Kernel, Prepared, TypeVar};
 use devbay_plugin_wgpu::Wgpu;
 use devbay_plugin_wgpu::device::WgpuDevice;
-use devbay_shaders::step::{Body, Build, Slot, Step};
+use devbay_shaders::step::{Body, Build, ShaderStep, Slot};
 use devbay_shaders::target::Target;
 use std::path::PathBuf;
 use std::process::Command;
@@ -65,7 +65,7 @@ impl sdk::Plugin for Faulty {
 fn kernel(request: &sdk::PrepareRequest<'_, Target>, name: &str, body: Body<'_>) -> sdk::Result<Prepared> {
     let mut build = Build::new(request);
     let buffers = vec![("in0", "f32", Slot::Input(0)), ("out", "f32", Slot::Output(0))];
-    build.add(Step { name, buffers, params: Vec::new(), turns: 0, body })?;
+    build.add(ShaderStep { name, buffers, params: Vec::new(), turns: 0, body })?;
     build.finish()
 }
 

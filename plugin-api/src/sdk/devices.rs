@@ -1,17 +1,18 @@
 //! Devices that come and go.
 
 use super::error::{Error, Result};
-use std::sync::{Mutex, PoisonError};
+use crate::locks::lock;
+use std::sync::Mutex;
 
 /// The devices of an instance where some may be lost, taken out or added while it lives: what [`Plugin::devices`] lists, and
 /// those that it lists no more, which the host may still hold.
 ///
 /// [`Plugin::devices`]: super::Plugin::devices
 pub struct DeviceSet<D> {
-    state: Mutex<State<D>>,
+    state: Mutex<KnownDevices<D>>,
 }
 
-struct State<D> {
+struct KnownDevices<D> {
     /// All that there ever were. Boxes are added and never taken out.
     all: Vec<Box<D>>,
     /// Which of them are there now, in their order.
@@ -20,7 +21,7 @@ struct State<D> {
 
 impl<D> Default for DeviceSet<D> {
     fn default() -> Self {
-        Self { state: Mutex::new(State { all: Vec::new(), listed: Vec::new() }) }
+        Self { state: Mutex::new(KnownDevices { all: Vec::new(), listed: Vec::new() }) }
     }
 }
 
@@ -33,7 +34,7 @@ impl<D: Sync> DeviceSet<D> {
     /// # Errors
     /// What `find` says; then the list is as it was.
     pub fn update(&self, find: impl FnOnce(&[&D]) -> Result<Vec<Listed<D>>>) -> Result<Vec<&D>> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         let before = state.listed.clone();
         let known: Vec<&D> = before.iter().map(|&at| &*state.all[at]).collect();
         let mut listed = Vec::new();

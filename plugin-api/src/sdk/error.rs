@@ -120,13 +120,13 @@ impl From<NoMemory> for Error {
 
 /// Where the last panic of a thread began. No destructor, so that the library can be unloaded.
 #[derive(Clone, Copy)]
-struct Place {
+struct PanicPlace {
     text: [u8; 160],
     len: usize,
 }
 
 thread_local! {
-    static PLACE: Cell<Place> = const { Cell::new(Place { text: [0; 160], len: 0 }) };
+    static PLACE: Cell<PanicPlace> = const { Cell::new(PanicPlace { text: [0; 160], len: 0 }) };
 }
 
 /// Remembers the place of every panic, then does what was done before.
@@ -135,7 +135,7 @@ pub(crate) fn remember_panics() {
     ONCE.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            let mut place = Place { text: [0; 160], len: 0 };
+            let mut place = PanicPlace { text: [0; 160], len: 0 };
             if let Some(location) = info.location() {
                 let text = format!("{}:{}", location.file(), location.line());
                 // The end of a long path says more than its beginning.

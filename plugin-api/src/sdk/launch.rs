@@ -7,7 +7,7 @@ use super::error::{Error, Result, guard, guard_kernel};
 use super::export::{StreamBox, refuse_failed};
 use super::kernel::dtypes::*;
 use super::memory::{BufferBox, HostBuffer};
-use super::prepared::{State, StateHeader};
+use super::prepared::{KernelState, StateHeader};
 use super::{Device, Replay};
 use crate::abi::*;
 use core::ffi::c_void;
@@ -408,7 +408,7 @@ pub(super) unsafe extern "C" fn launch<D: Device, K: Launch<D>>(
     _dims: *const i64,
 ) -> Status {
     // SAFETY: the host passes the state that `prepare` returned (B21).
-    let state = unsafe { &*state.cast::<State<K>>() };
+    let state = unsafe { &*state.cast::<KernelState<K>>() };
     // SAFETY: the host passes a stream of this device, which it has not destroyed.
     let stream = unsafe { &*stream.cast::<StreamBox<D::Stream>>() };
     let mut operands = Operands { refs, header: &state.header, taken: 0, device: PhantomData };

@@ -4,7 +4,8 @@ use super::export::{InstanceBox, deref, report};
 use super::{Device, DeviceDesc, Error, Plugin, Result, SpaceDesc};
 use crate::abi;
 use crate::abi::*;
-use std::sync::{Mutex, PoisonError};
+use crate::locks::lock;
+use std::sync::Mutex;
 
 /// Every list that the host was given, the newest last; it may hold any of them until `destroy`.
 #[derive(Default)]
@@ -67,7 +68,7 @@ pub(super) unsafe extern "C" fn devices<P: Plugin>(
         let devices = instance.plugin.devices()?;
         let handles: Vec<*mut abi::Device> =
             devices.iter().map(|device| (&raw const **device).cast_mut().cast()).collect();
-        let mut lists = instance.lists.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lists = lock(&instance.lists.devices);
         // The last list again if nothing has changed: who asks often gets no memory used up.
         if lists
             .last()
@@ -127,7 +128,7 @@ pub(super) unsafe extern "C" fn device_kernels<P: Plugin>(
         }
         // SAFETY: the host's place for a list; its array does not move and is kept until the instance goes.
         unsafe { out.write(List::new(&list)) };
-        instance.lists.kernels.lock().unwrap_or_else(PoisonError::into_inner).push(KernelList(list));
+        lock(&instance.lists.kernels).push(KernelList(list));
         Ok(())
     };
     // SAFETY: the host's error struct.

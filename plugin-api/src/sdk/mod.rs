@@ -89,7 +89,7 @@ pub use memory::{
     AllocRequest, Allocated, Budget, CopyKind, CopyRequest, HostBuffer, ImportRequest, MemoryUse, Native,
     Region, Share, SpaceDesc, StreamRequest,
 };
-pub use prepared::{Prepared, State, StateHeader};
+pub use prepared::{KernelState, Prepared, StateHeader};
 pub use replay::Replay;
 pub use timeline::{Timeline, failed_dependency};
 pub use view::{AttrValue, AttrView, Attrs, GraphView, NodeView, PrepareRequest, TensorView, ValueView};

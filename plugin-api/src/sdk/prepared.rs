@@ -46,7 +46,7 @@ impl StateHeader {
 
 /// A state as `prepare` hands it out: the header, then what the kernel keeps.
 #[repr(C)]
-pub struct State<K> {
+pub struct KernelState<K> {
     pub(super) header: StateHeader,
     /// What the kernel keeps.
     pub kernel: K,
@@ -76,10 +76,10 @@ impl Prepared {
     /// A kernel with a launch function of its own, for those who count nanoseconds.
     ///
     /// # Safety
-    /// 1. `launch` takes a [`State<K>`] as its state, and does not unwind.
+    /// 1. `launch` takes a [`KernelState<K>`] as its state, and does not unwind.
     /// 2. It keeps to rule B21: no more references than the kernel's operands and workspace.
     pub unsafe fn raw<K: Send + Sync + 'static>(launch: LaunchFn, kernel: K) -> Self {
-        let state = Box::new(State {
+        let state = Box::new(KernelState {
             header: StateHeader {
                 drop: drop_state::<K>,
                 launch,
@@ -265,5 +265,5 @@ impl Drop for Prepared {
 
 unsafe fn drop_state<K>(header: *mut StateHeader) {
     // SAFETY: `raw` made it from a box of this type, and it is freed once.
-    drop(unsafe { Box::from_raw(header.cast::<State<K>>()) });
+    drop(unsafe { Box::from_raw(header.cast::<KernelState<K>>()) });
 }

@@ -7,8 +7,9 @@
 use super::Done;
 use super::error::{Error, Result};
 use crate::abi::{DEVBAY_STATUS_ABORTED, DEVBAY_STATUS_TIMEOUT};
+use crate::locks::{lock, unpoisoned, wait};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// The points of one stream; all methods may be called from any thread.
@@ -19,20 +20,21 @@ pub struct Timeline {
     reached: AtomicU64,
     /// Whether there is a failure; set under the lock.
     has_failed: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<Callbacks>,
     /// A point was reached, or the stream failed.
     moved: Condvar,
 }
 
+/// Callbacks that wait for a point, and the failure that ends them.
 #[derive(Default)]
-struct State {
+struct Callbacks {
     failure: Option<Error>,
     waiting: Vec<(u64, Done)>,
 }
 
 impl Timeline {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Callbacks> {
+        lock(&self.state)
     }
 
     /// Notes that a point was enqueued. Externally synchronised, as signals of a stream are (B17).
@@ -140,14 +142,14 @@ impl Timeline {
                 return outcome(value, reached, state.failure.as_ref());
             }
             state = match deadline {
-                None => self.moved.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => wait(&self.moved, state),
                 Some(deadline) => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if left.is_zero() {
                         let text = format!("value {value} was not reached in time");
                         return Err(Error::new(DEVBAY_STATUS_TIMEOUT, text));
                     }
-                    self.moved.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                    unpoisoned(self.moved.wait_timeout(state, left)).0
                 }
             };
         }

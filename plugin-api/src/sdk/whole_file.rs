@@ -10,13 +10,14 @@
 //!
 //! On purpose without a crate: plugins ship this with the SDK, whose only dependency is the standard library.
 
+use crate::locks::lock;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, ErrorKind};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// What names of temporary files begin and end with; 16 hexadecimal digits are between.
 const PREFIX: &str = ".devbay-";
@@ -147,7 +148,7 @@ impl Drop for Part {
 }
 
 fn unfinished() -> MutexGuard<'static, BTreeSet<PathBuf>> {
-    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&UNFINISHED)
 }
 
 /// Removes a temporary file or folder. One that cannot be removed is found by who sweeps next.
@@ -178,7 +179,7 @@ fn is_temporary(name: &str) -> bool {
 /// As [`sweep`], once for each folder.
 fn sweep_once(folder: &Path) {
     static SWEPT: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
-    let mut swept = SWEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut swept = lock(&SWEPT);
     if swept.len() >= SWEPT_MAX {
         swept.clear();
     }

@@ -5,9 +5,10 @@
 //! exercised wherever the processor is.
 
 use crate::device::{CpuDevice, Mode};
+use devbay_plugin_api::locks::{lock, wait};
 use devbay_plugin_api::sdk::*;
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -85,10 +86,6 @@ impl Span {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl CpuStream {
     /// A stream of the device's kind.
     ///
@@ -160,7 +157,7 @@ impl Shared {
                     return;
                 }
                 copied = None;
-                queue = self.enqueued.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue = wait(&self.enqueued, queue);
             };
             drop(queue);
             if self.timeline.failure().is_some() {

@@ -5,12 +5,13 @@ use crate::compile::{Arch, Cache, Nvrtc};
 use crate::dispatch::{Compiler, Kernels};
 use crate::dnn::{Dnn, Planner};
 use crate::driver::{AccessDesc, Address, Driver, Functions, Handle, Location, attribute};
-use crate::memory::{CudaBuffer, DevicePool, PinnedPool, lock};
+use crate::memory::{CudaBuffer, DevicePool, PinnedPool};
 use crate::stream::{CudaStream, HostSpans};
 use devbay_plugin_api::abi::{
     DEVBAY_DEVICE_KIND_GPU, DEVBAY_NATIVE_CUDA_STREAM, DEVBAY_SPACE_ADDRESSABLE, DEVBAY_SPACE_DEVICE,
     DEVBAY_SPACE_HOST_VISIBLE, DEVBAY_SPACE_PINNED_HOST, DEVBAY_STATUS_DEVICE_LOST,
 };
+use devbay_plugin_api::locks::lock;
 use devbay_plugin_api::sdk::*;
 use devbay_shaders::check::Checks;
 use devbay_shaders::target::{Abilities, Target};

@@ -9,9 +9,9 @@
 use crate::device::Shared;
 use crate::driver::Handle;
 use crate::library::{self, functions};
-use crate::memory::lock;
 use crate::stream::CudaStream;
 use devbay_plugin_api::abi::{DEVBAY_NUMERICS_BF16, DEVBAY_NUMERICS_F16, DEVBAY_NUMERICS_TF32};
+use devbay_plugin_api::locks::lock;
 use devbay_plugin_api::sdk::{Error, Result};
 use devbay_shaders::step::Convolution;
 use libloading::Library;

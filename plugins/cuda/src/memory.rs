@@ -9,23 +9,19 @@ use crate::driver::{
     AccessDesc, Address, Driver, Handle, Location, PoolProps, pointer_attribute, pool_attribute,
 };
 use devbay_plugin_api::abi::{DEVBAY_NATIVE_ADDRESS, DEVBAY_STATUS_OUT_OF_MEMORY};
+use devbay_plugin_api::locks::lock;
 use devbay_plugin_api::sdk::*;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Bytes of free page-locked memory that a device keeps.
 const PINNED_KEPT_MAX: usize = 256 << 20;
 /// Allocations begin and end at multiples of this: kernels write whole words, and read vectors. The driver's own begin
 /// there.
 const GRANULE: usize = 256;
-
-/// Locks, whoever panicked before.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The device's memory.
 #[derive(Default)]

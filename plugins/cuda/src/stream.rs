@@ -19,15 +19,16 @@
 use crate::device::{Event, Shared, address};
 use crate::dnn::DnnHandle;
 use crate::driver::{Address, Handle};
-use crate::memory::{CudaBuffer, Pinned, copy_on_host, lock};
+use crate::memory::{CudaBuffer, Pinned, copy_on_host};
 use devbay_plugin_api::abi::DEVBAY_STATUS_DEVICE_LOST;
+use devbay_plugin_api::locks::{lock, wait};
 use devbay_plugin_api::sdk::*;
 use devbay_shaders::check::{REPORT_BYTES, REPORT_WORDS};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -183,7 +184,7 @@ impl HostSpans {
     fn wait(&self, span: &Range<usize>) {
         let mut spans = lock(&self.spans);
         while spans.iter().any(|other| meet(other, span)) {
-            spans = self.written.wait(spans).unwrap_or_else(PoisonError::into_inner);
+            spans = wait(&self.written, spans);
         }
     }
 }
@@ -442,7 +443,7 @@ impl Points {
                 match queue.entries.front() {
                     Some(entry) => break entry.event,
                     None if queue.closed => return,
-                    None => queue = self.pushed.wait(queue).unwrap_or_else(PoisonError::into_inner),
+                    None => queue = wait(&self.pushed, queue),
                 }
             };
             drop(queue);

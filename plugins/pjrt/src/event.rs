@@ -3,10 +3,11 @@
 use crate::api::{self, RawError, RawEvent};
 use crate::client::Client;
 use crate::error::{Error, Result};
+use devbay_plugin_api::locks::lock;
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Something of the library's that ends once, well or with an error.
 ///
@@ -131,7 +132,7 @@ struct Waiting(Mutex<Option<(Event, Callback)>>);
 
 impl Waiting {
     fn take(&self) -> Option<(Event, Callback)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        lock(&self.0).take()
     }
 }
 

@@ -8,10 +8,11 @@
 
 use crate::api::{self, Args, RawError, Slot, named_value_kind};
 use crate::error::{Code, Error, Result, optional};
+use devbay_plugin_api::locks::lock;
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 /// A PJRT library that was set up.
 pub struct Library {
@@ -106,7 +107,7 @@ impl Library {
             return Err(Error::Broken { function: "GetPjrtApi", text: "no table" });
         }
         let cell = {
-            let mut libraries = LIBRARIES.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut libraries = lock(&LIBRARIES);
             let known = libraries.iter().find(|(address, _)| *address == table.addr());
             known.map(|(_, cell)| *cell).unwrap_or_else(|| {
                 let cell = &*Box::leak(Box::new(OnceLock::new()));

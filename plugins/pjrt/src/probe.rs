@@ -8,11 +8,12 @@
 use crate::find::{Named, Variable};
 use crate::machine::Machine;
 use crate::verdicts::Verdict;
+use devbay_plugin_api::locks::lock;
 use serde::Deserialize;
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 /// The variable with the program that probes, or `off`.
@@ -271,7 +272,7 @@ impl Output {
         let read = move || {
             let mut chunk = [0u8; 4096];
             while let Ok(n @ 1..) = pipe.read(&mut chunk) {
-                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut kept = lock(&kept);
                 kept.extend_from_slice(&chunk[..n]);
                 if kept.len() > 2 * KEPT_MAX {
                     let superfluous = kept.len() - KEPT_MAX;
@@ -287,7 +288,7 @@ impl Output {
 
     fn text(self, limit: Duration) -> String {
         let _ = self.ended.recv_timeout(limit);
-        let bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = lock(&self.bytes);
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }

@@ -7,10 +7,11 @@
 use crate::buffer::Buffer;
 use crate::device::{PjrtBuffer, own};
 use crate::event::Event;
+use devbay_plugin_api::locks::{lock, wait};
 use devbay_plugin_api::sdk::{CopyKind, CopyRequest, Done, Error, Result, Stream, Timeline};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 /// A stream; the default has nothing enqueued.
@@ -41,14 +42,10 @@ struct Work {
     reports: Vec<(Buffer, Arc<AtomicU32>)>,
 }
 
-fn lock(shared: &Shared) -> MutexGuard<'_, Work> {
-    shared.work.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Shared {
     /// Notes that an event of the point with a number is done, and reports what is reached by that.
     fn done(&self, number: usize, outcome: Result<()>) {
-        let mut work = lock(self);
+        let mut work = lock(&self.work);
         if let Err(error) = outcome {
             work.failure.get_or_insert(error);
         }
@@ -98,13 +95,13 @@ impl PjrtStream {
             return Ok(());
         }
         let number = {
-            let mut work = lock(&self.0);
+            let mut work = lock(&self.0.work);
             work.open += 1;
             work.n_signalled
         };
         let shared = Arc::clone(&self.0);
         event.on_ready(move |outcome| shared.done(number, outcome.map_err(own))).map_err(|error| {
-            lock(&self.0).open -= 1;
+            lock(&self.0.work).open -= 1;
             own(error)
         })
     }
@@ -119,7 +116,7 @@ impl PjrtStream {
         // SAFETY: `said` is kept with the buffer until every event is done, or leaked, and read when this one is.
         let event = unsafe { report.download_to(said.as_ptr().cast(), size_of::<u32>()) }.map_err(own)?;
         let (number, rest) = {
-            let mut work = lock(&self.0);
+            let mut work = lock(&self.0.work);
             // Buffers are not freed in a library's callback.
             let is_at_rest = work.open == 0 && work.points.is_empty();
             let rest = if is_at_rest { std::mem::take(&mut work.reports) } else { Vec::new() };
@@ -140,7 +137,7 @@ impl PjrtStream {
         event.on_ready(done).map_err(|error| {
             // There is no event any more that tells when it is written.
             std::mem::forget(kept);
-            lock(&self.0).open -= 1;
+            lock(&self.0.work).open -= 1;
             own(error)
         })
     }
@@ -148,9 +145,9 @@ impl PjrtStream {
 
 impl Drop for PjrtStream {
     fn drop(&mut self) {
-        let mut work = lock(&self.0);
+        let mut work = lock(&self.0.work);
         while work.open > 0 || !work.points.is_empty() {
-            work = self.0.moved.wait(work).unwrap_or_else(PoisonError::into_inner);
+            work = wait(&self.0.moved, work);
         }
         drop(work);
         self.0.timeline.abandon();
@@ -190,7 +187,7 @@ impl Stream for PjrtStream {
     fn signal(&self, value: u64) -> Result<()> {
         let shared = &self.0;
         shared.timeline.signal(value)?;
-        let mut work = lock(shared);
+        let mut work = lock(&shared.work);
         let open = std::mem::take(&mut work.open);
         work.points.push_back((value, open));
         work.n_signalled += 1;

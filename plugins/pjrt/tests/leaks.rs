@@ -5,8 +5,9 @@
 
 mod support;
 
+use devbay_plugin_api::locks::lock;
 use devbay_plugin_pjrt::executable::{CompileOptions, Executable, Input};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use support::{ADD, devices, download, upload};
 
 /// Held by the test that runs.
@@ -26,7 +27,7 @@ fn a_thousand_executions_leave_nothing_behind() {
         %sum = stablehlo.add %a, %b : tensor<16384xf32>
         return %sum : tensor<16384xf32>
     }";
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = lock(&ALONE);
     for device in devices() {
         let add = Executable::compile(device.client(), SUM, 2, &CompileOptions::minimal()).unwrap();
         let run = |n: usize| {
@@ -48,7 +49,7 @@ fn a_thousand_executions_leave_nothing_behind() {
 
 #[test]
 fn events_and_executables_leave_nothing_behind() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = lock(&ALONE);
     for device in devices() {
         let a = upload(&device, &[1.0; 4], &[4]);
         let run = |n: usize| {

@@ -8,10 +8,11 @@
 //!
 //! A report is the number of the rule that was broken, 0 for none, and the value that broke it, low half first.
 
-use crate::step::{Body, Build, Param, Slot, Step};
+use crate::step::{Body, Build, Param, ShaderStep, Slot};
 use crate::template::wgsl;
+use devbay_plugin_api::locks::lock;
 use devbay_plugin_api::sdk::{Error, I64, Result, TensorView};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Words of a report.
 pub const REPORT_WORDS: usize = 4;
@@ -45,7 +46,7 @@ pub struct Check {
 
 impl Checks {
     fn rules(&self) -> MutexGuard<'_, Vec<Option<Expected>>> {
-        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.rules)
     }
 
     fn add(self: &Arc<Self>, rule: Expected) -> Check {
@@ -142,7 +143,7 @@ impl Build {
         };
         let each = wgsl!("check/bounds.wgsl", value, last = bounds.len() - 1);
         self.hold(added);
-        self.add(Step {
+        self.add(ShaderStep {
             name: "check",
             buffers: vec![
                 ("ids", if tensor.dtype() == I64 { "vec2<u32>" } else { "u32" }, slot.clone()),

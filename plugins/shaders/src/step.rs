@@ -1,6 +1,6 @@
 //! What a kernel describes: dispatches of shaders, with their parameters and what they are bound to.
 //!
-//! A kernel's prepare function adds [`Step`]s to a [`Build`], which makes WGSL of them; a [`Backend`] compiles it and
+//! A kernel's prepare function adds [`ShaderStep`]s to a [`Build`], which makes WGSL of them; a [`Backend`] compiles it and
 //! launches it. What a vendor's library may do better is first offered to the back end as a [`Call`].
 
 use crate::check::{Check, Checks};
@@ -104,7 +104,7 @@ pub fn turns(n: u64, inner: u64) -> u64 {
 ///
 /// Buffers are declared from `buffers` as `var<storage, read_write> NAME: array<TYPE>`, parameters as the fields of `p`, in
 /// order.
-pub struct Step<'a> {
+pub struct ShaderStep<'a> {
     /// A name for errors and debuggers.
     pub name: &'a str,
     /// Name, element type and slot of each buffer.
@@ -320,7 +320,7 @@ impl Build {
         self.abilities.groups_max
     }
 
-    /// What [`Step::turns`] may be, at most.
+    /// What [`ShaderStep::turns`] may be, at most.
     pub fn turns_max(&self) -> u64 {
         self.abilities.turns_max()
     }
@@ -342,7 +342,7 @@ impl Build {
     /// # Errors
     /// Unsupported for more items, buffers, workgroups or turns of loops than the device can; internal for loops without a
     /// bound.
-    pub fn add(&mut self, step: Step<'_>) -> Result<()> {
+    pub fn add(&mut self, step: ShaderStep<'_>) -> Result<()> {
         let dispatch = step.dispatch(&self.abilities)?;
         self.work.jobs.extend(dispatch.map(Job::Dispatch));
         Ok(())
@@ -372,7 +372,7 @@ impl Build {
 /// How loops begin in WGSL.
 const LOOPS: [&str; 3] = ["for (", "loop {", "while ("];
 
-impl Step<'_> {
+impl ShaderStep<'_> {
     /// The step for a device; None if there is nothing to do.
     fn dispatch(self, abilities: &Abilities) -> Result<Option<Dispatch>> {
         let Self { name, buffers, mut params, turns, body } = self;

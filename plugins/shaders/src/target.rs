@@ -31,7 +31,7 @@ pub struct Abilities {
 const SOFTWARE_TURNS_MAX: u64 = 60_000;
 
 impl Abilities {
-    /// What [`Step::turns`](crate::step::Step::turns) may be, at most.
+    /// What [`ShaderStep::turns`](crate::step::ShaderStep::turns) may be, at most.
     pub fn turns_max(&self) -> u64 {
         if self.is_software { SOFTWARE_TURNS_MAX } else { u64::MAX }
     }

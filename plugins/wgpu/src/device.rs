@@ -1,7 +1,7 @@
 //! Adapters as devices.
 
 use crate::dispatch::{Compiler, ParamPool};
-use crate::memory::{Pool, WgpuBuffer, lock};
+use crate::memory::{Pool, WgpuBuffer};
 use crate::shader::Shaders;
 use crate::stream::WgpuStream;
 use crate::worker::Worker;
@@ -9,6 +9,7 @@ use devbay_plugin_api::abi::{
     DEVBAY_DEVICE_KIND_CPU, DEVBAY_DEVICE_KIND_GPU, DEVBAY_DEVICE_KIND_OTHER, DEVBAY_SPACE_DEVICE,
     DEVBAY_STATUS_DEVICE_LOST,
 };
+use devbay_plugin_api::locks::lock;
 use devbay_plugin_api::sdk::*;
 use devbay_shaders::check::Checks;
 use devbay_shaders::step::GROUP;

@@ -5,9 +5,10 @@
 //! records the dispatch.
 
 use crate::device::{Shared, WgpuDevice, param_usage};
-use crate::memory::{Purpose, Raw, WgpuBuffer, lock};
+use crate::memory::{Purpose, Raw, WgpuBuffer};
 use crate::shader::Shader;
 use crate::stream::WgpuStream;
+use devbay_plugin_api::locks::lock;
 use devbay_plugin_api::sdk::*;
 use devbay_shaders::check::{Check, REPORT_BYTES};
 use devbay_shaders::step::{self, Job, SCRATCH_ALIGN, Tables, Work};

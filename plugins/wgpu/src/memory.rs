@@ -4,18 +4,14 @@
 //! is freed is kept for the next one of its size class, up to `KEPT_BYTES_MAX` in all.
 
 use crate::device::Shared;
+use devbay_plugin_api::locks::lock;
 use devbay_plugin_api::sdk::*;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Bytes of free memory that a device keeps, of each kind.
 const KEPT_BYTES_MAX: u64 = 64 << 20;
-
-/// Locks, whoever panicked before.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// What a buffer is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

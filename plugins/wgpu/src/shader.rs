@@ -3,6 +3,7 @@
 //! A shader's extents and strides are parameters, not text, so that nodes of many shapes share a pipeline: compiling one
 //! takes longer than most of them run.
 
+use devbay_plugin_api::locks::lock;
 use devbay_plugin_api::sdk::*;
 use devbay_shaders::target::Abilities;
 use std::collections::HashMap;
@@ -11,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::device::{Shared, param_binding};
-use crate::memory::lock;
 
 /// A compiled shader.
 pub struct Shader {

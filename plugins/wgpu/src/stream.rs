@@ -7,12 +7,13 @@
 use crate::device::Shared;
 use crate::dispatch::Groups;
 use crate::marks::{Marks, now_ns};
-use crate::memory::{Purpose, Raw, WgpuBuffer, lock};
+use crate::memory::{Purpose, Raw, WgpuBuffer};
 use crate::worker::{Entry, HostSpan, Readback, Report, Trace};
 use devbay_plugin_api::abi::DEVBAY_STATUS_DEVICE_LOST;
+use devbay_plugin_api::locks::{lock, unpoisoned};
 use devbay_plugin_api::sdk::*;
 use devbay_shaders::check::REPORT_BYTES;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// A queue of work.
@@ -330,7 +331,7 @@ impl Drop for WgpuStream {
     fn drop(&mut self) {
         self.drain();
         self.timeline.abandon();
-        let recording = self.recording.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let recording = unpoisoned(self.recording.get_mut());
         // Nothing that was enqueued is under way any more, and bind groups that name it go with the stream.
         if let Some(raw) = recording.report.take().and_then(Arc::into_inner) {
             self.shared.pool.give(raw);

@@ -6,12 +6,13 @@
 
 use crate::device::Shared;
 use crate::marks::{Times, now_ns};
-use crate::memory::{Raw, lock};
+use crate::memory::Raw;
+use devbay_plugin_api::locks::{lock, unpoisoned, wait};
 use devbay_plugin_api::sdk::*;
 use devbay_shaders::check::REPORT_WORDS;
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -102,8 +103,7 @@ impl Mapped {
     pub fn wait(&self, shared: &Shared) -> bool {
         let mut outcome = lock(&self.outcome);
         while outcome.is_none() && shared.check().is_ok() {
-            let waited = self.known.wait_timeout(outcome, Duration::from_millis(50));
-            outcome = waited.unwrap_or_else(PoisonError::into_inner).0;
+            outcome = unpoisoned(self.known.wait_timeout(outcome, Duration::from_millis(50))).0;
         }
         outcome.unwrap_or(false)
     }
@@ -270,7 +270,7 @@ fn work(weak: &Weak<Shared>) {
             if queue.closed {
                 return;
             }
-            queue = worker.submitted.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue = wait(&worker.submitted, queue);
         };
         queue.in_hand.extend(entry.readbacks.iter().map(|readback| readback.dst.addresses()));
         drop(queue);

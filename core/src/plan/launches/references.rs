@@ -13,7 +13,7 @@ use crate::plan::cost::feedback::CostFrom;
 use crate::plan::memory::constants::{ConstantPool, Placed};
 use crate::plan::place::kernel::Chosen;
 use crate::plan::section::{ArenaRef, Patch, Source, Step, StepKind};
-use crate::plan::steps::{Block, IfState, Internal, LoopState, State, of_loop};
+use crate::plan::steps::{Block, ControlState, IfState, Internal, LoopState, of_loop};
 use crate::tensor::Tensor;
 use devbay_plugin_api::abi::BufferRef;
 use std::collections::HashMap;
@@ -38,7 +38,7 @@ pub(in crate::plan) struct Parts {
     pub(in crate::plan) streamed: Vec<Arc<Placed>>,
     /// By device and content.
     pub(in crate::plan) placed: HashMap<(usize, (usize, usize)), usize>,
-    pub(in crate::plan) nested: Vec<State>,
+    pub(in crate::plan) nested: Vec<ControlState>,
     pub(in crate::plan) kinds: Vec<StepKind>,
     pub(in crate::plan) internals: Vec<Internal>,
     /// The name of each step's node, if they are traced.
@@ -304,7 +304,7 @@ impl Emitter<'_> {
         n_operands: usize,
         outputs: &[Option<usize>],
         workspaces: &[usize],
-    ) -> Result<State> {
+    ) -> Result<ControlState> {
         let first = self.parts.refs.len();
         self.add_context();
         let captured: Vec<Home<'_>> =
@@ -322,7 +322,7 @@ impl Emitter<'_> {
                 let then_block = self.block(&then, of_then, &results, workspaces[0], first)?;
                 let else_block = self.block(&otherwise, of_else, &results, workspaces[0], first)?;
                 let branches = [(otherwise.section, else_block), (then.section, then_block)];
-                Ok(State::If(Box::new(IfState { branches })))
+                Ok(ControlState::If(Box::new(IfState { branches })))
             }
             Kind::Loop => {
                 let body = regions.next().ok_or_else(broken)?;
@@ -355,7 +355,7 @@ impl Emitter<'_> {
                     *block = self.block(&body, &operands, &results, arena, first)?;
                 }
                 let n_carried = odd.len();
-                Ok(State::Loop(Box::new(LoopState { body: body.section, blocks, n_carried })))
+                Ok(ControlState::Loop(Box::new(LoopState { body: body.section, blocks, n_carried })))
             }
         }
     }

@@ -5,10 +5,11 @@ use crate::error::Result;
 use crate::plan::specialise::ahead::PackedConstant;
 use crate::tensor::{Bytes, Tensor, TensorType, U8};
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_USAGE_WEIGHT};
+use devbay_plugin_api::locks::lock;
 use std::collections::HashMap;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 /// A constant where kernels can read it.
@@ -45,7 +46,7 @@ pub struct ConstantPool {
     /// Constants that were packed ahead of time, by the identity of their sources and their layout.
     ahead: HashMap<((usize, usize), u64), Tensor>,
     counts: Counts,
-    state: Mutex<State>,
+    state: Mutex<Uploads>,
 }
 
 /// Constants that were packed for kernels so far.
@@ -88,8 +89,9 @@ struct Entry {
     align: usize,
 }
 
+/// Constants that are on the device, and the stream that brings them there.
 #[derive(Default)]
-struct State {
+struct Uploads {
     placed: HashMap<Key, Entry>,
     /// For uploads; made when the first is needed.
     stream: Option<Stream>,
@@ -156,8 +158,8 @@ impl ConstantPool {
         Ok(all)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Uploads> {
+        lock(&self.state)
     }
 
     /// A constant in the layout that a kernel asks for: from what was packed ahead of time, else packed now.
@@ -233,7 +235,7 @@ impl ConstantPool {
         tensor: &Tensor,
         layout: Layout,
         align: usize,
-        make: impl FnOnce(&Self, &mut State) -> Result<Placed>,
+        make: impl FnOnce(&Self, &mut Uploads) -> Result<Placed>,
     ) -> Result<Arc<Placed>> {
         let mut state = self.lock();
         let (address, size) = tensor.identity();
@@ -248,7 +250,7 @@ impl ConstantPool {
         Ok(placed)
     }
 
-    fn upload(&self, state: &mut State, bytes: &[u8], ty: Option<&TensorType>) -> Result<Buffer> {
+    fn upload(&self, state: &mut Uploads, bytes: &[u8], ty: Option<&TensorType>) -> Result<Buffer> {
         let buffer = match ty {
             Some(ty) => self.device.alloc_tensor(ty, DEVBAY_USAGE_WEIGHT)?,
             None => self.device.alloc(bytes.len(), DEVBAY_USAGE_WEIGHT)?,

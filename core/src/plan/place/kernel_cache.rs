@@ -6,16 +6,17 @@
 
 use super::alike::{Asked, Kept};
 use super::kernel::{Chosen, WeakChosen};
+use devbay_plugin_api::locks::lock;
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// Kernels of plans that are there, by what they were prepared for.
 #[derive(Default)]
-pub(crate) struct KernelCache(Mutex<State>);
+pub(crate) struct KernelCache(Mutex<KeptKernels>);
 
 #[derive(Default)]
-struct State {
+struct KeptKernels {
     entries: HashMap<u64, Vec<Entry>>,
     counts: KernelCounts,
 }
@@ -44,8 +45,8 @@ struct Entry {
 }
 
 impl KernelCache {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, KeptKernels> {
+        lock(&self.0)
     }
 
     /// The kernel that was prepared for the same, and the position of its device.

@@ -7,25 +7,26 @@ use crate::plan::place::alike::{Asked, Kept};
 use crate::program::Node;
 use crate::program::same::is_small;
 use crate::tensor::{Tensor, TensorType};
+use devbay_plugin_api::locks::lock;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// Results that are kept; when there are more, all are forgotten.
 const KEPT_MAX: usize = 4096;
 
 /// Results of ops on small constants.
 #[derive(Default)]
-pub(crate) struct FoldCache(Mutex<State>);
+pub(crate) struct FoldCache(Mutex<KeptResults>);
 
 #[derive(Default)]
-struct State {
+struct KeptResults {
     results: HashMap<u64, Vec<(Kept, Vec<Tensor>)>>,
     n_kept: usize,
 }
 
 impl FoldCache {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, KeptResults> {
+        lock(&self.0)
     }
 
     /// What a node gave before.
@@ -49,7 +50,7 @@ impl FoldCache {
         let asked = asked(node, inputs, &types);
         let mut state = self.lock();
         if state.n_kept >= KEPT_MAX {
-            *state = State::default();
+            *state = KeptResults::default();
         }
         state.n_kept += 1;
         state.results.entry(asked.hash).or_default().push((asked.to_kept(), results.to_vec()));

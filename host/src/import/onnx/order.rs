@@ -46,41 +46,42 @@ pub(super) fn sorted(nodes: &[NodeProto], definitions: &Definitions<'_>) -> Resu
     if in_order {
         return Ok((0..nodes.len()).collect());
     }
-    let mut states = vec![State::New; nodes.len()];
+    let mut states = vec![Visit::New; nodes.len()];
     let mut order = Vec::with_capacity(nodes.len());
     // Depth first, with a stack of its own: chains are as long as models.
     let mut open: Vec<(usize, usize)> = Vec::new();
     for start in 0..nodes.len() {
         look()?;
-        if states[start] == State::New {
-            states[start] = State::Open;
+        if states[start] == Visit::New {
+            states[start] = Visit::Open;
             open.push((start, 0));
         }
         while let Some((i, next)) = open.pop() {
             let Some(&before) = dependencies[i].get(next) else {
-                states[i] = State::Done;
+                states[i] = Visit::Done;
                 order.push(i);
                 continue;
             };
             open.push((i, next + 1));
             match states[before] {
-                State::New => {
-                    states[before] = State::Open;
+                Visit::New => {
+                    states[before] = Visit::Open;
                     open.push((before, 0));
                 }
-                State::Open => {
+                Visit::Open => {
                     let text = "the node depends on its own result; expected a graph without cycles";
                     return Err(invalid(text).at_node(label(&nodes[before])));
                 }
-                State::Done => {}
+                Visit::Done => {}
             }
         }
     }
     Ok(order)
 }
 
+/// How far the walk is with a node.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum Visit {
     New,
     Open,
     Done,

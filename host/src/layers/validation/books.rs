@@ -221,7 +221,7 @@ pub(super) enum CallbackState {
 
 /// All that is known about one plugin.
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct Register {
     pub instances: HashMap<usize, InstanceBook>,
     pub devices: HashMap<usize, DeviceBook>,
     pub buffers: HashMap<usize, BufferBook>,
@@ -237,7 +237,7 @@ pub(super) struct State {
     gone: HashSet<(Kind, usize)>,
 }
 
-impl State {
+impl Register {
     /// What to say of a handle that is not known.
     fn unknown<T>(&self, kind: Kind, handle: usize) -> Result<T, Fault> {
         let name = kind.name();

@@ -13,7 +13,7 @@ struct Borrowed {
     inline: bool,
 }
 
-impl State {
+impl Register {
     /// The buffer of a reference, if that may be used on a device; None for host memory and absent ones.
     pub fn range(
         &self,
@@ -141,7 +141,7 @@ impl Books {
 }
 
 /// What a copy uses, if it may.
-fn check(state: &State, device: usize, copy: &CopyDesc) -> Result<Vec<Lent>, Fault> {
+fn check(state: &Register, device: usize, copy: &CopyDesc) -> Result<Vec<Lent>, Fault> {
     let (from_buffer, to_buffer) = match copy.kind {
         DEVBAY_COPY_HOST_TO_BUFFER => (false, true),
         DEVBAY_COPY_BUFFER_TO_HOST => (true, false),

@@ -55,7 +55,7 @@ impl Books {
 
 /// What a launch uses, if it may.
 fn check(
-    state: &State,
+    state: &Register,
     device: usize,
     kernel: &KernelBook,
     refs: &[BufferRef],

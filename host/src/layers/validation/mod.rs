@@ -37,17 +37,18 @@ pub use report::{Report, Side, Violation};
 
 use super::slots::{Slot, Slots};
 use crate::negotiate::Entry;
-use books::{Fault, State};
+use books::{Fault, Register};
 use devbay_core::about::{self, Refusal, RefusalKind, Threading};
 use devbay_core::kernel::KernelTable;
 use devbay_core::services::LogSink;
 use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::abi::*;
+use devbay_plugin_api::locks::lock;
 use devbay_plugin_api::sdk::export::LinkedPlugin;
 use guarded::{Out, Words, hand_on};
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 static SLOTS: Slots<Books> = Slots::new();
 
@@ -224,7 +225,7 @@ struct Books {
     stop: bool,
     log: Option<LogSink>,
     report: Report,
-    state: Mutex<State>,
+    state: Mutex<Register>,
     services: Mutex<services::Services>,
 }
 
@@ -238,8 +239,8 @@ impl Books {
         self.shown
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, Register> {
+        lock(&self.state)
     }
 
     fn found(&self, by: Side, function: &'static str, found: Fault) {

@@ -376,7 +376,7 @@ impl Books {
         &self,
         kind: Kind,
         handle: usize,
-        insert: impl FnOnce(&mut State),
+        insert: impl FnOnce(&mut Register),
     ) -> Result<(), Fault> {
         let mut state = self.state();
         let known = state.made(kind, handle);

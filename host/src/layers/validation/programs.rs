@@ -253,7 +253,7 @@ impl Books {
 }
 
 /// What a run uses, if it may.
-fn used(state: &State, program: usize, device: usize, run: &ExecuteDesc) -> Result<Vec<Lent>, Fault> {
+fn used(state: &Register, program: usize, device: usize, run: &ExecuteDesc) -> Result<Vec<Lent>, Fault> {
     let book = state.program(program)?;
     if book.device.is_none_or(|of| of != device) {
         return fault("B23", "a program of another device than the stream's");

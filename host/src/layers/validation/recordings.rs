@@ -142,7 +142,7 @@ impl Books {
 }
 
 /// Whether a recording may be replayed on a device with these bindings.
-fn fits(state: &State, recording: usize, device: usize, bound: &[BufferRef]) -> Result<(), Fault> {
+fn fits(state: &Register, recording: usize, device: usize, bound: &[BufferRef]) -> Result<(), Fault> {
     let book = state.recording(recording)?;
     if book.device != device {
         return fault("B22", "a recording of another device than the stream's");

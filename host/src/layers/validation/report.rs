@@ -4,9 +4,10 @@
 //! bounded, because a wrong loop is wrong a million times. Each entry is logged once.
 
 use devbay_core::services::{LogLevel, LogSink};
+use devbay_plugin_api::locks::lock;
 use serde::Serialize;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Entries that are kept; more kinds than this are only counted.
 const VIOLATIONS_MAX: usize = 256;
@@ -88,7 +89,7 @@ impl Report {
     }
 
     fn list(&self) -> MutexGuard<'_, List> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.list)
     }
 
     /// Takes one down, and logs it if it is the first of its kind. Not to be called with a lock held: the log is the

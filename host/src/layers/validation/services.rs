@@ -9,10 +9,11 @@ use super::table::{CHUNK, SERVICES};
 use super::threads::{Inside, float_control, inside, mark};
 use super::{Books, next_number};
 use devbay_plugin_api::abi::*;
+use devbay_plugin_api::locks::lock;
 use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Services of one instance, and loops that run.
 #[derive(Default)]
@@ -36,7 +37,7 @@ struct Loop {
 
 impl Books {
     fn services(&self) -> std::sync::MutexGuard<'_, Services> {
-        self.services.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.services)
     }
 
     /// The table for an instance, and its number.
@@ -203,7 +204,7 @@ impl Books {
             self.host_noted(FUNCTION, Fault { rule: "B2", words });
             return DEVBAY_STATUS_INVALID;
         };
-        let busy = || running.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        let busy = || lock(&running.busy);
         let (n, grain) = (running.n, running.grain.max(1));
         if begin >= end || end > n || end - begin > grain || !begin.is_multiple_of(grain) {
             let words = format!("a chunk {begin}..{end} of a loop over {n} by {grain}");

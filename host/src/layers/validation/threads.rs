@@ -103,7 +103,7 @@ fn survives_loss(function: &str) -> bool {
 }
 
 /// Where a call is counted in.
-struct Place {
+struct CountedIn {
     instance: Option<usize>,
     device: Option<usize>,
     stream: Option<usize>,
@@ -143,31 +143,35 @@ impl Books {
         let invalid = |found: Fault| (found, DEVBAY_STATUS_INVALID);
         let mut state = self.state();
         let place = match at.on {
-            On::Plugin => Place { instance: None, device: None, stream: None },
+            On::Plugin => CountedIn { instance: None, device: None, stream: None },
             On::Instance(handle) | On::WholeInstance(handle) => {
                 state.instance(handle).map_err(invalid)?;
-                Place { instance: Some(handle), device: None, stream: None }
+                CountedIn { instance: Some(handle), device: None, stream: None }
             }
             On::Device(handle) => {
                 let instance = state.device(handle).map_err(invalid)?.instance;
-                Place { instance: Some(instance), device: Some(handle), stream: None }
+                CountedIn { instance: Some(instance), device: Some(handle), stream: None }
             }
             On::Buffer(handle) => {
                 let device = state.buffer(handle).map_err(invalid)?.device;
                 let instance = state.device(device).map(|device| device.instance).ok();
-                Place { instance, device: Some(device), stream: None }
+                CountedIn { instance, device: Some(device), stream: None }
             }
             On::Recording(handle) => {
                 let recording = state.recording(handle).map_err(invalid)?;
-                Place { instance: Some(recording.instance), device: Some(recording.device), stream: None }
+                CountedIn { instance: Some(recording.instance), device: Some(recording.device), stream: None }
             }
             On::Program(handle) => {
                 let program = state.program(handle).map_err(invalid)?;
-                Place { instance: Some(program.instance), device: program.device, stream: None }
+                CountedIn { instance: Some(program.instance), device: program.device, stream: None }
             }
             On::Owner(handle) | On::Stream(handle) | On::Launch(handle) => {
                 let stream = state.stream(handle).map_err(invalid)?;
-                Place { instance: Some(stream.instance), device: Some(stream.device), stream: Some(handle) }
+                CountedIn {
+                    instance: Some(stream.instance),
+                    device: Some(stream.device),
+                    stream: Some(handle),
+                }
             }
         };
         if let Some(instance) = place.instance.and_then(|handle| state.instances.get(&handle)) {

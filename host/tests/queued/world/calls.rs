@@ -1,13 +1,13 @@
 //! What streams and buffers of the plugin ask of their world: to keep a command, to tell how far a queue is.
 
-use super::{Command, Line, State, World};
+use super::{Command, Line, World, WorldState};
 use crate::queued::{Mode, When};
 use devbay_plugin_api::abi::{
     DEVBAY_STATUS_ABORTED, DEVBAY_STATUS_DEVICE_LOST, DEVBAY_STATUS_INTERNAL, DEVBAY_STATUS_TIMEOUT,
 };
+use devbay_plugin_api::locks::unpoisoned;
 use devbay_plugin_api::sdk::{Done, Error, Result};
 use std::ops::Range;
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 impl World {
@@ -116,7 +116,7 @@ impl World {
                 return Err(Error::new(DEVBAY_STATUS_TIMEOUT, "not in time"));
             }
             let nap = Duration::from_millis(1);
-            state = self.changed.wait_timeout(state, nap).unwrap_or_else(PoisonError::into_inner).0;
+            state = unpoisoned(self.changed.wait_timeout(state, nap)).0;
         }
     }
 
@@ -141,7 +141,7 @@ impl World {
                 break;
             }
             let nap = Duration::from_millis(1);
-            state = self.changed.wait_timeout(state, nap).unwrap_or_else(PoisonError::into_inner).0;
+            state = unpoisoned(self.changed.wait_timeout(state, nap)).0;
         }
         let line = state.lines.remove(&serial);
         drop(state);
@@ -179,7 +179,7 @@ impl World {
     }
 }
 
-impl State {
+impl WorldState {
     /// Counts a command that is enqueued; whether the run's fault meets it.
     fn met_by(&mut self, when: When, device: &str, name: &'static str) -> bool {
         let nth = self.n_asked;

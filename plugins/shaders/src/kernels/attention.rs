@@ -8,7 +8,7 @@ use super::element::Width;
 use super::lines::{LineStep, Lines, count, expect_output, product};
 use super::math;
 use super::tiles::{self, Product};
-use crate::step::{Body, Build, Param, Slot, Step};
+use crate::step::{Body, Build, Param, ShaderStep, Slot};
 use crate::target::Target;
 use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
@@ -228,7 +228,7 @@ fn attention(request: &Request<'_>, precision: i64) -> Result<Prepared> {
     let module = [math::functions(&["tanh_f", "inf_f", "nan_f"]), sight.code, module].join("\n");
     let of_all = count(product(&[batches, heads]))?;
     let Param::U32(of_all) = of_all else { return Err(Error::internal("a count is u32")) };
-    build.add(Step {
+    build.add(ShaderStep {
         name: "scores",
         buffers,
         params,
@@ -262,7 +262,7 @@ fn attention(request: &Request<'_>, precision: i64) -> Result<Prepared> {
         skips_negative: hides,
         write: "y[to_y + row * p.y_row + col] = sum;",
     });
-    build.add(Step {
+    build.add(ShaderStep {
         name: "weighted values",
         buffers: vec![("scores", "f32", scores), ("values", "f32", values), ("y", "f32", Slot::Output(0))],
         params,
@@ -299,7 +299,7 @@ fn append(request: &Request<'_>, build: &mut Build, rows: Rows, i: usize, past: 
     }
     let each = wgsl!("attention/append.wgsl", has_before = past > 0);
     let body = Body::Items { n: n as u64, functions: "", each: &each };
-    build.add(Step { name: "append", buffers, params, turns: 0, body })?;
+    build.add(ShaderStep { name: "append", buffers, params, turns: 0, body })?;
     Ok(Some(to))
 }
 

@@ -11,7 +11,7 @@ use super::matmul::{self, FLOATS, Matrices, float_type};
 use super::product::{BASE, FIRST, L, Product, Side, Types, matrix, u32_param, vector_of};
 use super::walk::Walk;
 use super::window::{SPATIAL_MAX, Window, image};
-use crate::step::{Body, Build, Convolution, Param, Slot, Step, turns};
+use crate::step::{Body, Build, Convolution, Param, ShaderStep, Slot, turns};
 use crate::target::Target;
 use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
@@ -306,7 +306,7 @@ fn add_direct(
     let slides = window.stride[2] == 1 && window.dilation[2] == 1;
     let each = wgsl!("conv/direct.wgsl", is_deep = window.is_deep(), slides, write);
     let lines = y / out_w.max(1);
-    build.add(Step {
+    build.add(ShaderStep {
         name: "Conv",
         buffers,
         params,

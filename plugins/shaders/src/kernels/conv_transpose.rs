@@ -9,7 +9,7 @@ use super::matmul::{FLOATS, float_type};
 use super::product::{Product, Types, matrix, u32_param, vector_of};
 use super::walk::Walk;
 use super::window::{AXES, SPATIAL_MAX, Window, image};
-use crate::step::{Body, Build, Param, Slot, Step};
+use crate::step::{Body, Build, Param, ShaderStep, Slot};
 use crate::target::Target;
 use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
@@ -121,7 +121,7 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
         buffers.push(("products", "f32", products));
     }
     buffers.extend(epilogue.buffers(element));
-    build.add(Step {
+    build.add(ShaderStep {
         name: "ConvTranspose",
         buffers,
         params,

@@ -8,7 +8,7 @@ use super::elementwise::Number;
 use super::epilogue::Epilogue;
 use super::product::{BASE, FIRST, L, Product, Side, Types, u32_param};
 use super::walk::Walk;
-use crate::step::{Build, Param, Slot, Step, turns};
+use crate::step::{Build, Param, ShaderStep, Slot, turns};
 use crate::target::Target;
 use devbay_ops::read::{Equation, Name};
 use devbay_plugin_api::abi::DEVBAY_VARIADIC;
@@ -95,7 +95,7 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
         of_element = equation.summed.iter().rev().fold(0, |inner, name| turns(name.extent as u64, inner));
         code.push_str("let r = sum;");
     }
-    build.add(Step {
+    build.add(ShaderStep {
         name: "Einsum",
         buffers,
         params,

@@ -9,7 +9,7 @@ use super::element::Width;
 use super::math;
 use super::walk::Walk;
 use crate::formulas::{Class, Written, write};
-use crate::step::{Body, Build, Param, Slot, Step};
+use crate::step::{Body, Build, Param, ShaderStep, Slot};
 use crate::target::Target;
 use devbay_ops::node::{Choice, choose};
 use devbay_ops::{Form, Formula, OpRow, ROWS, Takes};
@@ -267,7 +267,7 @@ pub fn prepare_map(request: &Request<'_>, map: Map<'_>) -> Result<Prepared> {
     }
     let functions = math::functions(&map.functions);
     let mut build = Build::new(request);
-    build.add(Step {
+    build.add(ShaderStep {
         name: map.name,
         buffers,
         params,

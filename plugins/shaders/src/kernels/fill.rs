@@ -3,7 +3,7 @@
 use super::cost;
 use super::elementwise::Number;
 use super::moved::*;
-use crate::step::{Body, Build, Param, Slot, Step};
+use crate::step::{Body, Build, Param, ShaderStep, Slot};
 use crate::target::Target;
 use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
@@ -59,7 +59,7 @@ fn constant_of_shape(request: &Request<'_>) -> Result<Prepared> {
     let [even, odd] = words(&pattern);
     let mut build = Build::new(request);
     let n_bytes = (output.n_elements() * size) as u64;
-    build.add(Step {
+    build.add(ShaderStep {
         name: "fill",
         buffers: vec![("y", "u32", Slot::Output(0))],
         turns: 0,

@@ -5,7 +5,7 @@
 use super::cost;
 use super::elementwise::Number;
 use super::moved::*;
-use crate::step::{Body, Build, Slot, Step, turns};
+use crate::step::{Body, Build, ShaderStep, Slot, turns};
 use crate::target::Target;
 use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
@@ -149,7 +149,7 @@ fn grid_sample(request: &Request<'_>) -> Result<Prepared> {
     let number = Number::of(x.dtype(), request.device)?;
     code.push_str("let r = sum;");
     params.push(param("n", n_out)?);
-    build.add(Step {
+    build.add(ShaderStep {
         name: "GridSample",
         buffers: vec![
             ("x", number.storage(), Slot::Input(0)),

@@ -11,7 +11,7 @@ use super::matmul::Matrices;
 use super::product::{BASE, FIRST, L, Product, Side, Types, u32_param};
 use super::quantised::{self, as_class, limits};
 use super::walk::Walk;
-use crate::step::{Body, Build, Slot, Step};
+use crate::step::{Body, Build, ShaderStep, Slot};
 use crate::target::Target;
 use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
@@ -330,7 +330,7 @@ fn add_direct(
     let Direct { x, x_zero, w, w_zero } = code;
     let taps = window.taps(&format!("sum += ({x} - x_zero) * ({w} - w_zero);"));
     let each = wgsl!("int_product/direct.wgsl", place = conv.direct_place(), x_zero, w_zero, taps);
-    build.add(Step {
+    build.add(ShaderStep {
         name: "ConvInteger",
         buffers,
         params,
@@ -380,7 +380,7 @@ fn requantise(
         byte("y_zero", y.dtype(), "0u")
     );
     let code = format!("{}let r = {};", walk.code(), as_class(y.dtype(), &value));
-    build.add(Step {
+    build.add(ShaderStep {
         name: "QLinear",
         buffers,
         params,

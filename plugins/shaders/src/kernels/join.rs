@@ -4,7 +4,7 @@
 
 use super::cost;
 use super::moved::*;
-use crate::step::{Body, Build, Slot, Step};
+use crate::step::{Body, Build, ShaderStep, Slot};
 use crate::target::Target;
 use devbay_plugin_api::abi::DEVBAY_VARIADIC;
 use devbay_plugin_api::sdk::*;
@@ -138,7 +138,7 @@ impl Span {
                 unit.storage()
             );
             let body = Body::Items { n: (self.n_rows * border) as u64, functions: "", each: &each };
-            return build.add(Step { name: "Concat", buffers, params, turns: 0, body });
+            return build.add(ShaderStep { name: "Concat", buffers, params, turns: 0, body });
         }
         // A word may hold elements of parts that other steps write.
         params.extend([param("row", self.row)?, param("offset", self.offset)?]);

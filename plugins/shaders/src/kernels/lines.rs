@@ -5,7 +5,7 @@
 
 use super::walk::dense_strides;
 use super::{math, subgroups};
-use crate::step::{Body, Build, Param, Slot, Step, turns};
+use crate::step::{Body, Build, Param, ShaderStep, Slot, turns};
 use crate::target::{Abilities, Target};
 use crate::template::wgsl;
 pub use devbay_ops::read::{axis, expect_output};
@@ -282,7 +282,7 @@ impl Lines {
             base = self.kept.code("k", "line", "base"),
             code,
         );
-        build.add(Step { name, buffers, params, turns, body: Body::Groups { groups, module: &module } })
+        build.add(ShaderStep { name, buffers, params, turns, body: Body::Groups { groups, module: &module } })
     }
 }
 
@@ -290,7 +290,7 @@ impl Lines {
 pub struct LineStep<'a> {
     /// A name for errors and debuggers.
     pub name: &'a str,
-    /// As [`Step::buffers`].
+    /// As [`ShaderStep::buffers`].
     pub buffers: Vec<(&'a str, &'a str, Slot)>,
     /// Parameters besides those of the lines.
     pub params: Vec<(String, Param)>,

@@ -5,7 +5,7 @@
 
 use super::element::Width;
 use super::walk::Walk;
-use crate::step::{Body, Build, Param, Slot, Step, turns};
+use crate::step::{Body, Build, Param, ShaderStep, Slot, turns};
 use crate::template::wgsl;
 pub use devbay_ops::read::{axis, expect_output, host_int, host_ints};
 use devbay_plugin_api::sdk::*;
@@ -152,7 +152,7 @@ impl Unit {
             Self::Vector => made.turns,
         };
         let body = Body::Items { n: items, functions: made.functions, each: &each };
-        build.add(Step { name: made.name, buffers, params, turns, body })
+        build.add(ShaderStep { name: made.name, buffers, params, turns, body })
     }
 }
 
@@ -168,7 +168,7 @@ pub struct Made<'a> {
     pub functions: &'a str,
     /// WGSL that sets `v` from `e`.
     pub code: &'a str,
-    /// As [`Step::turns`], of `code` for one unit.
+    /// As [`ShaderStep::turns`], of `code` for one unit.
     pub turns: u64,
 }
 
@@ -293,7 +293,7 @@ impl Strided {
         let module = wgsl!("moved/transpose.wgsl", tile = TILE, pitch = TILE + 1, offsets);
         let tiles = |extent: i64| (extent as u64).div_ceil(TILE as u64) as u32;
         let groups = [tiles(shape[last]), tiles(shape[across]), n_planes.min(65535) as u32];
-        build.add(Step {
+        build.add(ShaderStep {
             name: "transpose",
             buffers: vec![("x", "u32", from), ("y", "u32", to)],
             params,

@@ -6,7 +6,7 @@ use super::cost;
 use super::lines::{LineStep, Lines, Nest, axis, count, expect_output};
 use super::math;
 use super::walk::dense_strides;
-use crate::step::{Body, Build, Param, Slot, Step, turns};
+use crate::step::{Body, Build, Param, ShaderStep, Slot, turns};
 use crate::target::Target;
 use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
@@ -240,7 +240,7 @@ fn prepare_batch(request: &Request<'_>) -> Result<Prepared> {
     }
     params.push(("inner".to_owned(), count(inner)?));
     let mut build = Build::new(request);
-    build.add(Step {
+    build.add(ShaderStep {
         name: "normalise channels",
         buffers,
         params,
@@ -323,7 +323,7 @@ fn prepare_lrn(request: &Request<'_>) -> Result<Prepared> {
         ("beta".to_owned(), Param::F32(request.attrs.float("beta", 0.75)?)),
     ];
     let mut build = Build::new(request);
-    build.add(Step {
+    build.add(ShaderStep {
         name: "LRN",
         buffers: in_and_out(),
         params,

@@ -4,7 +4,7 @@
 
 use super::cost;
 use super::moved::*;
-use crate::step::{Body, Build, Param, Slot, Step, turns};
+use crate::step::{Body, Build, Param, ShaderStep, Slot, turns};
 use crate::target::Target;
 use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
@@ -113,7 +113,7 @@ fn arg(request: &Request<'_>, is_largest: bool) -> Result<Prepared> {
     if n < SHARED_MIN || n_out > 4096 {
         let each = wgsl!("order/arg_items.wgsl", takes);
         let body = Body::Items { n: n_out as u64, functions: &functions, each: &each };
-        build.add(Step { name: "ArgMax", buffers, params, turns: turns(n as u64, 0), body })?;
+        build.add(ShaderStep { name: "ArgMax", buffers, params, turns: turns(n as u64, 0), body })?;
         return build.finish();
     }
     let nearer = if last { ">" } else { "<" };
@@ -121,7 +121,7 @@ fn arg(request: &Request<'_>, is_largest: bool) -> Result<Prepared> {
     let body = Body::Groups { groups: [n_out as u32, 1, 1], module: &module };
     let shared = u64::from(SHARED);
     let turns = turns((n as u64).div_ceil(shared), 0) + turns(shared, 0);
-    build.add(Step { name: "ArgMax shared", buffers, params, turns, body })?;
+    build.add(ShaderStep { name: "ArgMax shared", buffers, params, turns, body })?;
     build.finish()
 }
 
@@ -173,7 +173,7 @@ fn top_k(request: &Request<'_>) -> Result<Prepared> {
         unit.make(&mut build, Slot::Output(0), n_out, made)?;
     }
     if request.output(1).is_some() {
-        build.add(Step {
+        build.add(ShaderStep {
             name: "TopK places",
             buffers: vec![("order", "u32", order), ("y", "vec2<u32>", Slot::Output(1))],
             params: vec![],
@@ -208,7 +208,7 @@ impl Top {
     fn compare(&self, build: &mut Build, order: &Slot) -> Result<()> {
         let each = wgsl!("order/top_compare.wgsl");
         let n = (self.n_lines * self.n) as u64;
-        build.add(Step {
+        build.add(ShaderStep {
             name: "TopK order",
             buffers: vec![("x", self.unit.storage(), Slot::Input(0)), ("order", "u32", order.clone())],
             params: self.params()?,
@@ -228,7 +228,7 @@ impl Top {
         let groups = self.n_lines.clamp(1, 65535) as u64;
         let of_pass = turns((self.n as u64).div_ceil(u64::from(SELECTING)), 0);
         let of_line = turns(bits, of_pass) + 2 * of_pass + turns(u64::from(SELECTING), 0);
-        build.add(Step {
+        build.add(ShaderStep {
             name: "TopK select",
             buffers: vec![
                 ("x", self.unit.storage(), Slot::Input(0)),
@@ -241,7 +241,7 @@ impl Top {
             body: Body::Groups { groups: [groups as u32, 1, 1], module: &module },
         })?;
         let each = wgsl!("order/top_order.wgsl");
-        build.add(Step {
+        build.add(ShaderStep {
             name: "TopK order of those",
             buffers: vec![
                 ("x", self.unit.storage(), Slot::Input(0)),

@@ -7,7 +7,7 @@ use super::elementwise::Number;
 use super::math;
 use super::product::u32_param;
 use super::window::{AXES, Window, image};
-use crate::step::{Body, Build, Param, Slot, Step, turns};
+use crate::step::{Body, Build, Param, ShaderStep, Slot, turns};
 use crate::target::Target;
 use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
@@ -168,7 +168,7 @@ fn prepare_max(request: &Request<'_>) -> Result<Prepared> {
     let code = wgsl!("pool/max.wgsl", split, type = class, taps);
     let n = y.n_elements() as u64;
     let functions = format!("{}\n{}", math::functions(&["isnan_f"]), number.functions());
-    build.add(Step {
+    build.add(ShaderStep {
         name: "MaxPool",
         buffers: vec![("x", number.storage(), Slot::Input(0)), ("y", number.storage(), Slot::Output(0))],
         params: params.clone(),
@@ -195,7 +195,7 @@ fn prepare_max(request: &Request<'_>) -> Result<Prepared> {
         }
     }
     each.push_str(&format!("places[e] = vec2<u32>(base + {place}, 0u);\n"));
-    build.add(Step {
+    build.add(ShaderStep {
         name: "MaxPool",
         buffers: vec![("x", number.storage(), Slot::Input(0)), ("places", "vec2<u32>", Slot::Output(1))],
         params,
@@ -242,7 +242,7 @@ fn prepare_fold(request: &Request<'_>, fold: Fold) -> Result<Prepared> {
     }
     code.push_str("let r = result(all, n);");
     let functions = format!("{}{}", fold.functions(), number.functions());
-    build.add(Step {
+    build.add(ShaderStep {
         name: "Pool",
         buffers: vec![("x", number.storage(), Slot::Input(0)), ("y", number.storage(), Slot::Output(0))],
         params,
@@ -286,7 +286,7 @@ fn prepare_global(request: &Request<'_>, fold: Fold) -> Result<Prepared> {
     );
     let of_plane = turns(cost::volume(spatial).div_ceil(u64::from(THREADS)), 0) + turns(7, 0);
     let groups = words.min(u64::from(request.device.abilities.groups_max)) as u32;
-    build.add(Step {
+    build.add(ShaderStep {
         name: "GlobalPool",
         buffers: vec![("x", number.storage(), Slot::Input(0)), ("y", number.storage(), Slot::Output(0))],
         params,

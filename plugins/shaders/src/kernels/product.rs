@@ -11,7 +11,7 @@
 use super::epilogue::{Added, Epilogue};
 use super::subgroups;
 use super::walk::Walk;
-use crate::step::{Body, Build, Call, Convolution, Gemm, Matrix, Param, Slot, Step, turns};
+use crate::step::{Body, Build, Call, Convolution, Gemm, Matrix, Param, ShaderStep, Slot, turns};
 use crate::target::Target;
 use crate::template::{Fill, fill, wgsl};
 use devbay_plugin_api::sdk::*;
@@ -335,7 +335,7 @@ impl Product {
         }
         let walk = self.batch.code();
         let each = wgsl!("product/sums.wgsl", walk, number = sum, element, has_parts);
-        build.add(Step {
+        build.add(ShaderStep {
             name: self.name,
             buffers,
             params,
@@ -384,7 +384,7 @@ impl Product {
         let groups =
             [count(self.cols.div_ceil(tile.cols))?, count(self.rows.div_ceil(tile.rows))?, count(depth)?];
         let turns = self.turns(tile, splits);
-        build.add(Step {
+        build.add(ShaderStep {
             name: self.name,
             buffers,
             params,
@@ -541,7 +541,7 @@ impl Skinny {
         let depth = self.n_batch.min(u64::from(GRID_DEPTH)) as u32;
         let of_sum =
             turns(self.k / (4 * parts), 0) + turns(4, 0) + turns(n_sums.max(u64::from(parts.ilog2())), 0);
-        build.add(Step {
+        build.add(ShaderStep {
             name: self.name,
             buffers,
             params,

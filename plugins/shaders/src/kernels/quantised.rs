@@ -6,7 +6,7 @@ use super::cost;
 use super::elementwise::Number;
 use super::math;
 use super::product::u32_param;
-use crate::step::{Body, Build, Param, Slot, Step, turns};
+use crate::step::{Body, Build, Param, ShaderStep, Slot, turns};
 use crate::target::Target;
 use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
@@ -138,7 +138,7 @@ fn linear(
         buffers.push(("zeros", number.storage(), Slot::Input(2)));
     }
     let code = code(&of_x.load("x", "e"), &of_scale.load("scales", "at"), &zero);
-    build.add(Step {
+    build.add(ShaderStep {
         name,
         buffers,
         params,
@@ -197,7 +197,7 @@ fn dynamic(request: &Request<'_>) -> Result<Prepared> {
         math::functions(&["div_f"]) + "\n" + &ends
     };
     if n > 0 {
-        build.add(Step {
+        build.add(ShaderStep {
             name: "DynamicQuantizeLinear",
             buffers: vec![("x", "f32", Slot::Input(0)), ("parts", "vec2<f32>", parts.clone())],
             params: vec![u32_param("n", n)?],
@@ -205,7 +205,7 @@ fn dynamic(request: &Request<'_>) -> Result<Prepared> {
             body: Body::Groups { groups: [groups as u32, 1, 1], module: &fold(false) },
         })?;
     }
-    build.add(Step {
+    build.add(ShaderStep {
         name: "DynamicQuantizeLinear",
         buffers: vec![
             ("parts", "vec2<f32>", parts),
@@ -219,7 +219,7 @@ fn dynamic(request: &Request<'_>) -> Result<Prepared> {
     })?;
     if n > 0 {
         let number = Number::of(U8, request.device)?;
-        build.add(Step {
+        build.add(ShaderStep {
             name: "DynamicQuantizeLinear",
             buffers: vec![
                 ("x", "f32", Slot::Input(0)),

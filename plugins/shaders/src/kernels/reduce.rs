@@ -6,7 +6,7 @@
 use super::cost;
 use super::element::Width;
 use super::lines::{LineStep, Lines, axis, bound_input, count, expect_output};
-use crate::step::{Build, Slot, Step};
+use crate::step::{Build, ShaderStep, Slot};
 use crate::target::{Abilities, Target};
 use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
@@ -189,7 +189,7 @@ fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
         let results = build.scratch(n * 4);
         reduce(&mut build, &lines, &fold, dtype, x, None, results.clone())?;
         let each = Width::B1.each("y", "v = bitcast<u32>(x[e]);");
-        build.add(Step {
+        build.add(ShaderStep {
             name: "pack",
             buffers: vec![("x", "i32", results), ("y", "u32", y)],
             params: vec![("n".to_owned(), count(lines.n_lines())?)],

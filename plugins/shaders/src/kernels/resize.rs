@@ -9,7 +9,7 @@ use super::element::Width;
 use super::elementwise::Number;
 use super::moved::*;
 use super::walk::dense_strides;
-use crate::step::{Body, Build, Param, Slot, Step, turns};
+use crate::step::{Body, Build, Param, ShaderStep, Slot, turns};
 use crate::target::Target;
 use crate::template::wgsl;
 use devbay_ops::read::{Axis, Filter, Resize, Samples};
@@ -191,7 +191,7 @@ impl Nest {
         let (place, ty) = (self.code, unit.storage());
         let each = wgsl!("resize/planes.wgsl", place, before, type = ty, value = each);
         let n = self.plane * ((self.n_planes + per_thread - 1) / per_thread);
-        build.add(Step {
+        build.add(ShaderStep {
             name: "Resize",
             buffers: vec![("x", unit.storage(), from), ("table", "u32", table), ("y", unit.storage(), to)],
             params,
@@ -325,7 +325,7 @@ fn weigh(build: &mut Build, dims: &[&Dim], outside: f32, ends: [End; 2]) -> Resu
     );
     let mut params = nest.params;
     params.push(param("n", n)?);
-    build.add(Step {
+    build.add(ShaderStep {
         name: "Resize",
         buffers: vec![("x", "u32", from.slot), ("table", "u32", table), ("y", "u32", to.slot)],
         params,

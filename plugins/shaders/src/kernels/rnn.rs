@@ -11,7 +11,7 @@ use super::cost;
 use super::lines::{LineStep, Lines, Nest, count, div_up, product};
 use super::math;
 use super::tiles::{self, Product};
-use crate::step::{Body, Build, Param, Slot, Step, turns};
+use crate::step::{Body, Build, Param, ShaderStep, Slot, turns};
 use crate::target::Target;
 use crate::template::wgsl;
 use devbay_ops::read::{Activation, Cell, Extents, Recurrent};
@@ -205,7 +205,7 @@ fn project(build: &mut Build, layer: &Layer<'_>) -> Result<Slot> {
     });
     let groups = [tiles::along(n_cols), tiles::along(n_rows), 1];
     let (turns, body) = (tiles::turns(inputs), Body::Groups { groups, module: &module });
-    build.add(Step { name: "project", buffers, params, turns, body })?;
+    build.add(ShaderStep { name: "project", buffers, params, turns, body })?;
     Ok(to)
 }
 
@@ -218,7 +218,7 @@ fn recurrent_weights(build: &mut Build, layer: &Layer<'_>) -> Result<(Slot, [i64
     }
     let n = directions * width * fours;
     let to = build.scratch(n as u64 * 16);
-    build.add(Step {
+    build.add(ShaderStep {
         name: "turn weights",
         buffers: vec![("x", "f32", Slot::Input(2)), ("y", "vec4<f32>", to.clone())],
         params: vec![
@@ -320,7 +320,7 @@ impl Layer<'_> {
             params.push(("end".to_owned(), count(end)?));
             let body = Body::Groups { groups, module: &module };
             let (buffers, turns) = (buffers.clone(), self.turns());
-            build.add(Step { name: "recur", buffers, params, turns, body })?;
+            build.add(ShaderStep { name: "recur", buffers, params, turns, body })?;
             begin = end;
         }
         Ok(())
@@ -367,7 +367,7 @@ impl Layer<'_> {
         }
         let params = vec![("n_state".to_owned(), count(n)?)];
         let body = Body::Items { n: 2 * n as u64, functions: "", each: &each };
-        build.add(Step { name: "begin", buffers, params, turns: 0, body })?;
+        build.add(ShaderStep { name: "begin", buffers, params, turns: 0, body })?;
         self.state = Some(state);
         Ok(())
     }
@@ -387,7 +387,7 @@ impl Layer<'_> {
             }
         }
         let params = vec![("n_state".to_owned(), count(n)?)];
-        build.add(Step {
+        build.add(ShaderStep {
             name: "end",
             buffers,
             params,

@@ -3,7 +3,7 @@
 use super::cost;
 use super::lines::{count, expect_output};
 use crate::check::Integers;
-use crate::step::{Body, Build, Param, Slot, Step};
+use crate::step::{Body, Build, Param, ShaderStep, Slot};
 use crate::target::Target;
 use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
@@ -83,7 +83,7 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
             Integers { op: "RotaryEmbedding", what: "position", tensor, slot: Slot::Input(3), bounds };
         build.expect(&positions)?;
     }
-    build.add(Step {
+    build.add(ShaderStep {
         name: "rotate",
         buffers,
         params,

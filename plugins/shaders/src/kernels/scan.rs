@@ -6,7 +6,7 @@
 use super::cost;
 use super::fill::wide;
 use super::moved::*;
-use crate::step::{Body, Build, Slot, Step, turns};
+use crate::step::{Body, Build, ShaderStep, Slot, turns};
 use crate::target::Target;
 use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
@@ -95,7 +95,7 @@ fn cumulative(request: &Request<'_>, is_sum: bool) -> Result<Prepared> {
     if n < SHARED_MIN || n_lines > LINES_MAX {
         let each = wgsl!("scan/line.wgsl", start, write);
         let body = Body::Items { n: n_lines as u64, functions: &join, each: &each };
-        build.add(Step { name: "scan", buffers, params, turns: turns(n as u64, 0), body })?;
+        build.add(ShaderStep { name: "scan", buffers, params, turns: turns(n as u64, 0), body })?;
         return build.finish();
     }
     let threads = SHARED;
@@ -103,6 +103,6 @@ fn cumulative(request: &Request<'_>, is_sum: bool) -> Result<Prepared> {
     let body = Body::Groups { groups: [n_lines as u32, 1, 1], module: &module };
     let stretch = (n as u64).div_ceil(SHARED as u64);
     let turns = turns(2 * stretch, 0) + turns(SHARED as u64, 0) + 1;
-    build.add(Step { name: "scan shared", buffers, params, turns, body })?;
+    build.add(ShaderStep { name: "scan shared", buffers, params, turns, body })?;
     build.finish()
 }

@@ -10,7 +10,7 @@ use super::index::{Tuples, expect_indices, expect_within};
 use super::moved::*;
 use super::walk::dense_strides;
 use crate::check::Integers;
-use crate::step::{Body, Build, Param, Slot, Step, turns};
+use crate::step::{Body, Build, Param, ShaderStep, Slot, turns};
 use crate::target::Target;
 use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
@@ -186,7 +186,7 @@ impl Many<'_> {
     /// A number for each place, 0 at first.
     fn zeros(&self, build: &mut Build) -> Result<Slot> {
         let zeros = build.scratch(self.n_places as u64 * 4);
-        build.add(Step {
+        build.add(ShaderStep {
             name: "zeros",
             buffers: vec![("y", "u32", zeros.clone())],
             params: vec![],
@@ -201,7 +201,7 @@ impl Many<'_> {
         let buffers = [vec![self.ids.clone()], with].concat();
         let each = format!("{}{each}", self.code);
         let body = Body::Items { n: self.n_updates as u64, functions: self.functions, each: &each };
-        build.add(Step { name: self.name, buffers, params: self.params.clone(), turns: 0, body })
+        build.add(ShaderStep { name: self.name, buffers, params: self.params.clone(), turns: 0, body })
     }
 
     /// Adds the steps that list the updates of each place in their order: how many they are, where they end in the
@@ -213,7 +213,7 @@ impl Many<'_> {
         let ends = build.scratch(self.n_places as u64 * 4);
         let counting = wgsl!("scatter/ends.wgsl", threads = COUNTING);
         let stretch = (self.n_places as u64).div_ceil(u64::from(COUNTING));
-        build.add(Step {
+        build.add(ShaderStep {
             name: "begins of lists",
             buffers: vec![("counts", "u32", counts.clone()), ("ends", "u32", ends.clone())],
             params: vec![param("n_places", self.n_places)?],
@@ -229,7 +229,7 @@ impl Many<'_> {
         // All updates may be of one place; an element sinks down the levels of the heap.
         let n = self.n_updates as u64;
         let of_sink = turns(u64::from(n.max(1).ilog2()), 0);
-        build.add(Step {
+        build.add(ShaderStep {
             name: "order of lists",
             buffers: vec![
                 ("counts", "u32", counts.clone()),

@@ -7,7 +7,7 @@
 use super::cost;
 use super::lines::{axis, count, div_up, expect_output, product};
 use super::math;
-use crate::step::{Body, Build, Param, Slot, Step, turns};
+use crate::step::{Body, Build, Param, ShaderStep, Slot, turns};
 use crate::target::Target;
 use crate::template::wgsl;
 use devbay_plugin_api::reserve;
@@ -324,7 +324,7 @@ fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
     let groups = [groups(shape.bins, 64), groups(shape.signals, fours * 4), 1];
     let turns = turns(div_up(shape.n, 64) as u64, turns(fours as u64, 0) + turns(64, 0));
     let body = Body::Groups { groups, module: &module };
-    build.add(Step { name: "spectra", buffers, params, turns, body })?;
+    build.add(ShaderStep { name: "spectra", buffers, params, turns, body })?;
     build.finish()
 }
 
@@ -339,7 +339,7 @@ fn prepare_window(request: &Request<'_>, [a, b, c]: [f64; 3]) -> Result<Prepared
     let is_periodic = request.attrs.int("periodic", 1)? != 0;
     let period = (if is_periodic { n } else { n - 1 }).max(1);
     let mut build = Build::new(request);
-    build.add(Step {
+    build.add(ShaderStep {
         name: "window",
         buffers: vec![("y", "f32", Slot::Output(0))],
         params: vec![
@@ -393,7 +393,7 @@ fn prepare_mel(request: &Request<'_>) -> Result<Prepared> {
     }
     let mut build = Build::new(request);
     let edges = build.table(&edges);
-    build.add(Step {
+    build.add(ShaderStep {
         name: "mel weights",
         buffers: vec![("edges", "u32", edges), ("y", "f32", Slot::Output(0))],
         params: vec![("cols".to_owned(), count(cols)?)],

@@ -390,7 +390,7 @@ unsafe extern "C" fn launch_row(
     _dims: *const i64,
 ) -> abi::Status {
     // SAFETY: the host passes the state that `prepare` returned (B21).
-    let state = unsafe { &(*state.cast::<State<Row>>()).kernel };
+    let state = unsafe { &(*state.cast::<KernelState<Row>>()).kernel };
     // SAFETY: two inputs and an output have references (B21).
     let [a, b, y] = unsafe { &*refs.cast::<[abi::BufferRef; 3]>() };
     // SAFETY: they have the shapes that `prepare` was told; the instructions are the device's.

@@ -123,7 +123,7 @@ enum From {
 
 /// One function of a formula.
 #[derive(Debug)]
-struct Step {
+struct FormulaStep {
     function: Function,
     args: [From; 3],
     to: usize,
@@ -132,7 +132,7 @@ struct Step {
 /// A formula of one operand as steps, with its parameters built in.
 #[derive(Debug)]
 pub(crate) struct Interpreter {
-    steps: Vec<Step>,
+    steps: Vec<FormulaStep>,
     /// Parameters and numbers, each as long as a strip.
     numbers: Vec<Lane>,
     result: From,
@@ -153,7 +153,7 @@ impl Interpreter {
     /// Runs over a strip of `n` elements; the result takes the operand's place.
     fn run(&self, x: &mut Lane, slots: &mut [Lane; SLOTS_MAX], n: usize) {
         let mut y = [0.0; STRIP];
-        for Step { function, args, to } in &self.steps {
+        for FormulaStep { function, args, to } in &self.steps {
             let lane = |from: &From| match from {
                 From::Operand => &x[..n],
                 From::Number(number) => &self.numbers[*number][..n],
@@ -215,7 +215,7 @@ impl Interpreter {
 }
 
 struct Builder {
-    steps: Vec<Step>,
+    steps: Vec<FormulaStep>,
     numbers: Vec<Lane>,
     held: [bool; SLOTS_MAX],
     params: [f32; 2],
@@ -249,7 +249,7 @@ impl Emit for Builder {
         self.held[to] = true;
         // A place beyond the last argument is not read.
         let at = |i: usize| args.get(i).copied().unwrap_or(From::Operand);
-        self.steps.push(Step { function, args: [at(0), at(1), at(2)], to });
+        self.steps.push(FormulaStep { function, args: [at(0), at(1), at(2)], to });
         Ok(From::Slot(to))
     }
 }

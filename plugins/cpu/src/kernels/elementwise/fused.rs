@@ -93,7 +93,7 @@ enum Work {
 }
 
 /// One op, and the slot that its result goes to; None for the node's own.
-struct Step {
+struct PlacedStep {
     work: Work,
     to: Option<usize>,
 }
@@ -102,7 +102,7 @@ struct Fused {
     host: Host,
     plan: Broadcast<INPUTS_MAX>,
     n_inputs: usize,
-    steps: Vec<Step>,
+    steps: Vec<PlacedStep>,
     grain: usize,
     /// Multiplies by 1: brings a row that is broadcast into a slot.
     copy: binary::Body,
@@ -130,7 +130,7 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
 }
 
 /// The steps with slots for their results; a slot is free again behind its last reader.
-fn placed(steps: &[FusedStep<'_>], isa: Isa) -> Result<Vec<Step>> {
+fn placed(steps: &[FusedStep<'_>], isa: Isa) -> Result<Vec<PlacedStep>> {
     let n_operands = |step: &FusedStep<'_>| if binary_body(step.op, isa).is_some() { 2 } else { 1 };
     let mut last_reader = vec![0; steps.len()];
     for (i, step) in steps.iter().enumerate() {
@@ -172,7 +172,7 @@ fn placed(steps: &[FusedStep<'_>], isa: Isa) -> Result<Vec<Step>> {
             slots[i] = free;
             Some(free)
         };
-        placed.push(Step { work, to });
+        placed.push(PlacedStep { work, to });
     }
     Ok(placed)
 }

@@ -283,7 +283,7 @@ unsafe extern "C" fn launch_small(
     _dims: *const i64,
 ) -> abi::Status {
     // SAFETY: the host passes the state that `prepare` returned (B21).
-    let state = unsafe { &(*state.cast::<State<Map>>()).kernel };
+    let state = unsafe { &(*state.cast::<KernelState<Map>>()).kernel };
     // SAFETY: input 0 has a reference (B21).
     let x = unsafe { (*refs).addr } as *const u8;
     // SAFETY: so has output 0, which comes after `y_idx` inputs.

@@ -267,7 +267,7 @@ unsafe extern "C" fn launch(
     _dims: *const i64,
 ) -> abi::Status {
     // SAFETY: the host passes the state that `prepare` returned (B21).
-    let state = unsafe { &(*state.cast::<State<Widened>>()).kernel };
+    let state = unsafe { &(*state.cast::<KernelState<Widened>>()).kernel };
     // SAFETY: the operands have references, and so has the workspace, which every one of these asks for (B21).
     let refs = unsafe { std::slice::from_raw_parts(refs, state.n_operands + 1) };
     let workspace = refs[state.n_operands];

@@ -159,7 +159,7 @@ unsafe extern "C" fn launch(
     _dims: *const i64,
 ) -> abi::Status {
     // SAFETY: the host passes the state that `prepare` returned (B21).
-    let state = unsafe { &(*state.cast::<State<QLinear>>()).kernel };
+    let state = unsafe { &(*state.cast::<KernelState<QLinear>>()).kernel };
     // SAFETY: the inputs, the output and the workspace have references (B21).
     let refs = unsafe { std::slice::from_raw_parts(refs, state.n_inputs + 2) };
     let (y, workspace) = (refs[state.n_inputs], refs[state.n_inputs + 1]);

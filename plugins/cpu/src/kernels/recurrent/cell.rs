@@ -10,7 +10,7 @@ use devbay_ops::read::{Activation, Cell};
 
 /// What a direction does in a step.
 #[derive(Clone, Copy)]
-pub(crate) struct Step {
+pub(crate) struct CellStep {
     pub(crate) cell: Cell,
     pub(crate) hidden: usize,
     /// The specification's f, g and h.
@@ -54,7 +54,7 @@ dispatch! {
 /// # Safety
 /// The processor has the instructions.
 #[inline(always)]
-unsafe fn reset_body<A: Arith>(step: &Step, row: &mut Row<'_>) {
+unsafe fn reset_body<A: Arith>(step: &CellStep, row: &mut Row<'_>) {
     let gates = &mut row.h_gates[..2 * step.hidden];
     for (gate, x) in gates.iter_mut().zip(row.x_gates) {
         *gate += x;
@@ -68,13 +68,13 @@ unsafe fn reset_body<A: Arith>(step: &Step, row: &mut Row<'_>) {
 
 dispatch! {
     /// The gates of a GRU whose reset gate acts before the product, and what it leaves of the state.
-    pub(crate) fn reset(step: &Step, row: &mut Row<'_>) = reset_body
+    pub(crate) fn reset(step: &CellStep, row: &mut Row<'_>) = reset_body
 }
 
 /// # Safety
 /// The processor has the instructions.
 #[inline(always)]
-unsafe fn update_body<A: Arith>(step: &Step, row: &mut Row<'_>) {
+unsafe fn update_body<A: Arith>(step: &CellStep, row: &mut Row<'_>) {
     match step.cell {
         Cell::Rnn => {
             for ((h, gate), x) in row.h.iter_mut().zip(&*row.h_gates).zip(row.x_gates) {
@@ -89,11 +89,11 @@ unsafe fn update_body<A: Arith>(step: &Step, row: &mut Row<'_>) {
 
 dispatch! {
     /// The new state of a sequence.
-    pub(crate) fn update(step: &Step, row: &mut Row<'_>) = update_body
+    pub(crate) fn update(step: &CellStep, row: &mut Row<'_>) = update_body
 }
 
 #[inline(always)]
-fn update_gru<A: Arith>(step: &Step, row: &mut Row<'_>) {
+fn update_gru<A: Arith>(step: &CellStep, row: &mut Row<'_>) {
     let n = step.hidden;
     let (gates, new) = row.h_gates.split_at_mut(2 * n);
     let (x_gates, x_new) = row.x_gates.split_at(2 * n);
@@ -122,7 +122,7 @@ fn update_gru<A: Arith>(step: &Step, row: &mut Row<'_>) {
 }
 
 #[inline(always)]
-fn update_lstm<A: Arith>(step: &Step, row: &mut Row<'_>) {
+fn update_lstm<A: Arith>(step: &CellStep, row: &mut Row<'_>) {
     let n = step.hidden;
     for (gate, x) in row.h_gates.iter_mut().zip(row.x_gates) {
         *gate += x;
@@ -167,7 +167,7 @@ fn update_lstm<A: Arith>(step: &Step, row: &mut Row<'_>) {
 
 /// The specification's f, g or h, on numbers that are clipped first.
 #[inline(always)]
-fn activate<A: Arith>(step: &Step, which: usize, x: &mut [f32]) {
+fn activate<A: Arith>(step: &CellStep, which: usize, x: &mut [f32]) {
     if let Some(clip) = step.clip {
         for x in x.iter_mut() {
             // Not `clamp`, which panics where the limits cross.

@@ -11,7 +11,7 @@
 use crate::device::CpuDevice;
 use crate::kernels::cost;
 use crate::kernels::product::row_product::{self, RowProduct};
-use crate::kernels::recurrent::cell::{Row, Step, add, reset, update};
+use crate::kernels::recurrent::cell::{CellStep, Row, add, reset, update};
 use crate::stream::CpuStream;
 use devbay_ops::read::{self, Activation, Cell, Extents};
 use devbay_plugin_api::reserve::Size;
@@ -53,7 +53,7 @@ const COLS: usize = 64;
 
 struct Recurrent {
     host: Host,
-    steps: [Step; 2],
+    steps: [CellStep; 2],
     n_directions: usize,
     /// Whether direction 0 begins with the last element; direction 1 does.
     reverse: bool,
@@ -70,8 +70,8 @@ struct Recurrent {
     has: [bool; 8],
     multiply: unsafe fn(&RowProduct),
     add: unsafe fn(&mut [f32], &[f32]),
-    update: unsafe fn(&Step, &mut Row<'_>),
-    reset: unsafe fn(&Step, &mut Row<'_>),
+    update: unsafe fn(&CellStep, &mut Row<'_>),
+    reset: unsafe fn(&CellStep, &mut Row<'_>),
 }
 
 /// Extents of a node as they are counted: length, batch, inputs, directions, hidden size.
@@ -119,11 +119,11 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>, cell: Cell) -> Result<Prepar
 }
 
 /// What a direction does in a step.
-fn step(layer: &read::Recurrent, direction: usize) -> Step {
+fn step(layer: &read::Recurrent, direction: usize) -> CellStep {
     let mut activations = [Activation::Tanh; 3];
     let own = layer.of_direction(direction);
     activations[..own.len()].copy_from_slice(own);
-    Step {
+    CellStep {
         cell: layer.cell,
         hidden: layer.extents.hidden as usize,
         activations,
@@ -220,7 +220,7 @@ struct Direction<'a> {
     op: &'a Recurrent,
     at: &'a Addresses,
     idx: usize,
-    step: &'a Step,
+    step: &'a CellStep,
     /// In the workspace: the inputs' products for all steps, the state's for one, and the state.
     x_gates: SendPtr<f32>,
     h_gates: SendPtr<f32>,

@@ -1,0 +1,193 @@
+//! What ends a command early: Ctrl-C and the deadline.
+//!
+//! The first Ctrl-C, and the deadline, set the flag that the command works under; where there is no flag yet the first Ctrl-C
+//! ends the process. A second Ctrl-C ends it at once, and so does this file when the deadline is past by [`GRACE`]: a
+//! plugin's function cannot be stopped from outside. Files that were being written are removed before.
+
+use crate::tell;
+use devbay_host::core::exec::cancel::{Cancel, Launching};
+use devbay_host::file::remove_unfinished;
+use devbay_plugin_api::locks::lock;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+/// How long work may go on behind the deadline before the process ends. Our own code looks more often than that.
+const GRACE: Duration = Duration::from_millis(200);
+
+/// Exit codes of what ends at once.
+const DEADLINE: i32 = 9;
+pub const CANCELLED: u8 = 130;
+
+/// What Ctrl-C does next.
+enum Next {
+    /// Ends the process, and says so: nothing runs yet that could say it.
+    EndEarly,
+    /// Ends the process.
+    End,
+    /// Sets a flag.
+    Cancel(Cancel),
+}
+
+/// Whether Ctrl-C was pressed.
+static IS_PRESSED: AtomicBool = AtomicBool::new(false);
+
+/// Whether Ctrl-C was pressed: then whatever fails has been cancelled.
+pub fn is_pressed() -> bool {
+    IS_PRESSED.load(Ordering::Relaxed)
+}
+
+static NEXT: Mutex<Next> = Mutex::new(Next::EndEarly);
+
+/// Takes Ctrl-C from now on.
+pub fn install() {
+    let handler = || {
+        IS_PRESSED.store(true, Ordering::Relaxed);
+        let next = std::mem::replace(&mut *lock(&NEXT), Next::End);
+        match next {
+            Next::Cancel(cancel) => cancel.cancel(),
+            Next::EndEarly => {
+                tell!("error: the command was cancelled");
+                end(CANCELLED.into())
+            }
+            Next::End => end(CANCELLED.into()),
+        }
+    };
+    #[cfg(unix)]
+    let taken = take(handler);
+    #[cfg(not(unix))]
+    let taken = ctrlc::set_handler(handler);
+    if let Err(error) = taken {
+        tracing::warn!("Ctrl-C ends the command without tidying up: {error}");
+    }
+}
+
+/// Has a thread of its own take the signals that end a command; no other thread gets them, those of plugins neither. Compilers
+/// in drivers (LLVM's in PoCL and Mesa) put handlers of their own before ours, which remove their files: what they were
+/// compiling then fails, and the process may end with that failure before it knows of the signal.
+///
+/// # Errors
+/// What the system says if there is no thread to be had; then signals do what they did.
+#[cfg(unix)]
+fn take(handler: impl Fn() + Send + 'static) -> std::io::Result<()> {
+    use std::mem::MaybeUninit;
+    use std::ptr::null;
+
+    let mut signals = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut blocked = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    for set in [&mut signals, &mut blocked] {
+        // SAFETY: a place for a set, which this makes empty.
+        unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    }
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        let mut action = MaybeUninit::<libc::sigaction>::uninit();
+        // SAFETY: a valid signal and a place for its action, which is only read if it was written.
+        let is_ignored = unsafe {
+            libc::sigaction(signal, null(), action.as_mut_ptr()) == 0
+                && action.assume_init_ref().sa_sigaction == libc::SIG_IGN
+        };
+        // Who started the command had a reason to have a signal ignored, as `nohup` has: it is blocked and not taken, for a
+        // library would set its handler all the same.
+        let sets =
+            if is_ignored { [None, Some(&mut blocked)] } else { [Some(&mut signals), Some(&mut blocked)] };
+        for set in sets.into_iter().flatten() {
+            // SAFETY: a valid signal, and a set that was made above.
+            unsafe { libc::sigaddset(set.as_mut_ptr(), signal) };
+        }
+    }
+    // SAFETY: made above.
+    let (signals, blocked) = unsafe { (signals.assume_init(), blocked.assume_init()) };
+    // SAFETY: a set that was made, and a place for the one before. Threads that start later have this one's mask; processes
+    // that std starts have an empty one.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &blocked, before.as_mut_ptr()) };
+    let wait = move || {
+        let mut signal = 0;
+        loop {
+            // SAFETY: a set that was made, all of whose signals are blocked, and a place for a number.
+            if unsafe { libc::sigwait(&signals, &mut signal) } == 0 {
+                handler();
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("devbay-signals".to_owned()).spawn(wait);
+    thread.map(drop).inspect_err(|_| {
+        // SAFETY: the set that was written above.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    })
+}
+
+/// The flag that the first Ctrl-C sets from now on.
+pub fn cancel() -> Cancel {
+    on_signal(Cancel::new())
+}
+
+fn on_signal(cancel: Cancel) -> Cancel {
+    *lock(&NEXT) = Next::Cancel(cancel.clone());
+    cancel
+}
+
+/// Does a command's work under a flag that Ctrl-C and the deadline set, which counts from now. The process ends by itself if
+/// the work goes on behind the deadline.
+pub fn under<R>(deadline: Option<Duration>, work: impl FnOnce(&Cancel) -> R) -> R {
+    let cancel = on_signal(if deadline.is_some() { Cancel::watched() } else { Cancel::new() });
+    let _watch = deadline.and_then(|deadline| Watch::start(&cancel, deadline));
+    Cancel::over(Some(&cancel), || work(&cancel))
+}
+
+/// A thread that waits for the deadline; dropped when the work is done.
+struct Watch {
+    #[expect(dead_code, reason = "its end wakes the thread")]
+    done: Sender<()>,
+}
+
+impl Watch {
+    /// None if there is no thread to be had: the deadline is then passed at once.
+    fn start(cancel: &Cancel, deadline: Duration) -> Option<Self> {
+        let (done, ended) = channel();
+        let watched = cancel.clone();
+        let thread = std::thread::Builder::new().name("devbay-deadline".to_owned());
+        match thread.spawn(move || watch(&watched, deadline, &ended)) {
+            Ok(_) => Some(Self { done }),
+            Err(error) => {
+                tracing::warn!("the deadline cannot be kept, so that it counts as past: {error}");
+                cancel.expire();
+                None
+            }
+        }
+    }
+}
+
+fn watch(cancel: &Cancel, deadline: Duration, ended: &Receiver<()>) {
+    if ended.recv_timeout(deadline) != Err(RecvTimeoutError::Timeout) {
+        return;
+    }
+    cancel.expire();
+    if ended.recv_timeout(GRACE) != Err(RecvTimeoutError::Timeout) {
+        return;
+    }
+    let text = match cancel.launching().pop() {
+        Some(Launching { plugin, device, node }) => format!(
+            "plugin {plugin}, device {device}, node {node}: the deadline passed before the run ended, and the launch has \
+             not returned {GRACE:?} later"
+        ),
+        None => {
+            format!("the deadline passed before the run ended, and its work has not stopped {GRACE:?} later")
+        }
+    };
+    tell!("error: {text}");
+    end(DEADLINE);
+}
+
+/// Ends the process. Devices are left as they are: one may hang.
+fn end(code: i32) -> ! {
+    remove_unfinished();
+    #[cfg(unix)]
+    // SAFETY: it does not return, and runs no code of ours or of a plugin's.
+    unsafe {
+        libc::_exit(code)
+    }
+    #[cfg(not(unix))]
+    std::process::exit(code)
+}

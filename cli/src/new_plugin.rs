@@ -1,0 +1,220 @@
+//! `devbay new-plugin`: writes a plugin to begin with: one device and three kernels that build and pass the
+//! conformance suite, in C, C++ or Rust.
+//!
+//! What it writes are the files of `templates/LANGUAGE`, with the plugin's name in them, and the contract: the header for
+//! C and C++, the SDK's sources for Rust, so that the project builds without this repository and without a network. A
+//! project is there whole or not at all.
+
+use crate::exit::usage;
+use crate::say;
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use devbay_host::core::about::valid_name;
+use devbay_host::file::write_folder;
+use include_dir::{Dir, include_dir};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// The projects, one folder a language.
+static TEMPLATES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/templates");
+
+/// The contract in Rust, and the SDK.
+static SDK: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../plugin-api/src");
+
+/// What a copy of them has for a manifest: on its own, without dependencies. It is not called Cargo.toml, as cargo would
+/// find two packages of one name in this repository.
+const SDK_MANIFEST: &str = include_str!("../templates/sdk.toml");
+
+/// The contract in C, and small functions beside it.
+const HEADERS: [(&str, &str); 2] = [
+    ("include/devbay_plugin.h", include_str!("../../plugin-api/include/devbay_plugin.h")),
+    ("include/devbay_helpers.h", include_str!("../../plugin-api/include/devbay_helpers.h")),
+];
+
+/// The name that templates have, in file names too.
+const TEMPLATE_NAME: &str = "template-plugin";
+/// The same where Rust wants an identifier.
+const TEMPLATE_IDENTIFIER: &str = "template_plugin";
+/// The release that a project is written by.
+const TEMPLATE_VERSION: &str = "TEMPLATE_DEVBAY_VERSION";
+
+/// Arguments of the command.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The plugin's name: lowercase letters, digits, `-` and `_`, a letter first; devices are called NAME:0
+    name: String,
+    /// What it is written in
+    #[arg(long, value_enum)]
+    lang: Language,
+    /// Folder of the project, new or empty; NAME if not given
+    #[arg(long, value_name = "FOLDER")]
+    dir: Option<PathBuf>,
+    /// Print what was written as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Languages that there is a template for.
+#[derive(Clone, Copy, ValueEnum)]
+enum Language {
+    C,
+    Cpp,
+    Rust,
+}
+
+impl Language {
+    /// Its folder in the templates.
+    fn folder(self) -> &'static str {
+        match self {
+            Self::C => "c",
+            Self::Cpp => "cpp",
+            Self::Rust => "rust",
+        }
+    }
+
+    /// How to build and test, in the project's folder.
+    fn next(self) -> &'static [&'static str] {
+        match self {
+            Self::C | Self::Cpp => {
+                &["cmake -B build && cmake --build build", "ctest --test-dir build --output-on-failure"]
+            }
+            Self::Rust => &["cargo build --release", "cargo test"],
+        }
+    }
+}
+
+/// Writes the project and says what to do next.
+///
+/// # Errors
+/// For a name that no plugin can have, a folder that is not empty, and what cannot be written; then nothing is.
+pub fn main(arguments: &Arguments) -> Result<()> {
+    let Arguments { name, lang, dir, json } = arguments;
+    if !valid_name(name) {
+        return Err(usage(format!(
+            "a plugin's name is at most 64 lowercase letters, digits, - and _, a letter first; found {name:?}"
+        )));
+    }
+    let folder = dir.clone().unwrap_or_else(|| PathBuf::from(name));
+    let files = project(*lang, name)?;
+    write(&folder, &files)?;
+    if *json {
+        let value = serde_json::json!({
+            "name": name,
+            "language": lang.folder(),
+            "folder": folder,
+            "files": files.keys().collect::<Vec<_>>(),
+            "next": lang.next(),
+        });
+        say!("{}", serde_json::to_string_pretty(&value)?);
+        return Ok(());
+    }
+    say!(
+        "{} has the plugin {name}, {} files; README.md says what is where. Next:\n",
+        folder.display(),
+        files.len()
+    );
+    say!("    cd {}", folder.display());
+    for command in lang.next() {
+        say!("    {command}");
+    }
+    Ok(())
+}
+
+/// The files of a project: paths in its folder, and what they say.
+///
+/// # Errors
+/// For a file of ours that is no text: a bug.
+fn project(lang: Language, name: &str) -> Result<BTreeMap<PathBuf, String>> {
+    let identifier = name.replace('-', "_");
+    let named = |text: &str| {
+        text.replace(TEMPLATE_NAME, name)
+            .replace(TEMPLATE_IDENTIFIER, &identifier)
+            .replace(TEMPLATE_VERSION, env!("CARGO_PKG_VERSION"))
+    };
+    let template = TEMPLATES.get_dir(lang.folder()).context("a language without a template")?;
+    let mut files = BTreeMap::new();
+    for (path, text) in texts(template)? {
+        files.insert(PathBuf::from(named(&path.to_string_lossy())), named(text));
+    }
+    match lang {
+        Language::C | Language::Cpp => {
+            files.extend(HEADERS.map(|(path, text)| (PathBuf::from(path), text.to_owned())));
+        }
+        Language::Rust => {
+            let sdk = Path::new("vendor/devbay-plugin-api");
+            files.insert(sdk.join("Cargo.toml"), named(SDK_MANIFEST));
+            files.insert(sdk.join("LICENSE-MIT"), include_str!("../../LICENSE-MIT").to_owned());
+            files.insert(sdk.join("LICENSE-APACHE"), include_str!("../../LICENSE-APACHE").to_owned());
+            for (path, text) in texts(&SDK)? {
+                files.insert(sdk.join("src").join(path), text.to_owned());
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// All files below a folder, with paths from there.
+fn texts<'a>(folder: &'a Dir<'_>) -> Result<Vec<(&'a Path, &'a str)>> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder];
+    while let Some(next) = folders.pop() {
+        folders.extend(next.dirs());
+        for file in next.files() {
+            let path = file.path();
+            let text = file.contents_utf8().with_context(|| format!("{} is no text", path.display()))?;
+            found.push((path.strip_prefix(folder.path())?, text));
+        }
+    }
+    Ok(found)
+}
+
+/// Writes files into a folder that is not there or empty: all of them, or nothing.
+///
+/// # Errors
+/// For a folder that has something in it or lies nowhere, and for what the system refuses.
+fn write(folder: &Path, files: &BTreeMap<PathBuf, String>) -> Result<()> {
+    let shown = folder.display();
+    match folder.read_dir().map(|mut entries| entries.next().is_none()) {
+        Ok(true) if is_current(folder) => {
+            return Err(usage(format!(
+                "{shown} is the current folder: go to the one above, and name it from there"
+            )));
+        }
+        Ok(true) => {}
+        Ok(false) => {
+            return Err(usage(format!("{shown} is there, and not empty: --dir FOLDER names another folder")));
+        }
+        Err(_) if folder.symlink_metadata().is_ok() => {
+            return Err(usage(format!("{shown} is there, and no folder that can be read")));
+        }
+        Err(_) => {}
+    }
+    if folder.file_name().is_none() {
+        return Err(usage(format!("{shown} does not end in a folder's name")));
+    }
+    write_folder(folder, |part| write_all(part, files)).with_context(|| format!("cannot write {shown}"))
+}
+
+fn write_all(folder: &Path, files: &BTreeMap<PathBuf, String>) -> std::io::Result<()> {
+    for (path, text) in files {
+        // One by one from the folder on: where it is gone, as after Ctrl-C, it is not made anew.
+        let mut parent = folder.to_owned();
+        for name in path.parent().into_iter().flat_map(Path::components) {
+            parent.push(name);
+            match fs::create_dir(&parent) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                made => made?,
+            }
+        }
+        fs::write(folder.join(path), text)?;
+    }
+    Ok(())
+}
+
+/// Whether a folder is where the command was started: moving another one to its place would leave the user nowhere.
+fn is_current(folder: &Path) -> bool {
+    let current = std::env::current_dir().and_then(fs::canonicalize);
+    matches!((fs::canonicalize(folder), current), (Ok(folder), Ok(current)) if folder == current)
+}

@@ -1,0 +1,104 @@
+//! `devbay bench --vary NAME=LOW..HIGH`: inputs of another length for each run.
+
+use crate::exit::usage;
+use anyhow::Result;
+use devbay_host::core::Tensor;
+use devbay_host::core::program::{Program, Value};
+use devbay_host::core::tensor::{Dim, TensorType, bytes_of};
+use devbay_host::random::Random;
+use std::ops::RangeInclusive;
+
+/// The lengths of an extent that the model names.
+#[derive(Clone)]
+pub struct Vary {
+    name: String,
+    lengths: RangeInclusive<usize>,
+}
+
+impl Vary {
+    /// Reads `NAME=LOW..HIGH`, both counted.
+    ///
+    /// # Errors
+    /// For text of another form, and for a name that no input of the program has.
+    pub fn parse(text: &str, program: &Program) -> Result<Self> {
+        let parsed = text.rsplit_once('=').and_then(|(name, range)| {
+            let (low, high) = range.split_once("..")?;
+            Some((name, low.parse::<usize>().ok()?, high.parse::<usize>().ok()?))
+        });
+        let Some((name, low, high)) = parsed.filter(|(_, low, high)| (1..=*high).contains(low)) else {
+            return Err(usage(format!("--vary is NAME=LOW..HIGH, found {text}")));
+        };
+        let vary = Self { name: name.to_owned(), lengths: low..=high };
+        if inputs(program).all(|value| vary.axes(value).is_empty()) {
+            return Err(usage(format!("no input of the model has an extent `{name}`")));
+        }
+        Ok(vary)
+    }
+
+    /// Extents, as `--shape` takes them, of inputs that have the name and the greatest length.
+    pub fn longest(&self, program: &Program) -> Vec<String> {
+        let text = |value: &Value| {
+            let axes = self.axes(value);
+            let dims = value.ty.as_ref()?.shape.as_ref().filter(|_| !axes.is_empty())?;
+            let extent = |(axis, dim): (usize, &Dim)| match axes.contains(&axis) {
+                true => *self.lengths.end(),
+                false => dim.known().unwrap_or(1),
+            };
+            let extents: Vec<String> = dims.iter().enumerate().map(|dim| extent(dim).to_string()).collect();
+            Some(format!("{}={}", value.name, extents.join(",")))
+        };
+        inputs(program).filter_map(text).collect()
+    }
+
+    /// The beginnings of inputs, one set for each length, in ascending order.
+    ///
+    /// # Errors
+    /// For inputs of another length than the greatest.
+    pub fn cut(&self, program: &Program, given: &[(String, Tensor)]) -> Result<Vec<Vec<(String, Tensor)>>> {
+        let set = |length: usize| {
+            let cut = |(name, tensor): &(String, Tensor)| {
+                let port = inputs(program).find(|value| *value.name == **name);
+                let axes = port.map(|value| self.axes(value)).unwrap_or_default();
+                axes.into_iter()
+                    .try_fold(tensor.clone(), |tensor, axis| self.cut_axis(name, &tensor, axis, length))
+            };
+            given.iter().map(|input| Ok((input.0.clone(), cut(input)?))).collect()
+        };
+        self.lengths.clone().map(set).collect()
+    }
+
+    fn cut_axis(&self, name: &str, tensor: &Tensor, axis: usize, length: usize) -> Result<Tensor> {
+        let (shape, high) = (tensor.shape(), *self.lengths.end());
+        if shape.get(axis) != Some(&high) {
+            let found = shape.get(axis).copied().unwrap_or_default();
+            let low = found.min(*self.lengths.start());
+            let (symbol, ty) = (&self.name, tensor.tensor_type());
+            let text = format!(
+                "--vary cuts inputs that have its greatest length, {high}, along `{symbol}`; `{name}` is {ty}: give \
+                 --vary {symbol}={low}..{found}, or inputs of {high}"
+            );
+            return Err(usage(text));
+        }
+        let inner: usize = shape[axis + 1..].iter().product();
+        let row = bytes_of(tensor.dtype(), inner).unwrap_or_default();
+        let mut cut = shape.to_vec();
+        cut[axis] = length;
+        let parts = tensor.bytes().chunks_exact((row * high).max(1)).flat_map(|part| &part[..row * length]);
+        Ok(Tensor::from_bytes(tensor.dtype(), &cut, &parts.copied().collect::<Vec<u8>>())?)
+    }
+
+    fn axes(&self, value: &Value) -> Vec<usize> {
+        let dims = value.ty.as_ref().and_then(|ty: &TensorType| ty.shape.as_deref()).unwrap_or_default();
+        let has_name = |dim: &Dim| matches!(dim, Dim::Unknown(name) if **name == *self.name);
+        (0..dims.len()).filter(|&axis| has_name(&dims[axis])).collect()
+    }
+}
+
+fn inputs(program: &Program) -> impl Iterator<Item = &Value> {
+    program.main.inputs.iter().map(|&id| program.value(id))
+}
+
+/// Which of `n` sets a run takes: anyone, and the same whenever the command is run.
+pub fn pick(run: usize, n: usize) -> usize {
+    Random::of_seed(run as u64).below(n)
+}

@@ -1,0 +1,62 @@
+//! The way from a call of the host's to one of the plugin's: handles become references, panics and errors a status.
+
+use crate::abi::*;
+use crate::sdk::error::{Error, Result, guard, guard_kernel};
+
+pub(in crate::sdk) use crate::sdk::view::broken as refused;
+
+/// Runs a function of the plugin and gives its status; the detail goes where the host asked.
+///
+/// # Safety
+/// `detail` is NULL or as [`ErrorDetail`] says.
+pub(in crate::sdk) unsafe fn report(detail: *mut ErrorDetail, body: impl FnOnce() -> Result<()>) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { reported(detail, guard(body)) }
+}
+
+/// As [`report`], for a function that looks at a node and changes nothing: a panic in it is its own failure alone.
+///
+/// # Safety
+/// As [`report`].
+pub(super) unsafe fn report_kernel(detail: *mut ErrorDetail, body: impl FnOnce() -> Result<()>) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { reported(detail, guard_kernel(body)) }
+}
+
+/// # Safety
+/// As [`report`].
+unsafe fn reported(detail: *mut ErrorDetail, result: Result<()>) -> Status {
+    match result {
+        Ok(()) => DEVBAY_STATUS_OK,
+        Err(error) => {
+            // SAFETY: the caller's promise.
+            unsafe { error.store(detail) };
+            error.status()
+        }
+    }
+}
+
+/// The value behind a handle, or an error for NULL.
+///
+/// # Safety
+/// `handle` is NULL or a handle of this plugin's whose value is a `T`, alive for `'a`.
+pub(in crate::sdk) unsafe fn deref<'a, T, H>(handle: *mut H, what: &str) -> Result<&'a T> {
+    // SAFETY: the caller's promise.
+    unsafe { handle.cast::<T>().cast_const().as_ref() }
+        .ok_or_else(|| Error::invalid(format!("{what} is NULL")))
+}
+
+/// Drops what a handle owns; a panic in a destructor stays here.
+///
+/// # Safety
+/// `handle` is NULL or came from `Box::into_raw` of a `T`, and is given back once.
+pub(in crate::sdk) unsafe fn free<T, H>(handle: *mut H) {
+    if !handle.is_null() {
+        // The message went to standard error; a function without a status has no other way.
+        let _ = guard(|| {
+            // SAFETY: the caller's promise.
+            drop(unsafe { Box::from_raw(handle.cast::<T>()) });
+            Ok(())
+        });
+    }
+}

@@ -1,0 +1,162 @@
+//! Kernels: prepared for a node, asked for its cost and shapes, and given constants to pack (B21).
+
+use super::call::{deref, refused, report_kernel};
+use super::instance::InstanceBox;
+use crate::abi;
+use crate::abi::*;
+use crate::sdk::error::{Error, Result, guard};
+use crate::sdk::view::{PrepareRequest, TensorView};
+use crate::sdk::{Device, Kernel, Plugin, Prepared};
+use core::ffi::c_void;
+
+/// A kernel, and what it is asked for.
+type Request<'a, D> = (&'static Kernel<D>, PrepareRequest<'a, D>);
+
+/// Reads a request and finds its kernel.
+///
+/// # Safety
+/// `desc` is a host's struct that lives for `'a`, with a device of this plugin's.
+unsafe fn request<'a, P: Plugin>(
+    instance: *mut Instance,
+    desc: *const PrepareDesc,
+) -> Result<Request<'a, P::Device>> {
+    // SAFETY: the caller's promise.
+    let instance: &InstanceBox<P> = unsafe { deref(instance, "the instance") }?;
+    // SAFETY: the caller's promise.
+    let desc = unsafe { read_struct(desc) }.map_err(refused)?;
+    let kernel = P::KERNELS
+        .get(desc.kernel_idx as usize)
+        .ok_or_else(|| Error::invalid(format!("kernel {} of {}", desc.kernel_idx, P::KERNELS.len())))?;
+    // SAFETY: the caller's promise.
+    Ok((kernel, unsafe { PrepareRequest::new(&desc, kernel.op(), instance.host, instance.abi_minor) }?))
+}
+
+pub(super) unsafe extern "C" fn prepare<P: Plugin>(
+    instance: *mut Instance,
+    desc: *const PrepareDesc,
+    out: *mut abi::Prepared,
+    error: *mut ErrorDetail,
+) -> Status {
+    let body = || {
+        // SAFETY: the host's struct, alive for the call.
+        let (kernel, request) = unsafe { request::<P>(instance, desc) }?;
+        kernel.refuse_operands(&request)?;
+        kernel.refuse_attributes(&request, P::reads_attribute)?;
+        let mut prepared = kernel.prepare(&request)?;
+        prepared.set_operands(request.inputs.len(), request.outputs.len());
+        if kernel.info().flags & DEVBAY_KERNEL_DATA_SHAPE != 0 {
+            prepared.set_extents();
+        }
+        if request.device.defers() {
+            prepared.defer::<P::Device>(request.label);
+        } else if !request.device.describe().inline {
+            prepared.refuse_failed::<P::Device>();
+        }
+        let result = prepared.into_abi();
+        // SAFETY: the host's struct.
+        unsafe { write_struct(out, &result) }.map_err(|e| {
+            // SAFETY: the state made above, which nobody else has seen.
+            unsafe { Prepared::free(result.state) };
+            refused(e)
+        })
+    };
+    // SAFETY: the host's error struct.
+    unsafe { report_kernel(error, body) }
+}
+
+pub(super) unsafe extern "C" fn unprepare(_instance: *mut Instance, prepared: *mut abi::Prepared) {
+    // SAFETY: the host's struct, as `prepare` wrote it.
+    if let Ok(prepared) = unsafe { read_struct(prepared.cast_const()) }
+        && !prepared.state.is_null()
+    {
+        let _ = guard(|| {
+            // SAFETY: made by `prepare`, given back once (B9).
+            unsafe { Prepared::free(prepared.state) };
+            Ok(())
+        });
+    }
+}
+
+pub(super) unsafe extern "C" fn kernel_cost<P: Plugin>(
+    instance: *mut Instance,
+    desc: *const PrepareDesc,
+    out: *mut KernelCost,
+    error: *mut ErrorDetail,
+) -> Status {
+    let body = || {
+        // SAFETY: the host's struct, alive for the call.
+        let (kernel, request) = unsafe { request::<P>(instance, desc) }?;
+        let cost = kernel.estimate(&request)?;
+        let result = KernelCost {
+            flops: cost.flops,
+            bytes_read: cost.bytes_read,
+            bytes_written: cost.bytes_written,
+            ..KernelCost::empty()
+        };
+        // SAFETY: the host's struct.
+        unsafe { write_struct(out, &result) }.map_err(refused)
+    };
+    // SAFETY: the host's error struct.
+    unsafe { report_kernel(error, body) }
+}
+
+pub(super) unsafe extern "C" fn pack(
+    _instance: *mut Instance,
+    prepared: *const abi::Prepared,
+    input_idx: u32,
+    src: *const Tensor,
+    dst: *mut c_void,
+    error: *mut ErrorDetail,
+) -> Status {
+    let body = || {
+        // SAFETY: the host's struct, as `prepare` wrote it.
+        let prepared = unsafe { read_struct(prepared) }.map_err(refused)?;
+        if prepared.state.is_null() {
+            return Err(Error::invalid("pack without a prepared kernel"));
+        }
+        // SAFETY: the host's struct, alive for the call.
+        let src = unsafe { read_struct(src) }.map_err(refused)?;
+        // SAFETY: as above.
+        let src = unsafe { TensorView::new(src) }?;
+        let bytes = src.constant().ok_or_else(|| Error::invalid("pack of a tensor without content"))?;
+        // SAFETY: the state is `prepare`'s, and `dst` as the header says.
+        unsafe { Prepared::pack(prepared.state, input_idx, bytes, dst.cast()) }
+    };
+    // SAFETY: the host's error struct.
+    unsafe { report_kernel(error, body) }
+}
+
+pub(super) unsafe extern "C" fn kernel_shape<P: Plugin>(
+    instance: *mut Instance,
+    desc: *const PrepareDesc,
+    output_idx: u32,
+    out_dtype: *mut DType,
+    out_shape: *mut i64,
+    rank_max: u32,
+    out_rank: *mut u32,
+    error: *mut ErrorDetail,
+) -> Status {
+    let body = || {
+        // SAFETY: the host's struct, alive for the call.
+        let (kernel, request) = unsafe { request::<P>(instance, desc) }?;
+        if output_idx >= kernel.n_outputs_max() {
+            return Err(Error::unsupported(format!("there is no output {output_idx}")));
+        }
+        let (dtype, shape) = kernel.output_type(&request, output_idx as usize)?;
+        if shape.len() > rank_max as usize {
+            return Err(Error::invalid(format!("a rank of {}, at most {rank_max} fits", shape.len())));
+        }
+        if out_dtype.is_null() || out_shape.is_null() || out_rank.is_null() {
+            return Err(Error::invalid("a place for the result is NULL"));
+        }
+        // SAFETY: the host's places: one dtype, one number, and `rank_max` extents.
+        unsafe {
+            out_dtype.write(dtype);
+            out_rank.write(shape.len() as u32);
+            core::ptr::copy_nonoverlapping(shape.as_ptr(), out_shape, shape.len());
+        }
+        Ok(())
+    };
+    // SAFETY: the host's error struct.
+    unsafe { report_kernel(error, body) }
+}

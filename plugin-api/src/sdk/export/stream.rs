@@ -1,0 +1,269 @@
+//! Streams: the plugin's, each with its last failure (B18), and what it refuses while it records or has failed (B13).
+
+use super::call::{deref, free, refused, report};
+use crate::abi;
+use crate::abi::*;
+use crate::locks::lock;
+use crate::sdk::error::{Error, Result, guard};
+use crate::sdk::memory::{CopyKind, CopyRequest, StreamRequest};
+use crate::sdk::{Device, Done, Stream};
+use core::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A stream, with the detail of its last failure (B18).
+pub struct StreamBox<S> {
+    stream: S,
+    failure: Mutex<Option<Error>>,
+    /// Work is taken down and does not run.
+    pub(in crate::sdk) records: AtomicBool,
+    /// The bindings of the recording that is being made.
+    bindings: Mutex<Arc<[BufferRef]>>,
+}
+
+impl<S: Stream> StreamBox<S> {
+    /// Refuses what a recording cannot have.
+    fn refuse_while_it_records(&self) -> Result<()> {
+        if S::REPLAY && self.records.load(Ordering::Relaxed) {
+            return Err(Error::invalid(
+                "the stream records, which takes launches and copies between buffers",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl<S> StreamBox<S> {
+    /// The plugin's stream.
+    #[inline]
+    pub fn inner(&self) -> &S {
+        &self.stream
+    }
+
+    /// Begins to record.
+    pub(in crate::sdk) fn begin_record(&self, bindings: Arc<[BufferRef]>) {
+        *lock(&self.bindings) = bindings;
+        self.records.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends it, and gives the bindings; None if nothing was begun.
+    pub(in crate::sdk) fn end_record(&self) -> Option<Arc<[BufferRef]>> {
+        let records = self.records.swap(false, Ordering::Relaxed);
+        records.then(|| std::mem::take(&mut *lock(&self.bindings)))
+    }
+
+    /// The error that was kept last.
+    pub(crate) fn kept(&self) -> Option<Error> {
+        lock(&self.failure).clone()
+    }
+
+    /// Keeps an error for `stream_error` and gives its status.
+    #[cold]
+    pub(crate) fn keep(&self, error: Error) -> Status {
+        let status = error.status();
+        *lock(&self.failure) = Some(error);
+        status
+    }
+}
+
+/// Refuses to enqueue on a stream that has failed, with its failure (B13).
+///
+/// # Errors
+/// The failure.
+pub(in crate::sdk) fn refuse_failed<S: Stream>(stream: &S) -> Result<()> {
+    if !S::TIMELINE || !stream.has_failed() {
+        return Ok(());
+    }
+    Err(stream.failure().unwrap_or_else(|| Error::internal("the stream has failed")))
+}
+
+pub(super) unsafe extern "C" fn stream_create<D: Device>(
+    device: *mut abi::Device,
+    desc: *const StreamDesc,
+    out: *mut *mut abi::Stream,
+    error: *mut ErrorDetail,
+) -> Status {
+    let body = || {
+        // SAFETY: the host's handle of this plugin's.
+        let device: &D = unsafe { deref(device, "the device") }?;
+        // SAFETY: the host's struct, alive for the call.
+        let desc = unsafe { read_struct(desc) }.map_err(refused)?;
+        let stream = device.create_stream(&StreamRequest {
+            kind: desc.kind,
+            priority: desc.priority,
+            // SAFETY: the host's text, alive for the call.
+            label: unsafe { desc.label.get() }.map_err(refused)?,
+        })?;
+        // SAFETY: the host's place for one handle.
+        unsafe { give_stream(stream, out) };
+        Ok(())
+    };
+    // SAFETY: the host's error struct.
+    unsafe { report(error, body) }
+}
+
+/// Hands a stream to the host.
+///
+/// # Safety
+/// `out` is the host's place for one handle.
+pub(in crate::sdk) unsafe fn give_stream<S>(stream: S, out: *mut *mut abi::Stream) {
+    let stream = Box::new(StreamBox {
+        stream,
+        failure: Mutex::new(None),
+        records: AtomicBool::new(false),
+        bindings: Mutex::default(),
+    });
+    // SAFETY: the caller's promise.
+    unsafe { out.write(Box::into_raw(stream).cast()) };
+}
+
+pub(super) unsafe extern "C" fn stream_destroy<D: Device>(stream: *mut abi::Stream) {
+    // SAFETY: made by `stream_create`, given back once (B9).
+    unsafe { free::<StreamBox<D::Stream>, _>(stream) };
+}
+
+/// Runs a function of a stream; its error is kept there.
+///
+/// # Safety
+/// `stream` is NULL or a stream of this device's.
+unsafe fn on_stream<D: Device>(
+    stream: *mut abi::Stream,
+    body: impl FnOnce(&D::Stream) -> Result<()>,
+) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { on_box::<D>(stream, |stream| body(&stream.stream)) }
+}
+
+/// As [`on_stream`], with what the SDK knows of the stream.
+///
+/// # Safety
+/// As [`on_stream`].
+pub(in crate::sdk) unsafe fn on_box<D: Device>(
+    stream: *mut abi::Stream,
+    body: impl FnOnce(&StreamBox<D::Stream>) -> Result<()>,
+) -> Status {
+    // SAFETY: the caller's promise.
+    let Ok(stream) = (unsafe { deref::<StreamBox<D::Stream>, _>(stream, "the stream") }) else {
+        return DEVBAY_STATUS_INVALID;
+    };
+    match guard(|| body(stream)) {
+        Ok(()) => DEVBAY_STATUS_OK,
+        Err(error) => stream.keep(error),
+    }
+}
+
+/// As [`on_stream`], for what a recording cannot have, nor a stream that has failed.
+///
+/// # Safety
+/// As [`on_stream`].
+pub(in crate::sdk) unsafe fn enqueue_on<D: Device>(
+    stream: *mut abi::Stream,
+    body: impl FnOnce(&D::Stream) -> Result<()>,
+) -> Status {
+    let body = |stream: &StreamBox<D::Stream>| {
+        stream.refuse_while_it_records()?;
+        refuse_failed(&stream.stream)?;
+        body(&stream.stream)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { on_box::<D>(stream, body) }
+}
+
+pub(super) unsafe extern "C" fn copy<D: Device>(stream: *mut abi::Stream, desc: *const CopyDesc) -> Status {
+    let body = |stream: &StreamBox<D::Stream>| {
+        // SAFETY: the host's struct, whose handles are boxes of this device's buffers.
+        let copy = unsafe { CopyRequest::<D::Buffer>::read(desc) }?;
+        let is_of_host = |copy: &CopyRequest<'_, _>| !matches!(copy.kind, CopyKind::BufferToBuffer(..));
+        if copy.as_ref().is_some_and(is_of_host) {
+            stream.refuse_while_it_records()?;
+        }
+        refuse_failed(&stream.stream)?;
+        copy.map_or(Ok(()), |copy| stream.stream.copy(&copy))
+    };
+    // SAFETY: the host's handle of this plugin's.
+    unsafe { on_box::<D>(stream, body) }
+}
+
+pub(super) unsafe extern "C" fn stream_signal<D: Device>(stream: *mut abi::Stream, value: u64) -> Status {
+    // SAFETY: the host's handle of this plugin's.
+    unsafe { enqueue_on::<D>(stream, |stream| stream.signal(value)) }
+}
+
+pub(super) unsafe extern "C" fn stream_reached<D: Device>(
+    stream: *mut abi::Stream,
+    out_value: *mut u64,
+) -> Status {
+    let body = |stream: &D::Stream| {
+        let (value, status) = stream.reached();
+        // SAFETY: the host's place for a number.
+        if let Some(out_value) = unsafe { out_value.as_mut() } {
+            *out_value = value;
+        }
+        status
+    };
+    // SAFETY: the host's handle of this plugin's.
+    unsafe { on_stream::<D>(stream, body) }
+}
+
+pub(super) unsafe extern "C" fn stream_wait<D: Device>(
+    stream: *mut abi::Stream,
+    other: *mut abi::Stream,
+    value: u64,
+) -> Status {
+    let body = |stream: &D::Stream| {
+        // SAFETY: the host's handle of this plugin's.
+        let other: &StreamBox<D::Stream> = unsafe { deref(other, "the other stream") }?;
+        stream.wait(&other.stream, value)
+    };
+    // SAFETY: the host's handle of this plugin's.
+    unsafe { enqueue_on::<D>(stream, body) }
+}
+
+pub(super) unsafe extern "C" fn stream_on_reached<D: Device>(
+    stream: *mut abi::Stream,
+    value: u64,
+    done: Option<DoneFn>,
+    arg: *mut c_void,
+) -> Status {
+    let body = |stream: &D::Stream| {
+        let function = done.ok_or_else(|| Error::invalid("the callback is NULL"))?;
+        stream.on_reached(value, Done { function, arg })
+    };
+    // SAFETY: the host's handle of this plugin's.
+    unsafe { on_stream::<D>(stream, body) }
+}
+
+pub(super) unsafe extern "C" fn stream_host_wait<D: Device>(
+    stream: *mut abi::Stream,
+    value: u64,
+    timeout_ns: u64,
+) -> Status {
+    // SAFETY: the host's handle of this plugin's.
+    unsafe { on_stream::<D>(stream, |stream| stream.host_wait(value, Duration::from_nanos(timeout_ns))) }
+}
+
+pub(super) unsafe extern "C" fn stream_flush<D: Device>(stream: *mut abi::Stream) -> Status {
+    // SAFETY: the host's handle of this plugin's.
+    unsafe { enqueue_on::<D>(stream, Stream::flush) }
+}
+
+pub(super) unsafe extern "C" fn stream_error<D: Device>(
+    stream: *mut abi::Stream,
+    error: *mut ErrorDetail,
+) -> Status {
+    // SAFETY: the host's handle of this plugin's.
+    let Ok(stream) = (unsafe { deref::<StreamBox<D::Stream>, _>(stream, "the stream") }) else {
+        return DEVBAY_STATUS_INVALID;
+    };
+    let found = guard(|| Ok(stream.stream.failure())).unwrap_or_else(Some);
+    let kept = lock(&stream.failure);
+    match found.as_ref().or(kept.as_ref()) {
+        None => DEVBAY_STATUS_OK,
+        Some(failure) => {
+            // SAFETY: the host's error struct.
+            unsafe { failure.store(error) };
+            failure.status()
+        }
+    }
+}
