@@ -10,6 +10,8 @@
 //! | `inputs+` | one or more, of one element type |
 //! | `outputs+~` | one or more, of any element types: what a region takes or gives |
 //! | `v_initial*~` | none or more, likewise |
+//! | `indices:1` | has element type 1 of the op; without a number it has type 0. Operands of one number have one type |
+//! | `shape:1!` | likewise, and is known when a kernel is prepared |
 //!
 //! A repeated operand stands last.
 
@@ -42,8 +44,15 @@ pub struct Operands {
     n_single: u32,
     /// Bit i: operand i is required.
     required: u64,
+    /// Bit i: operand i is known when a kernel is prepared.
+    known: u64,
+    /// The number of each operand's element type, that of the repeated one last.
+    types: [u8; LISTED_MAX],
     repeated: Option<Repeated>,
 }
+
+/// Operands that a line has at most.
+const LISTED_MAX: usize = 12;
 
 /// The last operand, where it is any number of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,7 +104,8 @@ impl Operands {
     /// If it is not as the module's table says; when the crate is compiled, as the rows are constants.
     pub(crate) const fn of(side: Side, text: &'static str) -> Self {
         let bytes = text.as_bytes();
-        let mut operands = Self { side, text, n_single: 0, required: 0, repeated: None };
+        let types = [0; LISTED_MAX];
+        let mut operands = Self { side, text, n_single: 0, required: 0, known: 0, types, repeated: None };
         let mut i = 0;
         while i < bytes.len() {
             assert!(operands.repeated.is_none(), "a repeated operand stands last");
@@ -104,6 +114,15 @@ impl Operands {
                 i += 1;
             }
             assert!(i > begin, "an operand without a name");
+            if i + 1 < bytes.len() && bytes[i] == b':' {
+                assert!(bytes[i + 1].is_ascii_digit(), "a type has a number");
+                operands.types[operands.n_single as usize] = bytes[i + 1] - b'0';
+                i += 2;
+            }
+            if i < bytes.len() && bytes[i] == b'!' {
+                operands.known |= 1 << operands.n_single;
+                i += 1;
+            }
             let mark = if i < bytes.len() { bytes[i] } else { b' ' };
             i += 1;
             match mark {
@@ -133,7 +152,8 @@ impl Operands {
 
     /// Names in the op's specification, the repeated one last.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.text.split(' ').map(|word| word.trim_end_matches(['?', '+', '*', '~'])).filter(|w| !w.is_empty())
+        let name = |word: &'static str| word.split([':', '!', '?', '+', '*']).next().unwrap_or_default();
+        self.text.split(' ').map(name).filter(|name| !name.is_empty())
     }
 
     /// The name of operand `i`; that of the repeated one for all that it stands for.
@@ -142,7 +162,7 @@ impl Operands {
     }
 
     /// The fewest that a node lists: up to the last one that is required.
-    pub fn n_min(&self) -> usize {
+    pub const fn n_min(&self) -> usize {
         match self.repeated {
             Some(repeated) if repeated.at_least > 0 => (self.n_single + repeated.at_least) as usize,
             _ => (u64::BITS - self.required.leading_zeros()) as usize,
@@ -150,8 +170,21 @@ impl Operands {
     }
 
     /// The most that a node may list; None if there is no limit.
-    pub fn n_max(&self) -> Option<usize> {
-        self.repeated.is_none().then_some(self.n_single as usize)
+    pub const fn n_max(&self) -> Option<usize> {
+        match self.repeated {
+            Some(_) => None,
+            None => Some(self.n_single as usize),
+        }
+    }
+
+    /// The numbers of the operands' element types, that of the repeated one last.
+    pub const fn types(&'static self) -> &'static [u8] {
+        self.types.split_at(self.n_single as usize + self.repeated.is_some() as usize).0
+    }
+
+    /// Bit i: operand i is known when a kernel is prepared.
+    pub const fn known(&self) -> u64 {
+        self.known
     }
 
     /// Operands that have a place of their own: all but the repeated one.
@@ -248,5 +281,14 @@ mod tests {
         let names = Operands::of(Side::Input, "M? cond? v_initial*~");
         assert_eq!(names.names().collect::<Vec<_>>(), ["M", "cond", "v_initial"]);
         assert_eq!((names.name(1), names.name(7)), ("cond", "v_initial"));
+    }
+
+    #[test]
+    fn types_and_known_operands() {
+        static OPERANDS: Operands = Operands::of(Side::Input, "data starts:1! axes:1!? scale? parts:2+");
+        assert_eq!(OPERANDS.types(), [0, 1, 1, 0, 2]);
+        assert_eq!(OPERANDS.known(), 0b110);
+        assert_eq!(OPERANDS.names().collect::<Vec<_>>(), ["data", "starts", "axes", "scale", "parts"]);
+        assert_eq!((OPERANDS.n_min(), OPERANDS.is_required(2)), (5, false));
     }
 }

@@ -104,8 +104,6 @@ pub struct OpRow {
     pub is_elementwise: bool,
     /// Whether its operands are broadcast to the first one, and not to each other.
     pub keeps_first_shape: bool,
-    /// Whether its operands may be of several types.
-    pub has_mixed_types: bool,
     /// Whether `FusedElementwise` has it, under the names of its forms (`docs/fused-ops.md`).
     pub is_fused: bool,
     /// Whether it may fail.
@@ -142,7 +140,6 @@ impl OpRow {
             forms: [None; 2],
             is_elementwise: false,
             keeps_first_shape: false,
-            has_mixed_types: false,
             is_fused: false,
             failure: Failure::Possible,
             shaped_by: None,
@@ -235,11 +232,6 @@ impl OpRow {
         Self { keeps_first_shape: true, ..self }
     }
 
-    /// Its operands may be of several types.
-    pub(crate) const fn mixed_types(self) -> Self {
-        Self { has_mixed_types: true, ..self }
-    }
-
     /// `FusedElementwise` has it.
     pub(crate) const fn fused(self) -> Self {
         Self { is_fused: true, ..self }
@@ -268,6 +260,18 @@ impl OpRow {
     /// The types of its results. Those of elementwise ops with a formula follow from it, and control flow has none.
     pub(crate) const fn infer(self, infer: InferFn) -> Self {
         Self { infer: Some(infer), ..self }
+    }
+
+    /// Whether its inputs may be of several types.
+    pub const fn has_mixed_types(&'static self) -> bool {
+        let (types, mut i) = (self.inputs.types(), 0);
+        while i < types.len() {
+            if types[i] != types[0] {
+                return true;
+            }
+            i += 1;
+        }
+        false
     }
 
     /// Checks the number and presence of a node's operands.

@@ -35,7 +35,8 @@ fn check(file: &'static str, text: impl Fn(&OpRow) -> String) {
 #[test]
 fn rows_have_the_operands_of_onnx() {
     check(include_str!("onnx_operands.txt"), |row| {
-        format!("{} -> {}", row.inputs.text(), row.outputs.text()).trim().to_owned()
+        // Which operands a kernel has to know is devbay's own.
+        format!("{} -> {}", row.inputs.text(), row.outputs.text()).replace('!', "").trim().to_owned()
     });
 }
 

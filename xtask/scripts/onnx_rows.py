@@ -15,8 +15,8 @@ from onnx import defs
 FOLDER = Path("ops/tests")
 
 
-def side(parameters, fewest):
-    """One side of a signature, as ops/src/operands.rs describes it."""
+def side(parameters, fewest, types):
+    """One side of a signature, as ops/src/operands.rs describes it. `types` has the element types met so far."""
     words = []
     for parameter in parameters:
         option = defs.OpSchema.FormalParameterOption
@@ -24,12 +24,15 @@ def side(parameters, fewest):
         if mark is None:
             mark = "+" if fewest >= len(parameters) else "*"
             mark += "" if parameter.is_homogeneous else "~"
-        words.append(parameter.name.replace("...", "") + mark)
+        number = types.setdefault(parameter.type_str, len(types))
+        words.append(parameter.name.replace("...", "") + (f":{number}" if number else "") + mark)
     return " ".join(words)
 
 
 def operands(schema):
-    return f"{side(schema.inputs, schema.min_input)} -> {side(schema.outputs, schema.min_output)}"
+    types = {}
+    inputs = side(schema.inputs, schema.min_input, types)
+    return f"{inputs} -> {side(schema.outputs, schema.min_output, types)}"
 
 
 def default(attribute):

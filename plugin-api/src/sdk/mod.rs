@@ -83,7 +83,7 @@ pub use devices::{DeviceSet, Listed};
 pub use error::{Error, Result, guard};
 pub use fused::{FusedOperand, FusedStep, fused_steps};
 pub use host::{Host, LogLevel, Pace};
-pub use kernel::{Cost, Kernel, TypeVar, dtypes::*};
+pub use kernel::{Cost, Kernel, PrepareFn, TypeVar, dtypes::*};
 pub use launch::{DeferredLaunch, Element, Launch, Operands, SendPtr};
 pub use memory::{
     AllocRequest, Allocated, Budget, CopyKind, CopyRequest, HostBuffer, ImportRequest, MemoryUse, Native,

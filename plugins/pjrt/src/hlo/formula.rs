@@ -20,7 +20,7 @@ pub(super) fn is_formula(domain: &str, op: &str) -> bool {
         formula.row.kind == OpKind::Kernel
             && !form.is_fold
             && form.absent.is_empty()
-            && !formula.row.has_mixed_types
+            && !formula.row.has_mixed_types()
     };
     formula::of_op(domain, op).next().is_some_and(emitted)
 }

@@ -95,7 +95,7 @@ const fn generated(i: usize) -> Option<Kernel<Target>> {
     let row = &ROWS[i];
     match &row.forms[0] {
         // Those of `OWN`.
-        Some(form) if form.absent.is_empty() && !row.has_mixed_types => Some(of_row(row, form)),
+        Some(form) if form.absent.is_empty() && !row.has_mixed_types() => Some(of_row(row, form)),
         _ => None,
     }
 }
