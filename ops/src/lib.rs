@@ -21,13 +21,13 @@
 
 mod attributes;
 mod constant;
+mod descriptor;
 pub mod formula;
 pub mod infer;
 pub mod node;
 mod node_attrs;
 pub mod onnx_types;
 pub mod opencl;
-mod kernel;
 mod operands;
 pub mod read;
 mod row;
@@ -36,8 +36,8 @@ pub mod types;
 
 pub use attributes::{Attribute, AttributeDefault, AttributeFault, AttributeType, Attributes};
 pub use constant::Constant;
+pub use descriptor::{descriptor, descriptor_of};
 pub use formula::Formula;
-pub use kernel::{kernel, kernel_of};
 pub use node_attrs::{AttrRef, NodeAttrs};
 pub use operands::{Fault, Operands, Side};
 pub use row::{DEVBAY_DOMAIN, Failure, Form, MICROSOFT_DOMAIN, ML_DOMAIN, OpKind, OpRow, Takes};

@@ -14,18 +14,16 @@ use super::window::{SPATIAL_MAX, Window, image};
 use crate::step::{Body, Build, Convolution, Param, ShaderStep, Slot, turns};
 use crate::target::Target;
 use crate::template::wgsl;
+use devbay_ops::{descriptor, descriptor_of};
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<Target>] = &[
-    Kernel::new("Conv", 11, prepare).types(FLOATS).operands(&[0, 0, 0], &[0]).inputs(2, 3).cost(conv_cost),
-    Kernel::new("FusedConv", 1, prepare)
-        .domain("devbay")
+    descriptor("Conv", 11, prepare).types(FLOATS).cost(conv_cost),
+    descriptor_of("devbay", "FusedConv", 1, prepare)
         .types(FLOATS)
-        .operands(&[0, 0, 0, 0], &[0])
-        .inputs(2, 4)
         .cost(conv_cost)
         .doc("Conv with a residual that is added, and an activation"),
 ];

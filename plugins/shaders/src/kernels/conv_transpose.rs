@@ -12,16 +12,14 @@ use super::window::{AXES, SPATIAL_MAX, Window, image};
 use crate::step::{Body, Build, Param, ShaderStep, Slot};
 use crate::target::Target;
 use crate::template::wgsl;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<Target>] = &[Kernel::new("ConvTranspose", 11, prepare)
-    .types(FLOATS)
-    .operands(&[0, 0, 0], &[0])
-    .inputs(2, 3)
-    .cost(transposed_cost)];
+pub const KERNELS: &[Kernel<Target>] =
+    &[descriptor("ConvTranspose", 11, prepare).types(FLOATS).cost(transposed_cost)];
 
 fn transposed_cost(request: &Request<'_>) -> Result<Cost> {
     let weights = request.required_input(1)?.shape();

@@ -10,17 +10,15 @@ use super::product::{BASE, FIRST, L, Product, Side, Types, u32_param};
 use super::walk::Walk;
 use crate::step::{Build, Param, ShaderStep, Slot, turns};
 use crate::target::Target;
+use devbay_ops::descriptor;
 use devbay_ops::read::{Equation, Name};
-use devbay_plugin_api::abi::DEVBAY_VARIADIC;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<Target>] = &[Kernel::new("Einsum", 12, prepare)
+pub const KERNELS: &[Kernel<Target>] = &[descriptor("Einsum", 12, prepare)
     .types(&[TypeVar::of(&[F32, F16, BF16, I64, I32, I8, I16, U8, U16, U32, U64])])
-    .operands(&[0], &[0])
-    .inputs(1, DEVBAY_VARIADIC)
     .cost(einsum_cost)];
 
 /// Operands that are bound besides the result.

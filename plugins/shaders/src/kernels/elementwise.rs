@@ -11,9 +11,9 @@ use super::walk::Walk;
 use crate::formulas::{Class, Written, write};
 use crate::step::{Body, Build, Param, ShaderStep, Slot};
 use crate::target::Target;
+use devbay_ops::descriptor;
 use devbay_ops::node::{Choice, choose};
 use devbay_ops::{Form, Formula, OpRow, ROWS, Takes};
-use devbay_plugin_api::abi::DEVBAY_VARIADIC;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -31,13 +31,16 @@ const INTEGER: &[TypeVar] = &[TypeVar::of(INTEGERS)];
 const TRUTH: &[TypeVar] = &[TypeVar::of(&[BOOL])];
 const NUMBER_TO_TRUTH: &[TypeVar] = &[TypeVar::of(NUMBERS), TypeVar::of(&[BOOL])];
 const ANY_TO_TRUTH: &[TypeVar] = &[TypeVar::of(ANYTHING), TypeVar::of(&[BOOL])];
+const TRUTHS: &[TypeVar] = &[TypeVar::of(&[BOOL]), TypeVar::of(&[BOOL])];
 const FLOAT_TO_TRUTH: &[TypeVar] = &[TypeVar::of(SINGLES), TypeVar::of(&[BOOL])];
 
 /// The types of a formula's operands, and of what it gives.
-const fn types(form: &Form) -> &'static [TypeVar] {
+const fn types(row: &'static OpRow, form: &Form) -> &'static [TypeVar] {
     match (form.takes, form.gives_truth) {
         (Takes::Floats, false) => FLOAT,
         (Takes::Integers, _) => INTEGER,
+        // And and its like have a type of its own for what they give.
+        (Takes::Truths, _) if row.outputs.types()[0] == 1 => TRUTHS,
         (Takes::Truths, _) => TRUTH,
         (Takes::Signed, _) => SIGN,
         (Takes::Numbers | Takes::Anything, false) => NUMBER,
@@ -49,44 +52,28 @@ const fn types(form: &Form) -> &'static [TypeVar] {
 
 /// Ops with a formula whose operands are of several types, or may be absent.
 const OWN: &[Kernel<Target>] = &[
-    Kernel::new("Clip", 13, prepare_clip)
-        .types(NUMBER)
-        .operands(&[0, 0, 0], &[0])
-        .inputs(1, 3)
-        .in_place(&[0])
-        .cost(formula_cost),
-    Kernel::new("Mean", 13, prepare_mean)
+    descriptor("Clip", 13, prepare_clip).types(NUMBER).in_place(&[0]).cost(formula_cost),
+    descriptor("Mean", 13, prepare_mean)
         .types(FLOAT)
-        .operands(&[0], &[0])
-        .inputs(1, DEVBAY_VARIADIC)
         .cost(|request| cost::per_output(request, request.inputs.len() as u64)),
-    Kernel::new("Pow", 15, prepare_pow)
+    descriptor("Pow", 15, prepare_pow)
         .types(&[TypeVar::of(SINGLES), TypeVar::of(NUMBERS)])
-        .operands(&[0, 1], &[0])
         .cost(formula_cost),
-    Kernel::new("Where", 16, prepare_where)
+    descriptor("Where", 16, prepare_where)
         .types(&[TypeVar::of(&[BOOL]), TypeVar::of(ANYTHING)])
-        .operands(&[0, 1, 1], &[1])
         .cost(|request| cost::per_output(request, 1)),
-    Kernel::new("Cast", 25, prepare_cast)
+    descriptor("Cast", 25, prepare_cast)
         .types(&[TypeVar::of(ANYTHING), TypeVar::of(ANYTHING)])
-        .operands(&[0], &[1])
         .cost(|request| cost::per_output(request, 1)),
 ];
 
 /// The kernel of a row with a formula.
 const fn of_row(row: &'static OpRow, form: &Form) -> Kernel<Target> {
-    let kernel = match form.is_fold {
-        true => Kernel::new(row.name, row.version, prepare_variadic),
-        false => Kernel::new(row.name, row.version, prepare),
-    };
-    let kernel = kernel.domain(row.domain).types(types(form)).cost(formula_cost);
-    match (row.inputs.n_single(), form.gives_truth) {
-        _ if form.is_fold => kernel.operands(&[0], &[0]).inputs(1, DEVBAY_VARIADIC),
-        (1, false) => kernel.operands(&[0], &[0]).in_place(&[0]),
-        (1, true) => kernel.operands(&[0], &[1]),
-        (_, false) => kernel.operands(&[0, 0], &[0]).in_place(&[0]),
-        (_, true) => kernel.operands(&[0, 0], &[1]),
+    let prepare = if form.is_fold { prepare_variadic } else { prepare };
+    let kernel = row.descriptor(row.version, prepare).types(types(row, form)).cost(formula_cost);
+    match form.is_fold || form.gives_truth {
+        true => kernel,
+        false => kernel.in_place(&[0]),
     }
 }
 

@@ -6,6 +6,7 @@ use super::moved::*;
 use crate::step::{Body, Build, Param, ShaderStep, Slot};
 use crate::target::Target;
 use crate::template::wgsl;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -14,17 +15,13 @@ const MOVED: TypeVar = TypeVar::of(MOVABLE);
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<Target>] = &[
-    Kernel::new("ConstantOfShape", 21, constant_of_shape)
+    descriptor("ConstantOfShape", 21, constant_of_shape)
         .types(&[TypeVar::of(&[I64]), MOVED])
-        .operands(&[0], &[1])
-        .host_values(0b1)
         .cost(cost::written),
-    Kernel::new("Range", 11, range)
+    descriptor("Range", 11, range)
         .types(&[TypeVar::of(&[F32, I64, I32, I16, F16, BF16])])
-        .operands(&[0, 0, 0], &[0])
-        .host_values(0b111)
         .cost(cost::written),
-    Kernel::new("EyeLike", 9, eye_like).types(&[MOVED, MOVED]).operands(&[0], &[1]).cost(cost::written),
+    descriptor("EyeLike", 9, eye_like).types(&[MOVED, MOVED]).cost(cost::written),
 ];
 
 /// A number of at most 64 bits as two words.

@@ -5,18 +5,15 @@ use super::elementwise::{Map, prepare_map};
 use crate::formulas::{Class, write};
 use crate::step::Param;
 use crate::target::Target;
+use devbay_ops::descriptor_of;
 use devbay_ops::formula::{self, Formula};
-use devbay_plugin_api::abi::DEVBAY_VARIADIC;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<Target>] = &[Kernel::new("FusedElementwise", 1, prepare)
-    .domain("devbay")
+pub const KERNELS: &[Kernel<Target>] = &[descriptor_of("devbay", "FusedElementwise", 1, prepare)
     .types(&[TypeVar::of(&[F32])])
-    .operands(&[0], &[0])
-    .inputs(1, DEVBAY_VARIADIC)
     .in_place(&[0])
     .cost(|request| {
         let steps = fused_steps(request)?;

@@ -8,6 +8,7 @@ use super::moved::*;
 use crate::step::{Body, Build, ShaderStep, Slot, turns};
 use crate::target::Target;
 use crate::template::wgsl;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -16,9 +17,8 @@ type Request<'a> = PrepareRequest<'a, Target>;
 const AXES_MAX: usize = 3;
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<Target>] = &[Kernel::new("GridSample", 20, grid_sample)
+pub const KERNELS: &[Kernel<Target>] = &[descriptor("GridSample", 20, grid_sample)
     .types(&[TypeVar::of(MOVABLE), TypeVar::of(&[F32, F16, BF16])])
-    .operands(&[0, 1], &[0])
     .cost(|request| cost::per_output(request, 16))
     .doc("nearest for every dtype; linear and cubic for f32, f16 and bf16")];
 

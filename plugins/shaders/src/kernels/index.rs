@@ -10,6 +10,7 @@ use crate::check::{Integers, index_bounds};
 use crate::step::{Build, Slot};
 use crate::target::Target;
 use crate::template::wgsl;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -19,25 +20,17 @@ const INDEX: TypeVar = TypeVar::of(&[I64, I32]);
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<Target>] = &[
-    Kernel::new("Gather", 13, gather)
+    descriptor("Gather", 13, gather).types(&[MOVED, INDEX]).cost(cost_gathered).doc("slices of one axis"),
+    descriptor("GatherElements", 13, gather_elements)
         .types(&[MOVED, INDEX])
-        .operands(&[0, 1], &[0])
-        .cost(cost_gathered)
-        .doc("slices of one axis"),
-    Kernel::new("GatherElements", 13, gather_elements)
-        .types(&[MOVED, INDEX])
-        .operands(&[0, 1], &[0])
         .cost(cost_gathered)
         .doc("one element for each index along one axis"),
-    Kernel::new("GatherND", 13, gather_nd)
+    descriptor("GatherND", 13, gather_nd)
         .types(&[MOVED, TypeVar::of(&[I64])])
-        .operands(&[0, 1], &[0])
         .cost(cost_gathered)
         .doc("slices named by tuples of indices"),
-    Kernel::new("OneHot", 11, one_hot)
+    descriptor("OneHot", 11, one_hot)
         .types(&[TypeVar::of(&[I64, I32, F32]), TypeVar::of(&[I64, I32, F32, F64]), MOVED])
-        .operands(&[0, 1, 2], &[2])
-        .host_values(0b10)
         .cost(cost::written),
 ];
 

@@ -14,6 +14,7 @@ use super::walk::Walk;
 use crate::step::{Body, Build, ShaderStep, Slot};
 use crate::target::Target;
 use crate::template::wgsl;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -24,26 +25,19 @@ const SUM: TypeVar = TypeVar::of(&[I32]);
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<Target>] = &[
-    Kernel::new("MatMulInteger", 10, |request| matmul(request, &PLAIN))
+    descriptor("MatMulInteger", 10, |request| matmul(request, &PLAIN))
         .types(&[FEW, FEW, SUM])
-        .operands(&[0, 1, 0, 1], &[2])
-        .inputs(2, 4)
         .cost(matmul_cost)
         .doc("exact; zero points of the whole, of rows of the left and of columns of the right"),
-    Kernel::new("ConvInteger", 10, |request| conv(request, &PLAIN))
+    descriptor("ConvInteger", 10, |request| conv(request, &PLAIN))
         .types(&[FEW, FEW, SUM])
-        .operands(&[0, 1, 0, 1], &[2])
-        .inputs(2, 4)
         .cost(conv_cost)
         .doc("exact; one to three dimensions, groups; zero points of the filters whole or each"),
-    Kernel::new("QLinearMatMul", 21, |request| matmul(request, &SCALED))
-        .types(&[FEW, FEW, FEW, FACTOR])
-        .operands(&[0, 3, 0, 1, 3, 1, 3, 2], &[2])
+    descriptor("QLinearMatMul", 21, |request| matmul(request, &SCALED))
+        .types(&[FEW, FACTOR, FEW, FEW])
         .cost(matmul_cost),
-    Kernel::new("QLinearConv", 10, |request| conv(request, &SCALED))
-        .types(&[FEW, FEW, FEW, FACTOR, SUM])
-        .operands(&[0, 3, 0, 1, 3, 1, 3, 2, 4], &[2])
-        .inputs(8, 9)
+    descriptor("QLinearConv", 10, |request| conv(request, &SCALED))
+        .types(&[FEW, FACTOR, FEW, FEW, SUM])
         .cost(conv_cost),
 ];
 

@@ -6,7 +6,7 @@ use super::cost;
 use super::moved::*;
 use crate::step::{Body, Build, ShaderStep, Slot};
 use crate::target::Target;
-use devbay_plugin_api::abi::DEVBAY_VARIADIC;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -18,18 +18,8 @@ const PARTS_MAX: usize = 7;
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<Target>] = &[
-    Kernel::new("Concat", 13, concat)
-        .types(&[MOVED])
-        .operands(&[0], &[0])
-        .inputs(1, DEVBAY_VARIADIC)
-        .cost(cost::moved),
-    Kernel::new("Split", 18, split)
-        .types(&[MOVED, TypeVar::of(&[I64])])
-        .operands(&[0, 1], &[0])
-        .inputs(1, 2)
-        .outputs(1, DEVBAY_VARIADIC)
-        .host_values(0b10)
-        .cost(cost::moved),
+    descriptor("Concat", 13, concat).types(&[MOVED]).cost(cost::moved),
+    descriptor("Split", 18, split).types(&[MOVED, TypeVar::of(&[I64])]).cost(cost::moved),
 ];
 
 /// How parts lie in the joined tensor.

@@ -6,6 +6,7 @@ use super::product::{Product, SKINNY_ROWS, Skinny, Types, matrix, vector_of};
 use super::walk::{Walk, dense_strides};
 use crate::step::{Build, Slot};
 use crate::target::Target;
+use devbay_ops::{descriptor, descriptor_of};
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -15,24 +16,14 @@ pub const FLOATS: &[TypeVar] = &[TypeVar::of(&[F32, F16])];
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<Target>] = &[
-    Kernel::new("MatMul", 13, prepare_matmul).types(FLOATS).operands(&[0, 0], &[0]).cost(product_cost),
-    Kernel::new("FusedMatMul", 1, prepare_matmul)
-        .domain("devbay")
+    descriptor("MatMul", 13, prepare_matmul).types(FLOATS).cost(product_cost),
+    descriptor_of("devbay", "FusedMatMul", 1, prepare_matmul)
         .types(FLOATS)
-        .operands(&[0, 0, 0], &[0])
-        .inputs(2, 3)
         .cost(product_cost)
         .doc("MatMul with a bias over the last axis, and an activation"),
-    Kernel::new("Gemm", 13, prepare_gemm)
+    descriptor("Gemm", 13, prepare_gemm).types(FLOATS).cost(product_cost),
+    descriptor_of("devbay", "FusedGemm", 1, prepare_gemm)
         .types(FLOATS)
-        .operands(&[0, 0, 0], &[0])
-        .inputs(2, 3)
-        .cost(product_cost),
-    Kernel::new("FusedGemm", 1, prepare_gemm)
-        .domain("devbay")
-        .types(FLOATS)
-        .operands(&[0, 0, 0], &[0])
-        .inputs(2, 3)
         .cost(product_cost)
         .doc("Gemm with an activation"),
 ];

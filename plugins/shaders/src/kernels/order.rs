@@ -7,6 +7,7 @@ use super::moved::*;
 use crate::step::{Body, Build, Param, ShaderStep, Slot, turns};
 use crate::target::Target;
 use crate::template::wgsl;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -25,18 +26,15 @@ const WORK_MAX: i64 = 1 << 32;
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<Target>] = &[
-    Kernel::new("ArgMax", 13, |request| arg(request, true))
+    descriptor("ArgMax", 13, |request| arg(request, true))
         .types(TYPES)
-        .operands(&[0], &[1])
         .cost(|request| cost::per_input(request, 2)),
-    Kernel::new("ArgMin", 13, |request| arg(request, false))
+    descriptor("ArgMin", 13, |request| arg(request, false))
         .types(TYPES)
-        .operands(&[0], &[1])
         .cost(|request| cost::per_input(request, 2)),
-    Kernel::new("TopK", 11, top_k)
+    descriptor("TopK", 11, top_k)
         .types(TYPES)
         .operands(&[0, 1], &[0, 1])
-        .host_values(0b10)
         .cost(|request| cost::per_input(request, 8)),
 ];
 

@@ -9,23 +9,19 @@ use super::moved::*;
 use super::walk::dense_strides;
 use crate::step::{Build, Slot};
 use crate::target::Target;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<Target>] = &[
-    Kernel::new("Pad", 21, pad)
+    descriptor("Pad", 21, pad)
         .types(&[TypeVar::of(MOVABLE), TypeVar::of(&[I64]), TypeVar::of(&[I64, I32])])
-        .operands(&[0, 1, 0, 2], &[0])
-        .inputs(2, 4)
-        .host_values(0b1010)
         .cost(cost::moved)
         .doc("modes constant, reflect, edge and wrap"),
-    Kernel::new("CenterCropPad", 18, center_crop_pad)
+    descriptor("CenterCropPad", 18, center_crop_pad)
         .types(&[TypeVar::of(MOVABLE), TypeVar::of(&[I64, I32])])
-        .operands(&[0, 1], &[0])
-        .host_values(0b10)
         .cost(cost::moved),
 ];
 

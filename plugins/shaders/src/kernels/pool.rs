@@ -10,6 +10,7 @@ use super::window::{AXES, Window, image};
 use crate::step::{Body, Build, Param, ShaderStep, Slot, turns};
 use crate::target::Target;
 use crate::template::wgsl;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -18,31 +19,22 @@ const FLOATS: &[TypeVar] = &[TypeVar::of(&[F32, F16, BF16])];
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<Target>] = &[
-    Kernel::new("MaxPool", 12, prepare_max)
+    descriptor("MaxPool", 12, prepare_max)
         .types(&[TypeVar::of(&[F32, F16, BF16, I8, U8]), TypeVar::of(&[I64])])
-        .operands(&[0], &[0, 1])
-        .outputs(1, 2)
         .cost(pool_cost)
         .doc("up to three dimensions, with indices"),
-    Kernel::new("AveragePool", 19, |request| prepare_fold(request, Fold::Mean))
+    descriptor("AveragePool", 19, |request| prepare_fold(request, Fold::Mean)).types(FLOATS).cost(pool_cost),
+    descriptor("LpPool", 18, |request| prepare_fold(request, Fold::norm(request)?))
         .types(FLOATS)
-        .operands(&[0], &[0])
         .cost(pool_cost),
-    Kernel::new("LpPool", 18, |request| prepare_fold(request, Fold::norm(request)?))
+    descriptor("GlobalAveragePool", 1, |request| prepare_global(request, Fold::Mean))
         .types(FLOATS)
-        .operands(&[0], &[0])
-        .cost(pool_cost),
-    Kernel::new("GlobalAveragePool", 1, |request| prepare_global(request, Fold::Mean))
-        .types(FLOATS)
-        .operands(&[0], &[0])
         .cost(|request| cost::per_input(request, 1)),
-    Kernel::new("GlobalMaxPool", 1, |request| prepare_global(request, Fold::Largest))
+    descriptor("GlobalMaxPool", 1, |request| prepare_global(request, Fold::Largest))
         .types(FLOATS)
-        .operands(&[0], &[0])
         .cost(|request| cost::per_input(request, 1)),
-    Kernel::new("GlobalLpPool", 2, |request| prepare_global(request, Fold::norm(request)?))
+    descriptor("GlobalLpPool", 2, |request| prepare_global(request, Fold::norm(request)?))
         .types(FLOATS)
-        .operands(&[0], &[0])
         .cost(|request| cost::per_input(request, 4)),
 ];
 

@@ -9,6 +9,7 @@ use super::product::u32_param;
 use crate::step::{Body, Build, Param, ShaderStep, Slot, turns};
 use crate::target::Target;
 use crate::template::wgsl;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -18,16 +19,12 @@ const FLOAT: TypeVar = TypeVar::of(&[F32, F16, BF16]);
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<Target>] = &[
-    Kernel::new("QuantizeLinear", 28, quantize)
+    descriptor("QuantizeLinear", 28, quantize)
         .types(&[WHOLE, FLOAT, TypeVar::of(&[U8, I8, U16, I16])])
-        .operands(&[0, 1, 2], &[2])
-        .inputs(2, 3)
         .cost(linear_cost)
         .doc("8 and 16 bits; per tensor, per axis or in blocks"),
-    Kernel::new("DequantizeLinear", 28, dequantize)
+    descriptor("DequantizeLinear", 28, dequantize)
         .types(&[TypeVar::of(&[U8, I8, U16, I16, I32]), FLOAT, FLOAT])
-        .operands(&[0, 1, 0], &[2])
-        .inputs(2, 3)
         .cost(linear_cost)
         .doc("8 to 32 bits; per tensor, per axis or in blocks"),
     Kernel::new("DynamicQuantizeLinear", 11, dynamic)

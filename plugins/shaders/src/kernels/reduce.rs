@@ -9,6 +9,7 @@ use super::lines::{LineStep, Lines, axis, bound_input, count, expect_output};
 use crate::step::{Build, ShaderStep, Slot};
 use crate::target::{Abilities, Target};
 use crate::template::wgsl;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -40,12 +41,7 @@ const fn kernel(
     types: &'static [TypeVar],
     prepare: fn(&Request<'_>) -> Result<Prepared>,
 ) -> Kernel<Target> {
-    Kernel::new(name, since_version, prepare)
-        .types(types)
-        .operands(&[0, 1], &[0])
-        .inputs(1, 2)
-        .host_values(1 << 1)
-        .cost(|request| cost::per_input(request, 1))
+    descriptor(name, since_version, prepare).types(types).cost(|request| cost::per_input(request, 1))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -12,6 +12,7 @@ use super::walk::dense_strides;
 use crate::step::{Body, Build, Param, ShaderStep, Slot, turns};
 use crate::target::Target;
 use crate::template::wgsl;
+use devbay_ops::descriptor;
 use devbay_ops::read::{Axis, Filter, Resize, Samples};
 use devbay_plugin_api::reserve;
 use devbay_plugin_api::sdk::*;
@@ -33,11 +34,10 @@ const SCALES: std::ops::Range<f64> = 1e-9..1e9;
 const OUTSIDE: u32 = u32::MAX;
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<Target>] = &[Kernel::new("Resize", 19, prepare)
+pub const KERNELS: &[Kernel<Target>] = &[descriptor("Resize", 19, prepare)
     .types(&[TypeVar::of(MOVABLE), TypeVar::of(&[F32]), TypeVar::of(&[I64])])
     .operands(&[0, 1, 1, 2], &[0])
     .inputs(1, 4)
-    .host_values(0b1110)
     .cost(cost_resized)
     .doc("nearest for every dtype; linear and cubic for f32, f16 and bf16")];
 

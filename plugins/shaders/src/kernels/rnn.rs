@@ -14,6 +14,7 @@ use super::tiles::{self, Product};
 use crate::step::{Body, Build, Param, ShaderStep, Slot, turns};
 use crate::target::Target;
 use crate::template::wgsl;
+use devbay_ops::descriptor;
 use devbay_ops::read::{Activation, Cell, Extents, Recurrent};
 use devbay_plugin_api::sdk::*;
 
@@ -23,23 +24,14 @@ const TYPES: &[TypeVar] = &[TypeVar::of(&[F32]), TypeVar::of(&[I32])];
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<Target>] = &[
-    Kernel::new("RNN", 14, |request| prepare(request, Cell::Rnn))
+    descriptor("RNN", 14, |request| prepare(request, Cell::Rnn))
         .types(TYPES)
-        .operands(&[0, 0, 0, 0, 1, 0], &[0, 0])
-        .inputs(3, 6)
-        .outputs(0, 2)
         .cost(|request| cost(request, Cell::Rnn)),
-    Kernel::new("GRU", 14, |request| prepare(request, Cell::Gru))
+    descriptor("GRU", 14, |request| prepare(request, Cell::Gru))
         .types(TYPES)
-        .operands(&[0, 0, 0, 0, 1, 0], &[0, 0])
-        .inputs(3, 6)
-        .outputs(0, 2)
         .cost(|request| cost(request, Cell::Gru)),
-    Kernel::new("LSTM", 14, |request| prepare(request, Cell::Lstm))
+    descriptor("LSTM", 14, |request| prepare(request, Cell::Lstm))
         .types(TYPES)
-        .operands(&[0, 0, 0, 0, 1, 0, 0, 0], &[0, 0, 0])
-        .inputs(3, 8)
-        .outputs(0, 3)
         .cost(|request| cost(request, Cell::Lstm)),
 ];
 

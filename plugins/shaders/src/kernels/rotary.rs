@@ -6,15 +6,14 @@ use crate::check::Integers;
 use crate::step::{Body, Build, Param, ShaderStep, Slot};
 use crate::target::Target;
 use crate::template::wgsl;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<Target>] = &[Kernel::new("RotaryEmbedding", 23, prepare)
+pub const KERNELS: &[Kernel<Target>] = &[descriptor("RotaryEmbedding", 23, prepare)
     .types(&[TypeVar::of(&[F32]), TypeVar::of(&[I64])])
-    .operands(&[0, 0, 0, 1], &[0])
-    .inputs(3, 4)
     .cost(|request| cost::per_output(request, 3))
     .doc("a position beyond the table has its last row")];
 

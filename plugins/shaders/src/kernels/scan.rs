@@ -9,6 +9,7 @@ use super::moved::*;
 use crate::step::{Body, Build, ShaderStep, Slot, turns};
 use crate::target::Target;
 use crate::template::wgsl;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -23,15 +24,11 @@ const LINES_MAX: i64 = 1024;
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<Target>] = &[
-    Kernel::new("CumSum", 14, |request| cumulative(request, true))
+    descriptor("CumSum", 14, |request| cumulative(request, true))
         .types(SUMMED)
-        .operands(&[0, 1], &[0])
-        .host_values(0b10)
         .cost(|request| cost::per_input(request, 1)),
-    Kernel::new("CumProd", 26, |request| cumulative(request, false))
+    descriptor("CumProd", 26, |request| cumulative(request, false))
         .types(SUMMED)
-        .operands(&[0, 1], &[0])
-        .host_values(0b10)
         .cost(|request| cost::per_input(request, 1)),
 ];
 

@@ -13,6 +13,7 @@ use crate::check::Integers;
 use crate::step::{Body, Build, Param, ShaderStep, Slot, turns};
 use crate::target::Target;
 use crate::template::wgsl;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -26,22 +27,18 @@ const COUNTING: u32 = 256;
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<Target>] = &[
-    Kernel::new("ScatterElements", 18, scatter_elements)
+    descriptor("ScatterElements", 18, scatter_elements)
         .types(&[MOVED, TypeVar::of(&[I64, I32])])
-        .operands(&[0, 1, 0], &[0])
         .in_place(&[0])
         .cost(cost_scattered)
         .doc("any dtype; reductions of integers, f32, f16 and bf16"),
-    Kernel::new("ScatterND", 18, scatter_nd)
+    descriptor("ScatterND", 18, scatter_nd)
         .types(&[MOVED, TypeVar::of(&[I64])])
-        .operands(&[0, 1, 0], &[0])
         .in_place(&[0])
         .cost(cost_scattered)
         .doc("any dtype; reductions of integers, f32, f16 and bf16"),
-    Kernel::new("TensorScatter", 24, tensor_scatter)
+    descriptor("TensorScatter", 24, tensor_scatter)
         .types(&[MOVED, TypeVar::of(&[I64])])
-        .operands(&[0, 0, 1], &[0])
-        .inputs(2, 3)
         .in_place(&[0])
         .cost(cost::moved),
 ];

@@ -10,6 +10,7 @@ use super::math;
 use crate::step::{Body, Build, Param, ShaderStep, Slot, turns};
 use crate::target::Target;
 use crate::template::wgsl;
+use devbay_ops::descriptor;
 use devbay_plugin_api::reserve;
 use devbay_plugin_api::sdk::*;
 
@@ -20,11 +21,8 @@ const LENGTH: TypeVar = TypeVar::of(&[I64, I32]);
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<Target>] = &[
-    Kernel::new("STFT", 17, |request| prepare(request, Op::Stft))
+    descriptor("STFT", 17, |request| prepare(request, Op::Stft))
         .types(&[NUMBER, LENGTH])
-        .operands(&[0, 1, 0, 1], &[0])
-        .inputs(2, 4)
-        .host_values(0b1010)
         .cost(|request| cost(request, Op::Stft))
         .doc("spectra of frames, real or complex signals of any length"),
     Kernel::new("DFT", 17, |request| prepare(request, Op::Dft17))
@@ -33,30 +31,24 @@ pub const KERNELS: &[Kernel<Target>] = &[
         .inputs(1, 2)
         .host_values(0b10)
         .cost(|request| cost(request, Op::Dft17)),
-    Kernel::new("DFT", 20, |request| prepare(request, Op::Dft20))
+    descriptor("DFT", 20, |request| prepare(request, Op::Dft20))
         // The length has a type of its own; the axis is i64.
         .types(&[NUMBER, LENGTH, TypeVar::of(&[I64])])
-        .operands(&[0, 1, 2], &[0])
-        .inputs(1, 3)
-        .host_values(0b110)
         .cost(|request| cost(request, Op::Dft20)),
     // The optimal Hamming window and the Blackman window of the specification's function bodies.
     window("BlackmanWindow", |request| prepare_window(request, [0.42, 0.5, 0.08])),
     window("HammingWindow", |request| prepare_window(request, [25.0 / 46.0, 21.0 / 46.0, 0.0])),
     window("HannWindow", |request| prepare_window(request, [0.5, 0.5, 0.0])),
-    Kernel::new("MelWeightMatrix", 17, prepare_mel)
+    descriptor("MelWeightMatrix", 17, prepare_mel)
         .types(&[LENGTH, NUMBER])
         .operands(&[0, 0, 0, 1, 1], &[1])
-        .host_values(0b1_1111)
         .cost(|request| cost::per_output(request, 8))
         .doc("frequencies by bands of hearing"),
 ];
 
 const fn window(name: &'static str, prepare: fn(&Request<'_>) -> Result<Prepared>) -> Kernel<Target> {
-    Kernel::new(name, 17, prepare)
+    descriptor(name, 17, prepare)
         .types(&[LENGTH, NUMBER])
-        .operands(&[0], &[1])
-        .host_values(0b1)
         .cost(|request| Ok(Cost { bytes_read: 0, ..cost::per_output(request, 50)? }))
 }
 

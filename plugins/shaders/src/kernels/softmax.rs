@@ -6,6 +6,7 @@ use super::lines::{LineStep, Lines, axis, expect_output};
 use crate::step::{Build, Slot};
 use crate::target::Target;
 use crate::template::wgsl;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -21,7 +22,7 @@ pub const KERNELS: &[Kernel<Target>] = &[
 ];
 
 const fn kernel(name: &'static str, prepare: fn(&Request<'_>) -> Result<Prepared>) -> Kernel<Target> {
-    Kernel::new(name, 13, prepare).types(FLOAT).operands(&[0], &[0]).in_place(&[0])
+    descriptor(name, 13, prepare).types(FLOAT).in_place(&[0])
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

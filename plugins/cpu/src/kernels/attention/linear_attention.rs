@@ -7,16 +7,15 @@ use crate::kernels::cost;
 use crate::kernels::geometry::extents::{expect_output, extents};
 use crate::kernels::numbers::real::{Real, Sink, Source};
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 
 const T: &[DType] = &[F32, F16, BF16];
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("LinearAttention", 27, linear_attention)
+pub const KERNELS: &[Kernel<CpuDevice>] = &[descriptor("LinearAttention", 27, linear_attention)
     .types(&[TypeVar::of(T), TypeVar::of(T)])
-    .operands(&[0, 0, 0, 1, 0, 0], &[0, 1])
-    .inputs(3, 6)
     .cost(cost)];
 
 fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {

@@ -5,13 +5,12 @@ use crate::kernels::cost;
 use crate::kernels::geometry::extents::{expect_output, extents};
 use crate::kernels::numbers::real::{Real, Sink, Source};
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("RotaryEmbedding", 23, rotary_embedding)
+pub const KERNELS: &[Kernel<CpuDevice>] = &[descriptor("RotaryEmbedding", 23, rotary_embedding)
     .types(&[TypeVar::of(&[F32, F16, BF16]), TypeVar::of(&[I64])])
-    .operands(&[0, 0, 0, 1], &[0])
-    .inputs(3, 4)
     .cost(cost)];
 
 fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {

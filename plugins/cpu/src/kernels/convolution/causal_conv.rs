@@ -5,14 +5,12 @@ use crate::kernels::cost;
 use crate::kernels::geometry::extents::{expect_output, extents};
 use crate::kernels::numbers::real::{Real, Sink, Source};
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("CausalConvWithState", 27, causal_conv)
-    .types(&[TypeVar::of(&[F32, F16, BF16])])
-    .operands(&[0, 0, 0, 0], &[0, 0])
-    .inputs(2, 4)
-    .cost(cost)];
+pub const KERNELS: &[Kernel<CpuDevice>] =
+    &[descriptor("CausalConvWithState", 27, causal_conv).types(&[TypeVar::of(&[F32, F16, BF16])]).cost(cost)];
 
 fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
     let k = extents(request.required_input(1)?)?.get(2).copied().unwrap_or(1);

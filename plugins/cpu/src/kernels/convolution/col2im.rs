@@ -9,14 +9,12 @@ use crate::kernels::geometry::extents::{expect_output, extents, host_ints};
 use crate::kernels::numbers::real::{Real, Source};
 use crate::kernels::types::FLOATS;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("Col2Im", 18, col2im)
-    .types(&[TypeVar::of(FLOATS), TypeVar::of(&[I64])])
-    .operands(&[0, 1, 1], &[0])
-    .host_values(0b110)
-    .cost(cost)];
+pub const KERNELS: &[Kernel<CpuDevice>] =
+    &[descriptor("Col2Im", 18, col2im).types(&[TypeVar::of(FLOATS), TypeVar::of(&[I64])]).cost(cost)];
 
 fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
     cost::per_input(request, 4)

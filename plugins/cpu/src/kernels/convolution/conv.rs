@@ -26,6 +26,7 @@ use crate::kernels::product::micro::{
     packed_left_size, packed_right_len, packed_right_size, to_f32s,
 };
 use crate::stream::CpuStream;
+use devbay_ops::{descriptor, descriptor_of};
 use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 use std::ops::Range;
@@ -34,18 +35,10 @@ const SINGLE: &[TypeVar] = &[TypeVar::of(crate::kernels::types::SINGLES)];
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    Kernel::new("Conv", 11, prepare)
+    descriptor("Conv", 11, prepare).types(SINGLE).adapted(widen::floats).cost(conv_cost),
+    descriptor_of("devbay", "FusedConv", 1, prepare)
         .types(SINGLE)
         .adapted(widen::floats)
-        .operands(&[0, 0, 0], &[0])
-        .inputs(2, 3)
-        .cost(conv_cost),
-    Kernel::new("FusedConv", 1, prepare)
-        .domain("devbay")
-        .types(SINGLE)
-        .adapted(widen::floats)
-        .operands(&[0, 0, 0, 0], &[0])
-        .inputs(2, 4)
         .cost(conv_cost)
         .doc("Conv with a residual that is added, and an activation"),
 ];

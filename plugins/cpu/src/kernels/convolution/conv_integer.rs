@@ -14,14 +14,13 @@ use crate::kernels::product::int_product::{
     Block, DEPTH, PANEL_BYTES, ROWS, SMALL, Small, Zeros, multiply, panel_cols, widen, widen_body,
 };
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("ConvInteger", 10, prepare)
+pub const KERNELS: &[Kernel<CpuDevice>] = &[descriptor("ConvInteger", 10, prepare)
     .types(&[TypeVar::of(SMALL), TypeVar::of(SMALL), TypeVar::of(&[I32])])
-    .operands(&[0, 1, 0, 1], &[2])
-    .inputs(2, 4)
     .cost(cost)
     .doc("exact; one to three dimensions, groups; zero points of the filters whole or each")];
 

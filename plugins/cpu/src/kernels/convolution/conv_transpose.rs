@@ -12,18 +12,15 @@ use crate::kernels::product::micro::{
     to_f32s,
 };
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 
 const SINGLE: &[TypeVar] = &[TypeVar::of(crate::kernels::types::SINGLES)];
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("ConvTranspose", 11, prepare)
-    .types(SINGLE)
-    .adapted(widen::floats)
-    .operands(&[0, 0, 0], &[0])
-    .inputs(2, 3)
-    .cost(transposed_cost)];
+pub const KERNELS: &[Kernel<CpuDevice>] =
+    &[descriptor("ConvTranspose", 11, prepare).types(SINGLE).adapted(widen::floats).cost(transposed_cost)];
 
 struct ConvTranspose {
     host: Host,

@@ -6,13 +6,12 @@ use crate::kernels::geometry::extents::{expect_output, extents};
 use crate::kernels::numbers::real::{Real, Source};
 use crate::kernels::types::FLOATS;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("DeformConv", 19, deform_conv)
+pub const KERNELS: &[Kernel<CpuDevice>] = &[descriptor("DeformConv", 19, deform_conv)
     .types(&[TypeVar::of(FLOATS)])
-    .operands(&[0, 0, 0, 0, 0], &[0])
-    .inputs(3, 5)
     .cost(cost)
     .doc("images of one to three axes")];
 

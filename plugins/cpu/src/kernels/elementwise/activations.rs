@@ -15,6 +15,7 @@ use crate::kernels::numbers::number::{Bool, Number, plain};
 use crate::kernels::types::INTEGERS;
 use crate::kernels::types::NUMBERS;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, CpuDevice>;
@@ -26,9 +27,8 @@ const SPECIAL: TypeVar = TypeVar::of(&[F32, F16, BF16, F64, F8E4M3FN, F8E4M3FNUZ
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
     // Of floats, it is a formula.
-    Kernel::new("Shrink", 9, prepare_shrink)
+    descriptor("Shrink", 9, prepare_shrink)
         .types(&[TypeVar::of(INTEGERS)])
-        .operands(&[0], &[0])
         .in_place(&[0])
         .cost(|request| cost::per_output(request, 3)),
     kernel::<Sign<f32>>("Sign", 13, NUMBER, |request| {
@@ -39,13 +39,11 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
             _ => plain!(dtype, zeroed::<Sign>(request), prepare_with::<Sign<f32>>(request, [0.0; 2])),
         }
     }),
-    Kernel::new("IsNaN", 20, |request| special(request, |x, _| x.is_nan(), [0.0; 2]))
+    descriptor("IsNaN", 20, |request| special(request, |x, _| x.is_nan(), [0.0; 2]))
         .types(&[SPECIAL, TypeVar::of(&[BOOL])])
-        .operands(&[0], &[1])
         .cost(|request| cost::per_output(request, 1)),
-    Kernel::new("IsInf", 20, prepare_is_inf)
+    descriptor("IsInf", 20, prepare_is_inf)
         .types(&[SPECIAL, TypeVar::of(&[BOOL])])
-        .operands(&[0], &[1])
         .cost(|request| cost::per_output(request, 1)),
 ];
 

@@ -8,6 +8,7 @@ use crate::kernels::cost;
 use crate::kernels::elementwise::binary::{self, Binary};
 use crate::kernels::elementwise::unary::{Unary, prepare_plain};
 use crate::kernels::types::INTEGERS;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 use std::marker::PhantomData;
 
@@ -34,9 +35,8 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
     pair("BitwiseXor", 18, by_width!(plain, Xor)),
     pair("BitShift", 28, prepare_shift)
         .doc("a shift by all bits or more leaves what the sign is extended to"),
-    Kernel::new("BitwiseNot", 18, by_width!(prepare_plain, Not, [0; 2]))
+    descriptor("BitwiseNot", 18, by_width!(prepare_plain, Not, [0; 2]))
         .types(INTEGER)
-        .operands(&[0], &[0])
         .in_place(&[0])
         .cost(|request| cost::per_output(request, 1)),
 ];
@@ -46,9 +46,8 @@ const fn pair(
     since_version: u32,
     prepare: fn(&Request<'_>) -> Result<Prepared>,
 ) -> Kernel<CpuDevice> {
-    Kernel::new(name, since_version, prepare)
+    descriptor(name, since_version, prepare)
         .types(INTEGER)
-        .operands(&[0, 0], &[0])
         .in_place(&[0])
         .cost(|request| cost::per_output(request, 1))
 }

@@ -9,6 +9,7 @@ use crate::kernels::elementwise::unary;
 use crate::kernels::numbers::convert::{Convert, Kind, Limits, half_to_single, single_to_half};
 use crate::kernels::numbers::small_float::{Overflow, Rounding};
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, CpuDevice>;
@@ -17,14 +18,12 @@ const ANY: TypeVar = TypeVar::of(crate::kernels::types::NUMERIC);
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    Kernel::new("Cast", 25, prepare)
+    descriptor("Cast", 25, prepare)
         .types(&[ANY, ANY])
-        .operands(&[0], &[1])
         .cost(|request| cost::per_output(request, 1))
         .doc("float to integer truncates and saturates, below 8 bits keeps the low bits, NaN becomes 0; between integers the low bits stay"),
-    Kernel::new("CastLike", 25, prepare)
+    descriptor("CastLike", 25, prepare)
         .types(&[ANY, ANY])
-        .operands(&[0, 1], &[1])
         .cost(|request| cost::per_output(request, 1))
         .doc("as Cast to the second operand's element type"),
 ];

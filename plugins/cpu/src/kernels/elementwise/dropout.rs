@@ -11,14 +11,12 @@ use crate::kernels::geometry::strided::copy_run;
 use crate::kernels::numbers::real::Real;
 use crate::kernels::types::FLOATS;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("Dropout", 12, dropout)
+pub const KERNELS: &[Kernel<CpuDevice>] = &[descriptor("Dropout", 12, dropout)
     .types(&[TypeVar::of(FLOATS), TypeVar::of(FLOATS), TypeVar::of(&[BOOL])])
-    .operands(&[0, 1, 2], &[0, 2])
-    .inputs(1, 3)
-    .outputs(1, 2)
     .cost(cost)
     .doc("training with a seed")];
 

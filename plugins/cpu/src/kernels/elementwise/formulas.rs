@@ -60,16 +60,13 @@ const fn of_row(row: &'static OpRow) -> Option<Kernel<CpuDevice>> {
     if !is_here {
         return None;
     }
-    let kernel = Kernel::new(row.name, row.version, prepare)
-        .domain(row.domain)
-        .types(FLOAT)
-        .operands(&[0], &[0])
-        .in_place(&[0])
-        .adapted(widen::floats)
-        .cost(|request| {
-            let Choice { formula, .. } = choose(request.domain, request.op, &request.attrs)?;
-            cost::per_output(request, formula.form.flops)
-        });
+    let kernel =
+        row.descriptor(row.version, prepare).types(FLOAT).in_place(&[0]).adapted(widen::floats).cost(
+            |request| {
+                let Choice { formula, .. } = choose(request.domain, request.op, &request.attrs)?;
+                cost::per_output(request, formula.form.flops)
+            },
+        );
     Some(kernel)
 }
 

@@ -13,8 +13,8 @@ use crate::kernels::elementwise::unary::{self, Params};
 use crate::kernels::geometry::extents::extents;
 use crate::kernels::geometry::shape::{Broadcast, Rows};
 use crate::stream::CpuStream;
+use devbay_ops::descriptor_of;
 use devbay_ops::formula;
-use devbay_plugin_api::abi::DEVBAY_VARIADIC;
 use devbay_plugin_api::sdk::*;
 use std::mem::MaybeUninit;
 
@@ -32,11 +32,8 @@ const INPUTS_MAX: usize = 7;
 const STEP_FLOPS: u64 = 5;
 
 /// The kernel of this file.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("FusedElementwise", 1, prepare)
-    .domain("devbay")
+pub const KERNELS: &[Kernel<CpuDevice>] = &[descriptor_of("devbay", "FusedElementwise", 1, prepare)
     .types(&[TypeVar::of(&[F32])])
-    .operands(&[0], &[0])
-    .inputs(1, DEVBAY_VARIADIC)
     .in_place(&[0])
     .cost(|request| {
         let steps = fused_steps(request)?;

@@ -6,11 +6,12 @@ use crate::kernels::geometry::extents::{expect_output, extents};
 use crate::kernels::numbers::real::Real;
 use crate::kernels::types::FLOATS;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] =
-    &[Kernel::new("SwiGLU", 28, swi_glu).types(&[TypeVar::of(FLOATS)]).operands(&[0, 0], &[0]).cost(cost)];
+    &[descriptor("SwiGLU", 28, swi_glu).types(&[TypeVar::of(FLOATS)]).cost(cost)];
 
 fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
     cost::per_output(request, 12)

@@ -13,6 +13,7 @@ use crate::kernels::numbers::convert::{Kind, Limits, Value};
 use crate::kernels::numbers::widen;
 use crate::kernels::types::NUMBERS;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 use std::marker::PhantomData;
 
@@ -21,9 +22,8 @@ type Request<'a> = PrepareRequest<'a, CpuDevice>;
 const POWERS: &[TypeVar] = &[TypeVar::of(NUMBERS), TypeVar::of(NUMBERS)];
 
 /// The kernel of this file.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("Pow", 15, prepare_pow)
+pub const KERNELS: &[Kernel<CpuDevice>] = &[descriptor("Pow", 15, prepare_pow)
     .types(POWERS)
-    .operands(&[0, 1], &[0])
     .in_place(&[0])
     .adapted(widen::floats)
     .cost(|request| cost::per_output(request, Pow::<f32, f32>::FLOPS))

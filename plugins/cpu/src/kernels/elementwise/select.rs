@@ -11,14 +11,14 @@ use crate::kernels::geometry::extents::extents;
 use crate::kernels::geometry::shape::{Broadcast, Rows};
 use crate::kernels::numbers::number::{Bool, Number};
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, CpuDevice>;
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("Where", 16, prepare)
+pub const KERNELS: &[Kernel<CpuDevice>] = &[descriptor("Where", 16, prepare)
     .types(&[TypeVar::of(&[BOOL]), TypeVar::of(crate::kernels::types::MOVABLE)])
-    .operands(&[0, 1, 1], &[1])
     .in_place(&[1])
     .cost(|request| cost::per_output(request, 1))];
 

@@ -14,6 +14,7 @@ use crate::kernels::numbers::number::{Bool, Number, plain};
 use crate::kernels::numbers::widen;
 use crate::kernels::types::NUMBERS;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::abi;
 use devbay_plugin_api::sdk::*;
 use std::ffi::c_void;
@@ -52,9 +53,8 @@ pub(crate) const fn kernel<Op: Unary>(
     types: &'static [TypeVar],
     prepare: fn(&Request<'_>) -> Result<Prepared>,
 ) -> Kernel<CpuDevice> {
-    Kernel::new(name, since_version, prepare)
+    descriptor(name, since_version, prepare)
         .types(types)
-        .operands(&[0], &[0])
         .in_place(&[0])
         .adapted(widen::floats)
         .cost(|request| cost::per_output(request, Op::FLOPS))

@@ -7,21 +7,18 @@ use crate::kernels::numbers::real::Real;
 use crate::kernels::types::FLOATS;
 use crate::kernels::types::NUMBERS;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::reserve;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    Kernel::new("AffineGrid", 20, affine_grid)
+    descriptor("AffineGrid", 20, affine_grid)
         .types(&[TypeVar::of(FLOATS), TypeVar::of(&[I64])])
-        .operands(&[0, 1], &[0])
-        .host_values(0b10)
         .cost(cost)
         .doc("positions for GridSample"),
-    Kernel::new("MelWeightMatrix", 17, mel_weight_matrix)
+    descriptor("MelWeightMatrix", 17, mel_weight_matrix)
         .types(&[TypeVar::of(&[I64, I32]), TypeVar::of(FLOATS), TypeVar::of(NUMBERS)])
-        .operands(&[0, 0, 0, 1, 1], &[2])
-        .host_values(0b1_1111)
         .cost(cost)
         .doc("frequencies by bands of hearing"),
 ];

@@ -10,16 +10,15 @@ use crate::kernels::geometry::extents::{element_size, expect_output, extents};
 use crate::kernels::numbers::real::{Real, Sink, Source};
 use crate::kernels::types::FLOATS;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 /// Elements that f64 holds: the nearest one of 64 bits would come out changed.
 const EXACT: &[DType] = &[F32, F64, F16, BF16, I32, I16, I8, U32, U16, U8];
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("GridSample", 20, grid_sample)
-    .types(&[TypeVar::of(EXACT), TypeVar::of(FLOATS)])
-    .operands(&[0, 1], &[0])
-    .cost(cost)];
+pub const KERNELS: &[Kernel<CpuDevice>] =
+    &[descriptor("GridSample", 20, grid_sample).types(&[TypeVar::of(EXACT), TypeVar::of(FLOATS)]).cost(cost)];
 
 fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
     cost::per_output(request, 16)

@@ -15,16 +15,16 @@ use crate::kernels::geometry::strided::{GRAIN_BYTES, copy_run, fill};
 use crate::kernels::types::MOVABLE;
 use crate::stream::CpuStream;
 use core::ops::Range;
+use devbay_ops::descriptor;
 use devbay_ops::read::{Axis, Filter, Resize, Samples};
 use devbay_plugin_api::reserve::{self, Size};
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("Resize", 19, prepare)
+pub const KERNELS: &[Kernel<CpuDevice>] = &[descriptor("Resize", 19, prepare)
     .types(&[TypeVar::of(MOVABLE), TypeVar::of(&[F32]), TypeVar::of(&[I64])])
     .operands(&[0, 1, 1, 2], &[0])
     .inputs(1, 4)
-    .host_values(0b1110)
     .cost(cost)
     .doc("nearest for every dtype; linear and cubic for f32")];
 

@@ -9,6 +9,7 @@ use crate::kernels::geometry::extents::{expect_output, extents};
 use crate::kernels::numbers::real::{Real, Sink, Source};
 use crate::kernels::types::FLOATS;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 
@@ -16,16 +17,11 @@ const LABELS: TypeVar = TypeVar::of(&[I64, I32]);
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    Kernel::new("NegativeLogLikelihoodLoss", 12, |request| loss(request, false))
+    descriptor("NegativeLogLikelihoodLoss", 12, |request| loss(request, false))
         .types(&[TypeVar::of(FLOATS), LABELS])
-        .operands(&[0, 1, 0], &[0])
-        .inputs(2, 3)
         .cost(cost),
-    Kernel::new("SoftmaxCrossEntropyLoss", 12, |request| loss(request, true))
+    descriptor("SoftmaxCrossEntropyLoss", 12, |request| loss(request, true))
         .types(&[TypeVar::of(FLOATS), LABELS])
-        .operands(&[0, 1, 0], &[0, 0])
-        .inputs(2, 3)
-        .outputs(1, 2)
         .cost(cost),
 ];
 

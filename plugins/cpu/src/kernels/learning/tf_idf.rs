@@ -8,14 +8,14 @@ use crate::kernels::cost;
 use crate::kernels::geometry::extents::{expect_output, extents};
 use crate::kernels::numbers::real::Real;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::reserve;
 use devbay_plugin_api::sdk::*;
 use std::collections::BTreeMap;
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("TfIdfVectorizer", 9, tf_idf)
+pub const KERNELS: &[Kernel<CpuDevice>] = &[descriptor("TfIdfVectorizer", 9, tf_idf)
     .types(&[TypeVar::of(&[I64, I32]), TypeVar::of(&[F32])])
-    .operands(&[0], &[1])
     .cost(cost)
     .doc("pools of integers")];
 

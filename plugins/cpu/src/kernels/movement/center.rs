@@ -7,13 +7,12 @@ use crate::kernels::geometry::strided::copy_run;
 use crate::kernels::geometry::walk::Walk;
 use crate::kernels::types::MOVABLE;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("CenterCropPad", 18, center_crop_pad)
+pub const KERNELS: &[Kernel<CpuDevice>] = &[descriptor("CenterCropPad", 18, center_crop_pad)
     .types(&[TypeVar::of(MOVABLE), TypeVar::of(&[I64, I32])])
-    .operands(&[0, 1], &[0])
-    .host_values(0b10)
     .cost(cost::moved)];
 
 struct CenterCropPad {

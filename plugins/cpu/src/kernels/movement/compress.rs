@@ -6,6 +6,7 @@ use crate::kernels::geometry::extents::{around, axis, element_size, expect_outpu
 use crate::kernels::geometry::strided::{GRAIN_BYTES, copy_run};
 use crate::kernels::types::MOVABLE;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::abi::{DEVBAY_KERNEL_DATA_SHAPE, DEVBAY_KERNEL_DETERMINISTIC};
 use devbay_plugin_api::sdk::*;
 
@@ -13,15 +14,13 @@ const MOVED: TypeVar = TypeVar::of(MOVABLE);
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    Kernel::new("Compress", 11, compress)
+    descriptor("Compress", 11, compress)
         .types(&[MOVED, TypeVar::of(&[BOOL])])
-        .operands(&[0, 1], &[0])
         .flags(DEVBAY_KERNEL_DETERMINISTIC | DEVBAY_KERNEL_DATA_SHAPE)
         .cost(cost::moved)
         .doc("the slices of an axis that a condition chooses"),
-    Kernel::new("ReverseSequence", 10, reverse_sequence)
+    descriptor("ReverseSequence", 10, reverse_sequence)
         .types(&[MOVED, TypeVar::of(&[I64])])
-        .operands(&[0, 1], &[0])
         .cost(cost::moved),
 ];
 

@@ -6,12 +6,12 @@ use crate::kernels::geometry::extents::{element_size, expect_output, extents};
 use crate::kernels::numbers::real::Real;
 use crate::kernels::types::MOVABLE;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("EyeLike", 9, eye_like)
+pub const KERNELS: &[Kernel<CpuDevice>] = &[descriptor("EyeLike", 9, eye_like)
     .types(&[TypeVar::of(MOVABLE), TypeVar::of(MOVABLE)])
-    .operands(&[0], &[1])
     .cost(cost::moved)];
 
 struct EyeLike {

@@ -10,32 +10,20 @@ use crate::kernels::numbers::convert::{Kind, Limits, Value};
 use crate::kernels::numbers::real::Real;
 use crate::kernels::types::MOVABLE;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 const MOVED: TypeVar = TypeVar::of(MOVABLE);
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    Kernel::new("ConstantOfShape", 21, constant_of_shape)
-        .types(&[TypeVar::of(&[I64]), MOVED])
-        .operands(&[0], &[1])
-        .host_values(0b1)
-        .cost(written),
-    Kernel::new("Range", 11, range)
-        .types(&[TypeVar::of(&[F32, I64, I32, F64, I16, F16, BF16])])
-        .operands(&[0, 0, 0], &[0])
-        .host_values(0b111)
-        .cost(written),
-    Kernel::new("OneHot", 11, one_hot)
+    descriptor("ConstantOfShape", 21, constant_of_shape).types(&[TypeVar::of(&[I64]), MOVED]).cost(written),
+    descriptor("Range", 11, range).types(&[TypeVar::of(&[F32, I64, I32, F64, I16, F16, BF16])]).cost(written),
+    descriptor("OneHot", 11, one_hot)
         .types(&[TypeVar::of(&[I64, I32, F32]), TypeVar::of(&[I64, I32, F32, F64]), MOVED])
-        .operands(&[0, 1, 2], &[2])
-        .host_values(0b10)
         .cost(written),
-    Kernel::new("Trilu", 14, trilu)
+    descriptor("Trilu", 14, trilu)
         .types(&[MOVED, TypeVar::of(&[I64])])
-        .operands(&[0, 1], &[0])
-        .inputs(1, 2)
-        .host_values(0b10)
         .cost(cost::moved)
         .doc("the upper or lower triangle of matrices"),
 ];

@@ -10,6 +10,7 @@ use crate::kernels::geometry::strided::{GRAIN_BYTES, copy_run};
 use crate::kernels::geometry::walk::Walk;
 use crate::kernels::types::MOVABLE;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 const MOVED: TypeVar = TypeVar::of(MOVABLE);
@@ -17,19 +18,13 @@ const INDEX: TypeVar = TypeVar::of(&[I64, I32]);
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    Kernel::new("Gather", 13, gather)
+    descriptor("Gather", 13, gather).types(&[MOVED, INDEX]).cost(cost).doc("slices of one axis"),
+    descriptor("GatherElements", 13, gather_elements)
         .types(&[MOVED, INDEX])
-        .operands(&[0, 1], &[0])
-        .cost(cost)
-        .doc("slices of one axis"),
-    Kernel::new("GatherElements", 13, gather_elements)
-        .types(&[MOVED, INDEX])
-        .operands(&[0, 1], &[0])
         .cost(cost)
         .doc("one element for each index along one axis"),
-    Kernel::new("GatherND", 13, gather_nd)
+    descriptor("GatherND", 13, gather_nd)
         .types(&[MOVED, TypeVar::of(&[I64])])
-        .operands(&[0, 1], &[0])
         .cost(cost)
         .doc("slices named by tuples of indices"),
 ];

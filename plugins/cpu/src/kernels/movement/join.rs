@@ -9,7 +9,8 @@ use crate::kernels::geometry::extents::{axis, element_size, expect_output, exten
 use crate::kernels::geometry::strided::{GRAIN_BYTES, copy_run};
 use crate::kernels::types::MOVABLE;
 use crate::stream::CpuStream;
-use devbay_plugin_api::abi::{BufferRef, DEVBAY_VARIADIC};
+use devbay_ops::descriptor;
+use devbay_plugin_api::abi::BufferRef;
 use devbay_plugin_api::sdk::*;
 use std::ops::Range;
 
@@ -17,18 +18,8 @@ const MOVED: TypeVar = TypeVar::of(MOVABLE);
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    Kernel::new("Concat", 13, concat)
-        .types(&[MOVED])
-        .operands(&[0], &[0])
-        .inputs(1, DEVBAY_VARIADIC)
-        .cost(cost::moved),
-    Kernel::new("Split", 18, split)
-        .types(&[MOVED, TypeVar::of(&[I64])])
-        .operands(&[0, 1], &[0])
-        .inputs(1, 2)
-        .outputs(1, DEVBAY_VARIADIC)
-        .host_values(0b10)
-        .cost(cost::moved),
+    descriptor("Concat", 13, concat).types(&[MOVED]).cost(cost::moved),
+    descriptor("Split", 18, split).types(&[MOVED, TypeVar::of(&[I64])]).cost(cost::moved),
 ];
 
 /// How parts lie in the joined tensor, in bytes.

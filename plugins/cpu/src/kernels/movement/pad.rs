@@ -11,16 +11,14 @@ use crate::kernels::geometry::rows::{OUTSIDE, Rows};
 use crate::kernels::geometry::strided::{GRAIN_BYTES, copy_run, fill};
 use crate::kernels::types::MOVABLE;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::reserve;
 use devbay_plugin_api::sdk::*;
 use std::ops::Range;
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("Pad", 21, prepare)
+pub const KERNELS: &[Kernel<CpuDevice>] = &[descriptor("Pad", 21, prepare)
     .types(&[TypeVar::of(MOVABLE), TypeVar::of(&[I64]), TypeVar::of(&[I64, I32])])
-    .operands(&[0, 1, 0, 2], &[0])
-    .inputs(2, 4)
-    .host_values(0b1010)
     .cost(cost::moved)
     .doc("modes constant, reflect, edge and wrap")];
 

@@ -11,21 +11,20 @@ use crate::kernels::geometry::walk::Walk;
 use crate::kernels::movement::index::{Index, Tuples, expect_within, resolve};
 use crate::kernels::types::MOVABLE;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 const MOVED: TypeVar = TypeVar::of(MOVABLE);
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    Kernel::new("ScatterElements", 18, scatter_elements)
+    descriptor("ScatterElements", 18, scatter_elements)
         .types(&[MOVED, TypeVar::of(&[I64, I32])])
-        .operands(&[0, 1, 0], &[0])
         .in_place(&[0])
         .cost(cost)
         .doc("any dtype; reductions of f32, f64, i64, i32"),
-    Kernel::new("ScatterND", 18, scatter_nd)
+    descriptor("ScatterND", 18, scatter_nd)
         .types(&[MOVED, TypeVar::of(&[I64])])
-        .operands(&[0, 1, 0], &[0])
         .in_place(&[0])
         .cost(cost)
         .doc("any dtype; reductions of f32, f64, i64, i32"),

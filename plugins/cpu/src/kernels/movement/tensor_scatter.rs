@@ -8,13 +8,12 @@ use crate::kernels::geometry::extents::{around, axis, element_size, expect_outpu
 use crate::kernels::geometry::strided::{GRAIN_BYTES, copy_run};
 use crate::kernels::types::MOVABLE;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("TensorScatter", 24, tensor_scatter)
+pub const KERNELS: &[Kernel<CpuDevice>] = &[descriptor("TensorScatter", 24, tensor_scatter)
     .types(&[TypeVar::of(MOVABLE), TypeVar::of(&[I64])])
-    .operands(&[0, 0, 1], &[0])
-    .inputs(2, 3)
     .in_place(&[0])
     .cost(cost::moved)];
 

@@ -6,6 +6,7 @@ use crate::kernels::geometry::extents::element_size;
 use crate::kernels::geometry::strided::StridedCopy;
 use crate::kernels::types::MOVABLE;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_ops::read::{self, View};
 use devbay_plugin_api::sdk::*;
 
@@ -14,35 +15,25 @@ const INDEX: TypeVar = TypeVar::of(&[I64, I32]);
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    Kernel::new("Transpose", 21, |request| movement(request, &read::transpose(request)?))
+    descriptor("Transpose", 21, |request| movement(request, &read::transpose(request)?))
         .types(&[MOVED])
-        .operands(&[0], &[0])
         .cost(cost::moved),
-    Kernel::new("Slice", 13, |request| movement(request, &read::slice(request)?))
+    descriptor("Slice", 13, |request| movement(request, &read::slice(request)?))
         .types(&[MOVED, INDEX])
-        .operands(&[0, 1, 1, 1, 1], &[0])
-        .inputs(3, 5)
-        .host_values(0b11110)
         .cost(cost::moved),
-    Kernel::new("Expand", 13, |request| movement(request, &read::expand(request)?))
+    descriptor("Expand", 13, |request| movement(request, &read::expand(request)?))
         .types(&[MOVED, TypeVar::of(&[I64])])
-        .operands(&[0, 1], &[0])
-        .host_values(0b10)
         .cost(cost::moved)
         .doc("broadcasts to a shape"),
-    Kernel::new("Tile", 13, |request| movement(request, &read::tile(request)?))
+    descriptor("Tile", 13, |request| movement(request, &read::tile(request)?))
         .types(&[MOVED, TypeVar::of(&[I64])])
-        .operands(&[0, 1], &[0])
-        .host_values(0b10)
         .cost(cost::moved)
         .doc("repeats the whole tensor along each axis"),
-    Kernel::new("DepthToSpace", 13, |request| movement(request, &read::depth_to_space(request)?))
+    descriptor("DepthToSpace", 13, |request| movement(request, &read::depth_to_space(request)?))
         .types(&[MOVED])
-        .operands(&[0], &[0])
         .cost(cost::moved),
-    Kernel::new("SpaceToDepth", 28, |request| movement(request, &read::space_to_depth(request)?))
+    descriptor("SpaceToDepth", 28, |request| movement(request, &read::space_to_depth(request)?))
         .types(&[MOVED])
-        .operands(&[0], &[0])
         .cost(cost::moved),
 ];
 

@@ -7,13 +7,12 @@ use crate::kernels::geometry::extents::{expect_output, extents};
 use crate::kernels::numbers::real::Real;
 use crate::kernels::types::FLOATS;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file; the one of f32 with given statistics comes first where it can.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("BatchNormalization", 15, prepare)
+pub const KERNELS: &[Kernel<CpuDevice>] = &[descriptor("BatchNormalization", 15, prepare)
     .types(&[TypeVar::of(FLOATS), TypeVar::of(FLOATS), TypeVar::of(FLOATS)])
-    .operands(&[0, 1, 1, 2, 2], &[0, 2, 2])
-    .outputs(1, 3)
     .priority(-1)
     .cost(cost)
     .doc("all types, and training mode")];

@@ -10,6 +10,7 @@ use crate::kernels::geometry::extents::{axis, extents};
 use crate::kernels::numbers::widen;
 use crate::kernels::reduction::fold::{self, SquaredDistance, Sum};
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 use std::ops::Range;
 
@@ -49,7 +50,7 @@ const fn kernel(
     since_version: u32,
     prepare: fn(&Request<'_>) -> Result<Prepared>,
 ) -> Kernel<CpuDevice> {
-    Kernel::new(name, since_version, prepare)
+    descriptor(name, since_version, prepare)
         .types(FLOAT)
         .adapted(widen::floats)
         .cost(|request| cost::per_output(request, 8))

@@ -12,6 +12,7 @@ use crate::kernels::normalisation::norms_single;
 use crate::kernels::numbers::convert::{Kind, Limits, Value};
 use crate::kernels::types::FLOATS;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, CpuDevice>;
@@ -22,9 +23,8 @@ const SCALED: &[TypeVar] = &[TypeVar::of(FLOATS), TypeVar::of(FLOATS)];
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    Kernel::new("RMSNormalization", 23, prepare_rms)
+    descriptor("RMSNormalization", 23, prepare_rms)
         .types(SCALED)
-        .operands(&[0, 1], &[1])
         .cost(|request| cost::per_output(request, 5)),
     kernel("LpNormalization", 22, prepare_lp),
     kernel("LRN", 13, prepare_lrn),
@@ -41,10 +41,7 @@ const fn kernel(
     since_version: u32,
     prepare: fn(&Request<'_>) -> Result<Prepared>,
 ) -> Kernel<CpuDevice> {
-    Kernel::new(name, since_version, prepare)
-        .types(FLOAT)
-        .operands(&[0], &[0])
-        .cost(|request| cost::per_output(request, 8))
+    descriptor(name, since_version, prepare).types(FLOAT).cost(|request| cost::per_output(request, 8))
 }
 
 /// Elements of a chunk of a parallel loop.

@@ -12,6 +12,7 @@ use crate::kernels::numbers::number::Number;
 use crate::kernels::numbers::widen;
 use crate::kernels::reduction::fold::{self, Extreme, Highest, LogSumExp, Sum};
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 use std::ops::Range;
 
@@ -26,9 +27,8 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
 ];
 
 const fn kernel(name: &'static str, prepare: fn(&Request<'_>) -> Result<Prepared>) -> Kernel<CpuDevice> {
-    Kernel::new(name, 13, prepare)
+    descriptor(name, 13, prepare)
         .types(FLOAT)
-        .operands(&[0], &[0])
         .in_place(&[0])
         .adapted(widen::floats)
         .cost(|request| cost::per_output(request, 25))

@@ -6,20 +6,20 @@ use crate::kernels::numbers::number::Number;
 use crate::kernels::numbers::real::{Real, Source};
 use crate::kernels::types::FLOATS;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_ops::read::Regions;
 use devbay_plugin_api::sdk::*;
 use std::ops::Range;
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("MaxRoiPool", 22, max_roi_pool)
-    .types(&[TypeVar::of(FLOATS)])
-    .operands(&[0, 0], &[0])
-    .cost(cost)];
+pub const KERNELS: &[Kernel<CpuDevice>] =
+    &[descriptor("MaxRoiPool", 22, max_roi_pool).types(&[TypeVar::of(FLOATS)]).cost(cost)];
 
 fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
     // Regions are known when they come; one that covers its image reads each element about once.
     let Regions { images: [_, channels, height, width], n, .. } = Regions::of_max_roi_pool(request)?;
-    let elements = [channels, height, width].iter().fold(n as u64, |n, &extent| n.saturating_mul(extent as u64));
+    let elements =
+        [channels, height, width].iter().fold(n as u64, |n, &extent| n.saturating_mul(extent as u64));
     Ok(cost::of(request, elements))
 }
 
@@ -95,7 +95,8 @@ impl MaxRoiPool {
     fn largest(&self, x: Source, plane: usize, rows: &Range<usize>, columns: &Range<usize>) -> f64 {
         let [_, _, height, width] = self.images;
         let at = |row: usize| (plane * height + row) * width;
-        let elements = rows.clone().flat_map(|row| columns.clone().map(move |column| x.get(at(row) + column)));
+        let elements =
+            rows.clone().flat_map(|row| columns.clone().map(move |column| x.get(at(row) + column)));
         elements.reduce(f64::larger).unwrap_or(0.0)
     }
 }
@@ -118,7 +119,8 @@ mod tests {
 
     #[test]
     fn bins_cover_a_region_and_end_with_the_image() {
-        let bins = |first, last, n, extent| (0..n).map(|i| bin(first, last, i, n, extent)).collect::<Vec<_>>();
+        let bins =
+            |first, last, n, extent| (0..n).map(|i| bin(first, last, i, n, extent)).collect::<Vec<_>>();
         assert_eq!(bins(1, 4, 2, 8), [1..3, 3..5]);
         assert_eq!(bins(0, 4, 2, 8), [0..3, 2..5], "an element between two bins is in both");
         assert_eq!(bins(2, 2, 3, 8), [2..3, 2..3, 2..3]);

@@ -6,14 +6,12 @@ use crate::kernels::geometry::extents::{element_size, expect_output, extents};
 use crate::kernels::geometry::strided::copy_run;
 use crate::kernels::types::FLOATS;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("MaxUnpool", 9, max_unpool)
+pub const KERNELS: &[Kernel<CpuDevice>] = &[descriptor("MaxUnpool", 9, max_unpool)
     .types(&[TypeVar::of(FLOATS), TypeVar::of(&[I64])])
-    .operands(&[0, 1, 1], &[0])
-    .inputs(2, 3)
-    .host_values(0b100)
     .cost(cost::moved)];
 
 /// Runs on one thread: two windows may have chosen the same element, and the later one counts.

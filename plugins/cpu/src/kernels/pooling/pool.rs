@@ -8,6 +8,7 @@ use crate::kernels::geometry::plane::{self, FillFn, Plane};
 use crate::kernels::geometry::window::{Window, image, in_and_out};
 use crate::kernels::numbers::widen;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::reserve::{self, Size};
 use devbay_plugin_api::sdk::*;
 
@@ -15,25 +16,17 @@ const SINGLE: &[TypeVar] = &[TypeVar::of(crate::kernels::types::SINGLES)];
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    Kernel::new("MaxPool", 12, prepare_max)
+    descriptor("MaxPool", 12, prepare_max)
         .types(&[TypeVar::of(crate::kernels::types::SINGLES), TypeVar::of(&[I64])])
-        .operands(&[0], &[0, 1])
-        .outputs(1, 2)
         .adapted(widen::floats)
         .cost(pool_cost),
-    Kernel::new("AveragePool", 19, prepare_average)
+    descriptor("AveragePool", 19, prepare_average).types(SINGLE).adapted(widen::floats).cost(pool_cost),
+    descriptor("GlobalAveragePool", 1, |request| prepare_global(request, true))
         .types(SINGLE)
-        .operands(&[0], &[0])
-        .adapted(widen::floats)
-        .cost(pool_cost),
-    Kernel::new("GlobalAveragePool", 1, |request| prepare_global(request, true))
-        .types(SINGLE)
-        .operands(&[0], &[0])
         .adapted(widen::floats)
         .cost(|request| cost::per_input(request, 1)),
-    Kernel::new("GlobalMaxPool", 1, |request| prepare_global(request, false))
+    descriptor("GlobalMaxPool", 1, |request| prepare_global(request, false))
         .types(SINGLE)
-        .operands(&[0], &[0])
         .adapted(widen::floats)
         .cost(|request| cost::per_input(request, 1)),
 ];

@@ -8,20 +8,18 @@ use crate::kernels::geometry::window::{SPATIAL_MAX, Window};
 use crate::kernels::numbers::real::{Real, Sink, Source};
 use crate::kernels::types::FLOATS;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file; those of `pool.rs` come first where they can.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    Kernel::new("MaxPool", 12, |request| pool(request, false))
+    descriptor("MaxPool", 12, |request| pool(request, false))
         .types(&[TypeVar::of(&[F32, F64, F16, BF16, I8, U8]), TypeVar::of(&[I64])])
-        .operands(&[0], &[0, 1])
-        .outputs(1, 2)
         .priority(-1)
         .cost(cost)
         .doc("all dtypes, up to three dimensions, with indices"),
-    Kernel::new("AveragePool", 19, |request| pool(request, true))
+    descriptor("AveragePool", 19, |request| pool(request, true))
         .types(&[TypeVar::of(FLOATS)])
-        .operands(&[0], &[0])
         .priority(-1)
         .cost(cost)
         .doc("all dtypes, up to three dimensions"),

@@ -7,6 +7,7 @@ use crate::kernels::geometry::extents::expect_output;
 use crate::kernels::geometry::window::{Window, image, in_and_out};
 use crate::kernels::numbers::widen;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, CpuDevice>;
@@ -22,9 +23,8 @@ const fn kernel(
     since_version: u32,
     prepare: fn(&Request<'_>) -> Result<Prepared>,
 ) -> Kernel<CpuDevice> {
-    Kernel::new(name, since_version, prepare)
+    descriptor(name, since_version, prepare)
         .types(SINGLE)
-        .operands(&[0], &[0])
         .adapted(widen::floats)
         .cost(|request| cost::per_input(request, 4))
 }

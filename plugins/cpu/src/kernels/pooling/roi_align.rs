@@ -6,14 +6,13 @@ use crate::kernels::numbers::number::Number;
 use crate::kernels::numbers::real::{Real, Sink, Source};
 use crate::kernels::types::FLOATS;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_ops::read::Regions;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("RoiAlign", 16, roi_align)
-    .types(&[TypeVar::of(FLOATS), TypeVar::of(&[I64])])
-    .operands(&[0, 0, 1], &[0])
-    .cost(cost)];
+pub const KERNELS: &[Kernel<CpuDevice>] =
+    &[descriptor("RoiAlign", 16, roi_align).types(&[TypeVar::of(FLOATS), TypeVar::of(&[I64])]).cost(cost)];
 
 fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
     cost::per_output(request, 32)

@@ -6,12 +6,13 @@ use crate::kernels::geometry::extents::{expect_output, extents};
 use crate::kernels::numbers::real::Real;
 use crate::kernels::types::FLOATS;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] =
-    &[Kernel::new("Det", 11, det).types(&[TypeVar::of(FLOATS)]).operands(&[0], &[0]).cost(cost)];
+    &[descriptor("Det", 11, det).types(&[TypeVar::of(FLOATS)]).cost(cost)];
 
 fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
     let n = extents(request.required_input(0)?)?.last().copied().unwrap_or(1) as u64;

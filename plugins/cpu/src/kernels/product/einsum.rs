@@ -9,17 +9,13 @@ use crate::kernels::geometry::walk::Walk;
 use crate::kernels::numbers::real::{Real, Source};
 use crate::kernels::types::FLOATS;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_ops::read::{self, Equation, Name};
-use devbay_plugin_api::abi::DEVBAY_VARIADIC;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("Einsum", 12, einsum)
-    .types(&[TypeVar::of(FLOATS)])
-    .operands(&[0], &[0])
-    .inputs(1, DEVBAY_VARIADIC)
-    .cost(cost)
-    .doc("up to four operands")];
+pub const KERNELS: &[Kernel<CpuDevice>] =
+    &[descriptor("Einsum", 12, einsum).types(&[TypeVar::of(FLOATS)]).cost(cost).doc("up to four operands")];
 
 fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
     let n: usize = request.inputs.iter().map(|input| input.n_elements()).max().unwrap_or(1);

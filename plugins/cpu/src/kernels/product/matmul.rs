@@ -15,6 +15,7 @@ use crate::kernels::product::micro::{
     Dst, KC, Left, Micro, NR, Right, as_f32s_mut, layout_id, packed_left_len, packed_left_size, to_f32s,
 };
 use crate::stream::CpuStream;
+use devbay_ops::{descriptor, descriptor_of};
 use devbay_plugin_api::reserve::{self, Size};
 use devbay_plugin_api::sdk::*;
 
@@ -22,31 +23,16 @@ const SINGLE: &[TypeVar] = &[TypeVar::of(crate::kernels::types::SINGLES)];
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    Kernel::new("MatMul", 13, prepare_matmul)
+    descriptor("MatMul", 13, prepare_matmul).types(SINGLE).adapted(widen::floats).cost(product_cost),
+    descriptor_of("devbay", "FusedMatMul", 1, prepare_matmul)
         .types(SINGLE)
         .adapted(widen::floats)
-        .operands(&[0, 0], &[0])
-        .cost(product_cost),
-    Kernel::new("FusedMatMul", 1, prepare_matmul)
-        .domain("devbay")
-        .types(SINGLE)
-        .adapted(widen::floats)
-        .operands(&[0, 0, 0], &[0])
-        .inputs(2, 3)
         .cost(product_cost)
         .doc("MatMul with a bias over the last axis, and an activation"),
-    Kernel::new("Gemm", 13, prepare_gemm)
+    descriptor("Gemm", 13, prepare_gemm).types(SINGLE).adapted(widen::floats).cost(product_cost),
+    descriptor_of("devbay", "FusedGemm", 1, prepare_gemm)
         .types(SINGLE)
         .adapted(widen::floats)
-        .operands(&[0, 0, 0], &[0])
-        .inputs(2, 3)
-        .cost(product_cost),
-    Kernel::new("FusedGemm", 1, prepare_gemm)
-        .domain("devbay")
-        .types(SINGLE)
-        .adapted(widen::floats)
-        .operands(&[0, 0, 0], &[0])
-        .inputs(2, 3)
         .cost(product_cost)
         .doc("Gemm with an activation"),
 ];

@@ -8,14 +8,13 @@ use crate::kernels::product::int_product::{
     Block, COLS_MAX, DEPTH, PANEL_BYTES, ROWS, SMALL, Zeros, fill_panel, multiply, panel_cols, widen,
 };
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("MatMulInteger", 10, prepare)
+pub const KERNELS: &[Kernel<CpuDevice>] = &[descriptor("MatMulInteger", 10, prepare)
     .types(&[TypeVar::of(SMALL), TypeVar::of(SMALL), TypeVar::of(&[I32])])
-    .operands(&[0, 1, 0, 1], &[2])
-    .inputs(2, 4)
     .cost(cost)
     .doc("exact; zero points of the whole, of rows of the left and of columns of the right")];
 

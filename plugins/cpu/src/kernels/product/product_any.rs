@@ -10,6 +10,7 @@ use crate::kernels::geometry::extents::{extents, row_major};
 use crate::kernels::geometry::shape::Broadcast;
 use crate::kernels::numbers::number::Number;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::reserve::{self, Size};
 use devbay_plugin_api::sdk::*;
 
@@ -19,12 +20,8 @@ const RARE: &[TypeVar] = &[TypeVar::of(&[F64, I64, I32, U64, U32])];
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    Kernel::new("MatMul", 13, prepare_matmul).types(RARE).operands(&[0, 0], &[0]).cost(product_cost),
-    Kernel::new("Gemm", 13, prepare_gemm)
-        .types(RARE)
-        .operands(&[0, 0, 0], &[0])
-        .inputs(2, 3)
-        .cost(product_cost),
+    descriptor("MatMul", 13, prepare_matmul).types(RARE).cost(product_cost),
+    descriptor("Gemm", 13, prepare_gemm).types(RARE).cost(product_cost),
 ];
 
 /// Multiply-adds of a chunk of a parallel loop.

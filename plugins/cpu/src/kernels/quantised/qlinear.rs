@@ -11,6 +11,7 @@ use crate::kernels::geometry::extents::extents;
 use crate::kernels::numbers::convert::{Kind, Limits, Value};
 use crate::kernels::product::int_product::SMALL;
 use crate::kernels::product::matmul_integer;
+use devbay_ops::descriptor;
 use devbay_plugin_api::abi;
 use devbay_plugin_api::sdk::*;
 use std::ffi::c_void;
@@ -22,14 +23,11 @@ const FEW: TypeVar = TypeVar::of(SMALL);
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    Kernel::new("QLinearMatMul", 21, prepare_matmul)
-        .types(&[FEW, FEW, FEW, FACTOR])
-        .operands(&[0, 3, 0, 1, 3, 1, 3, 2], &[2])
+    descriptor("QLinearMatMul", 21, prepare_matmul)
+        .types(&[FEW, FACTOR, FEW, FEW])
         .cost(|request| cost::per_output(request, 100)),
-    Kernel::new("QLinearConv", 10, prepare_conv)
-        .types(&[FEW, FEW, FEW, FACTOR, TypeVar::of(&[I32])])
-        .operands(&[0, 3, 0, 1, 3, 1, 3, 2, 4], &[2])
-        .inputs(8, 9)
+    descriptor("QLinearConv", 10, prepare_conv)
+        .types(&[FEW, FACTOR, FEW, FEW, TypeVar::of(&[I32])])
         .cost(|request| cost::per_output(request, 100)),
 ];
 

@@ -11,6 +11,7 @@ use crate::kernels::numbers::convert::{Kind, Limits, Value};
 use crate::kernels::numbers::small_float::Overflow;
 use crate::kernels::quantised::scales::{is_one, zeros_for};
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, CpuDevice>;
@@ -22,16 +23,12 @@ const FEW_BITS: TypeVar =
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    Kernel::new("QuantizeLinear", 28, quantize)
+    descriptor("QuantizeLinear", 28, quantize)
         .types(&[WHOLE, SCALE, FEW_BITS])
-        .operands(&[0, 1, 2], &[2])
-        .inputs(2, 3)
         .cost(cost)
         .doc("every element type; per tensor, per axis or in blocks"),
-    Kernel::new("DequantizeLinear", 28, dequantize)
+    descriptor("DequantizeLinear", 28, dequantize)
         .types(&[FEW_BITS, SCALE, TypeVar::of(&[F32, F16, BF16])])
-        .operands(&[0, 1, 0], &[2])
-        .inputs(2, 3)
         .cost(cost)
         .doc("every element type; per tensor, per axis or in blocks"),
 ];

@@ -13,6 +13,7 @@ use crate::kernels::cost;
 use crate::kernels::product::row_product::{self, RowProduct};
 use crate::kernels::recurrent::cell::{CellStep, Row, add, reset, update};
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_ops::read::{self, Activation, Cell, Extents};
 use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
@@ -21,23 +22,14 @@ const TYPES: &[TypeVar] = &[TypeVar::of(&[F32]), TypeVar::of(&[I32])];
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    Kernel::new("RNN", 14, |request| prepare(request, Cell::Rnn))
+    descriptor("RNN", 14, |request| prepare(request, Cell::Rnn))
         .types(TYPES)
-        .operands(&[0, 0, 0, 0, 1, 0], &[0, 0])
-        .inputs(3, 6)
-        .outputs(0, 2)
         .cost(|request| cost(request, Cell::Rnn)),
-    Kernel::new("GRU", 14, |request| prepare(request, Cell::Gru))
+    descriptor("GRU", 14, |request| prepare(request, Cell::Gru))
         .types(TYPES)
-        .operands(&[0, 0, 0, 0, 1, 0], &[0, 0])
-        .inputs(3, 6)
-        .outputs(0, 2)
         .cost(|request| cost(request, Cell::Gru)),
-    Kernel::new("LSTM", 14, |request| prepare(request, Cell::Lstm))
+    descriptor("LSTM", 14, |request| prepare(request, Cell::Lstm))
         .types(TYPES)
-        .operands(&[0, 0, 0, 0, 1, 0, 0, 0], &[0, 0, 0])
-        .inputs(3, 8)
-        .outputs(0, 3)
         .cost(|request| cost(request, Cell::Lstm)),
 ];
 

@@ -10,6 +10,7 @@ use crate::kernels::numbers::number::Number;
 use crate::kernels::numbers::widen;
 use crate::kernels::reduction::fold::{self, Extreme, Highest, Lowest, Rule};
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 use std::ops::Range;
 
@@ -22,9 +23,8 @@ pub const KERNELS: &[Kernel<CpuDevice>] =
     &[kernel("ArgMax", prepare::<Highest>), kernel("ArgMin", prepare::<Lowest>)];
 
 const fn kernel(name: &'static str, prepare: fn(&Request<'_>) -> Result<Prepared>) -> Kernel<CpuDevice> {
-    Kernel::new(name, 13, prepare)
+    descriptor(name, 13, prepare)
         .types(TYPES)
-        .operands(&[0], &[1])
         .adapted(widen::floats)
         .cost(|request| cost::per_input(request, 2))
 }

@@ -20,6 +20,7 @@ use crate::kernels::reduction::fold::{
     SumSquare, row,
 };
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 use std::marker::PhantomData;
@@ -80,11 +81,8 @@ const fn kernel(
     types: &'static [TypeVar],
     prepare: fn(&Request<'_>) -> Result<Prepared>,
 ) -> Kernel<CpuDevice> {
-    Kernel::new(name, since_version, prepare)
+    descriptor(name, since_version, prepare)
         .types(types)
-        .operands(&[0, 1], &[0])
-        .inputs(1, 2)
-        .host_values(1 << 1)
         .adapted(widen::floats)
         .cost(|request| cost::per_input(request, 1))
 }

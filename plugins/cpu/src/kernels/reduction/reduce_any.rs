@@ -9,6 +9,7 @@ use crate::kernels::geometry::extents::{axis, extents, positions};
 use crate::kernels::numbers::convert::{Kind, Limits, Value};
 use crate::kernels::reduction::reduce::reduced_axes;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, CpuDevice>;
@@ -37,19 +38,11 @@ const fn reduction(
     since_version: u32,
     prepare: fn(&Request<'_>) -> Result<Prepared>,
 ) -> Kernel<CpuDevice> {
-    Kernel::new(name, since_version, prepare)
-        .types(AXES)
-        .operands(&[0, 1], &[0])
-        .inputs(1, 2)
-        .host_values(1 << 1)
-        .cost(|request| cost::per_input(request, 8))
+    descriptor(name, since_version, prepare).types(AXES).cost(|request| cost::per_input(request, 8))
 }
 
 const fn place(name: &'static str, prepare: fn(&Request<'_>) -> Result<Prepared>) -> Kernel<CpuDevice> {
-    Kernel::new(name, 13, prepare)
-        .types(AXES)
-        .operands(&[0], &[1])
-        .cost(|request| cost::per_input(request, 8))
+    descriptor(name, 13, prepare).types(AXES).cost(|request| cost::per_input(request, 8))
 }
 
 /// Elements of a chunk of a parallel loop.

@@ -7,26 +7,16 @@ use crate::kernels::numbers::number::Number;
 use crate::kernels::numbers::widen;
 use crate::kernels::reduction::fold::{Plus, Rule, Times};
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::abi::{DEVBAY_KERNEL_DATA_SHAPE, DEVBAY_KERNEL_DETERMINISTIC};
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    Kernel::new("CumSum", 14, cum_sum)
-        .types(SUMMED)
-        .operands(&[0, 1], &[0])
-        .host_values(0b10)
-        .adapted(widen::floats)
-        .cost(cost),
-    Kernel::new("CumProd", 26, cum_prod)
-        .types(SUMMED)
-        .operands(&[0, 1], &[0])
-        .host_values(0b10)
-        .adapted(widen::floats)
-        .cost(cost),
-    Kernel::new("NonZero", 13, non_zero)
+    descriptor("CumSum", 14, cum_sum).types(SUMMED).adapted(widen::floats).cost(cost),
+    descriptor("CumProd", 26, cum_prod).types(SUMMED).adapted(widen::floats).cost(cost),
+    descriptor("NonZero", 13, non_zero)
         .types(&[TypeVar::of(&[F32, I64, I32, BOOL, U8, I8, F64]), TypeVar::of(&[I64])])
-        .operands(&[0], &[1])
         .flags(DEVBAY_KERNEL_DETERMINISTIC | DEVBAY_KERNEL_DATA_SHAPE)
         .cost(cost)
         .doc("positions of the elements that are not 0, one row for each dimension"),

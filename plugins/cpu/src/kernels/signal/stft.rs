@@ -13,6 +13,7 @@ use crate::kernels::geometry::extents::{axis, expect_output, extents, host_int};
 use crate::kernels::signal::fft::{Complex, Plan, Rounding};
 use crate::lanes::Lanes;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::reserve::{self, Size};
 use devbay_plugin_api::sdk::*;
 
@@ -21,11 +22,8 @@ const LENGTH: TypeVar = TypeVar::of(&[I64, I32]);
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    Kernel::new("STFT", 17, |request| prepare(request, Op::Stft))
+    descriptor("STFT", 17, |request| prepare(request, Op::Stft))
         .types(&[NUMBER, LENGTH])
-        .operands(&[0, 1, 0, 1], &[0])
-        .inputs(2, 4)
-        .host_values(0b1010)
         .cost(|request| cost(request, Op::Stft))
         .doc("spectra of frames, real or complex signals of any length"),
     Kernel::new("DFT", 17, |request| prepare(request, Op::Dft17))
@@ -34,12 +32,9 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
         .inputs(1, 2)
         .host_values(0b10)
         .cost(|request| cost(request, Op::Dft17)),
-    Kernel::new("DFT", 20, |request| prepare(request, Op::Dft20))
+    descriptor("DFT", 20, |request| prepare(request, Op::Dft20))
         // The length has a type of its own; the axis is i64.
         .types(&[NUMBER, LENGTH, TypeVar::of(&[I64])])
-        .operands(&[0, 1, 2], &[0])
-        .inputs(1, 3)
-        .host_values(0b110)
         .cost(|request| cost(request, Op::Dft20)),
 ];
 

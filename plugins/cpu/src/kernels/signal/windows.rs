@@ -6,6 +6,7 @@ use crate::kernels::geometry::extents::{expect_output, host_int};
 use crate::kernels::numbers::convert::{Kind, Limits, Value};
 use crate::kernels::types::NUMBERS;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, CpuDevice>;
@@ -21,7 +22,7 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
 ];
 
 const fn window(name: &'static str, prepare: fn(&Request<'_>) -> Result<Prepared>) -> Kernel<CpuDevice> {
-    Kernel::new(name, 17, prepare).types(WINDOW).operands(&[0], &[1]).host_values(0b1).cost(written)
+    descriptor(name, 17, prepare).types(WINDOW).cost(written)
 }
 
 fn written(request: &Request<'_>) -> Result<Cost> {

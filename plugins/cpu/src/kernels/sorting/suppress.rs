@@ -4,15 +4,14 @@ use crate::device::CpuDevice;
 use crate::kernels::cost;
 use crate::kernels::geometry::extents::{expect_output, extents};
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::abi::{DEVBAY_KERNEL_DATA_SHAPE, DEVBAY_KERNEL_DETERMINISTIC};
 use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("NonMaxSuppression", 11, non_max_suppression)
+pub const KERNELS: &[Kernel<CpuDevice>] = &[descriptor("NonMaxSuppression", 11, non_max_suppression)
     .types(&[TypeVar::of(&[F32]), TypeVar::of(&[I64])])
-    .operands(&[0, 0, 1, 0, 0], &[1])
-    .inputs(2, 5)
     .flags(DEVBAY_KERNEL_DETERMINISTIC | DEVBAY_KERNEL_DATA_SHAPE)
     .cost(cost)
     .doc("positions of batch, class and box")];

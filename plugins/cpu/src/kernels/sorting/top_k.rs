@@ -11,14 +11,14 @@ use crate::kernels::numbers::order::{KeyFn, key_of};
 use crate::kernels::sorting::lists::{Natural, select, sort};
 use crate::kernels::types::NUMBERS;
 use crate::stream::CpuStream;
+use devbay_ops::descriptor;
 use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("TopK", 11, top_k)
+pub const KERNELS: &[Kernel<CpuDevice>] = &[descriptor("TopK", 11, top_k)
     .types(&[TypeVar::of(NUMBERS), TypeVar::of(&[I64])])
     .operands(&[0, 1], &[0, 1])
-    .host_values(0b10)
     .cost(cost)];
 
 fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {

@@ -12,15 +12,14 @@ use crate::kernels::types::MOVABLE;
 use crate::stream::CpuStream;
 use core::cmp::Ordering;
 use core::ops::Range;
+use devbay_ops::descriptor;
 use devbay_plugin_api::abi::{DEVBAY_KERNEL_DATA_SHAPE, DEVBAY_KERNEL_DETERMINISTIC};
 use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[Kernel::new("Unique", 11, unique)
+pub const KERNELS: &[Kernel<CpuDevice>] = &[descriptor("Unique", 11, unique)
     .types(&[TypeVar::of(MOVABLE), TypeVar::of(&[I64])])
-    .operands(&[0], &[0, 1, 1, 1])
-    .outputs(1, 4)
     .flags(DEVBAY_KERNEL_DETERMINISTIC | DEVBAY_KERNEL_DATA_SHAPE)
     .cost(cost)];
 

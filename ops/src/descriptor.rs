@@ -5,19 +5,23 @@ use crate::{ROWS, is_equal};
 use devbay_plugin_api::abi::DEVBAY_VARIADIC;
 use devbay_plugin_api::sdk::{Kernel, PrepareFn};
 
-/// A kernel of ONNX's op `op` as defined in opset `since_version`: see [`OpRow::kernel`].
+/// A kernel of ONNX's op `op` as defined in opset `since_version`: see [`OpRow::descriptor`].
 ///
 /// # Panics
 /// If there is no such row; when the plugin is compiled, as descriptors are constants.
-pub const fn kernel<D: 'static>(op: &'static str, since_version: u32, prepare: PrepareFn<D>) -> Kernel<D> {
-    kernel_of("", op, since_version, prepare)
+pub const fn descriptor<D: 'static>(
+    op: &'static str,
+    since_version: u32,
+    prepare: PrepareFn<D>,
+) -> Kernel<D> {
+    descriptor_of("", op, since_version, prepare)
 }
 
-/// As [`kernel`], of an op of a domain.
+/// As [`descriptor`], of an op of a domain.
 ///
 /// # Panics
-/// As [`kernel`].
-pub const fn kernel_of<D: 'static>(
+/// As [`descriptor`].
+pub const fn descriptor_of<D: 'static>(
     domain: &'static str,
     op: &'static str,
     since_version: u32,
@@ -28,7 +32,7 @@ pub const fn kernel_of<D: 'static>(
         let row = &ROWS[i];
         if is_equal(row.name.as_bytes(), op.as_bytes()) && is_equal(row.domain.as_bytes(), domain.as_bytes())
         {
-            return row.kernel(since_version, prepare);
+            return row.descriptor(since_version, prepare);
         }
         i += 1;
     }
@@ -40,7 +44,11 @@ impl OpRow {
     /// have to be known when it is prepared. Say next which element types they are, in the order of the row's numbers.
     ///
     /// A kernel that takes less than the row allows says so with [`Kernel::operands`], [`Kernel::inputs`] or [`Kernel::outputs`].
-    pub const fn kernel<D: 'static>(&'static self, since_version: u32, prepare: PrepareFn<D>) -> Kernel<D> {
+    pub const fn descriptor<D: 'static>(
+        &'static self,
+        since_version: u32,
+        prepare: PrepareFn<D>,
+    ) -> Kernel<D> {
         const fn most(n_max: Option<usize>) -> u32 {
             match n_max {
                 Some(n) => n as u32,
