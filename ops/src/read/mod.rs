@@ -3,19 +3,25 @@
 //! The host has inferred every shape. These functions check what it said where a kernel would otherwise leave an operand, and give what
 //! loops and shaders count with. Extents are `i64`, as the ABI has them, and from 0.
 
+mod axes;
 mod einsum;
+mod join;
 mod movement;
 mod recurrent;
 mod region;
 mod resize;
+mod spectra;
 mod window;
 
+pub use axes::{OneHot, reduced_axes};
 pub use einsum::{Equation, Name};
 pub(crate) use einsum::{Id, Terms};
+pub use join::Join;
 pub use movement::{View, depth_to_space, expand, slice, space_to_depth, tile, transpose};
 pub use recurrent::{Activation, Cell, Extents, Recurrent};
 pub use region::Regions;
 pub use resize::{Axis, Filter, Method, Nearest, Resize, Samples, Transform};
+pub use spectra::{Layout, Signal, Spectra};
 pub(crate) use window::{Padding, Sliding, sizes};
 pub use window::{SPATIAL_MAX, Window};
 

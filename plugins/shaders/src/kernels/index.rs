@@ -11,6 +11,7 @@ use crate::step::{Build, Slot};
 use crate::target::Target;
 use crate::template::wgsl;
 use devbay_ops::descriptor;
+use devbay_ops::read::OneHot;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -283,25 +284,12 @@ fn gather_nd(request: &Request<'_>) -> Result<Prepared> {
 
 fn one_hot(request: &Request<'_>) -> Result<Prepared> {
     let (indices, values) = (request.required_input(0)?, request.required_input(2)?);
-    let from = extents(indices)?;
-    let to = extents(request.required_output(0)?)?;
-    let axis = axis(request.attrs.int("axis", -1)?, from.len() + 1)?;
-    let mut without = to.to_vec();
-    // The depth is a host value of any type; the host has put it into the output's shape.
-    let depth = match to.len() == from.len() + 1 {
-        true => without.remove(axis),
-        false => 0,
-    };
-    if without != from || values.n_elements() != 2 {
-        return Err(Error::invalid(format!(
-            "an output of {to:?} from indices of {from:?} along axis {axis}, and {} values",
-            values.n_elements()
-        )));
-    }
+    extents(indices)?;
+    extents(request.required_output(0)?)?;
+    let OneHot { depth, inner, .. } = OneHot::of(request)?;
     let n = request.required_output(0)?.n_elements() as i64;
     let mut build = Build::new(request);
     if n > 0 {
-        let inner: i64 = from[axis..].iter().product();
         let unit = Unit::of(values.dtype())?;
         let storage = index_storage(indices.dtype());
         let is_float = matches!(indices.dtype(), F32);

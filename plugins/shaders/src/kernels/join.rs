@@ -7,6 +7,7 @@ use super::moved::*;
 use crate::step::{Body, Build, ShaderStep, Slot};
 use crate::target::Target;
 use devbay_ops::descriptor;
+use devbay_ops::read::Join;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -22,65 +23,25 @@ pub const KERNELS: &[Kernel<Target>] = &[
     descriptor("Split", 18, split).types(&[MOVED, TypeVar::of(&[I64])]).cost(cost::moved),
 ];
 
-/// How parts lie in the joined tensor.
-struct Layout {
-    n_rows: i64,
-    /// Elements of each part's piece of a row.
-    runs: Vec<i64>,
-    /// Extents of the whole.
-    whole: Vec<i64>,
-}
-
-impl Layout {
-    fn of(parts: &[&[i64]], axis: usize) -> Result<Self> {
-        let mut whole = parts[0].to_vec();
-        let inner: i64 = whole[axis + 1..].iter().product();
-        let mut joined = 0;
-        for part in parts {
-            let mut alike = part.to_vec();
-            if let Some(extent) = alike.get_mut(axis) {
-                *extent = whole[axis];
-            }
-            if alike != whole {
-                return Err(Error::invalid(format!(
-                    "parts of {part:?} and {whole:?} joined along axis {axis}"
-                )));
-            }
-            joined += part[axis];
-        }
-        let runs = parts.iter().map(|part| part[axis] * inner).collect();
-        let n_rows = whole[..axis].iter().product();
-        whole[axis] = joined;
-        Ok(Self { n_rows, runs, whole })
-    }
-
-    fn row(&self) -> i64 {
-        self.runs.iter().sum()
-    }
-}
-
 fn concat(request: &Request<'_>) -> Result<Prepared> {
-    let first = request.required_input(0)?;
-    let axis = match request.attrs.get("axis") {
-        Some(AttrValue::Int(i)) => axis(*i, first.shape().len())?,
-        _ => return Err(Error::invalid("the attribute axis is missing")),
-    };
-    let parts =
-        (0..request.inputs.len()).map(|i| extents(request.required_input(i)?)).collect::<Result<Vec<_>>>()?;
-    let layout = Layout::of(&parts, axis)?;
-    expect_output(request, 0, &layout.whole)?;
+    let join = Join::of_concat(request)?;
+    for i in 0..request.inputs.len() {
+        extents(request.required_input(i)?)?;
+    }
+    extents(request.required_output(0)?)?;
     let mut build = Build::new(request);
-    let row = layout.row();
-    if layout.n_rows * row == 0 {
+    let row = join.row();
+    if join.n_rows * row == 0 {
         return build.finish();
     }
     // Of one row it does not matter where its pieces end, as long as they begin at a unit.
-    let (unit, ratio) = Unit::of(first.dtype())?.widened(&layout.runs);
-    let filled: Vec<usize> = (0..parts.len()).filter(|&i| layout.runs[i] > 0).collect();
+    let dtype = request.required_input(0)?.dtype();
+    let (unit, ratio) = Unit::of(dtype)?.widened(&join.runs);
+    let filled: Vec<usize> = (0..join.runs.len()).filter(|&i| join.runs[i] > 0).collect();
     let mut offset = 0;
     for group in filled.chunks(PARTS_MAX) {
-        let runs: Vec<i64> = group.iter().map(|&i| layout.runs[i] / ratio).collect();
-        let span = Span { unit, n_rows: layout.n_rows, row: row / ratio, offset, runs };
+        let runs: Vec<i64> = group.iter().map(|&i| join.runs[i] / ratio).collect();
+        let span = Span { unit, n_rows: join.n_rows, row: row / ratio, offset, runs };
         span.join(&mut build, group, filled.len() > PARTS_MAX)?;
         offset += span.runs.iter().sum::<i64>();
     }
@@ -142,24 +103,13 @@ impl Span {
 }
 
 fn split(request: &Request<'_>) -> Result<Prepared> {
+    let join = Join::of_split(request)?;
     let input = request.required_input(0)?;
-    let whole = extents(input)?;
-    let axis = axis(request.attrs.int("axis", 0)?, whole.len())?;
-    // Whether `split` or `num_outputs` says so: the host has worked the lengths out.
-    let parts = (0..request.outputs.len())
-        .map(|i| extents(request.required_output(i)?))
-        .collect::<Result<Vec<_>>>()?;
-    if parts.is_empty() {
-        return Err(Error::invalid("no outputs"));
-    }
-    let layout = Layout::of(&parts, axis)?;
-    if layout.whole != whole {
-        return Err(Error::invalid(format!("outputs of {parts:?} from {whole:?} along axis {axis}")));
-    }
+    extents(input)?;
     let mut build = Build::new(request);
-    let (row, mut start) = (layout.row(), 0);
-    for (i, &run) in layout.runs.iter().enumerate() {
-        let part = Strided::new(&[layout.n_rows, run], &[row, 1], start);
+    let (row, mut start) = (join.row(), 0);
+    for (i, &run) in join.runs.iter().enumerate() {
+        let part = Strided::new(&[join.n_rows, run], &[row, 1], start);
         part.copy(&mut build, input.dtype(), Slot::Input(0), Slot::Output(i))?;
         start += run;
     }

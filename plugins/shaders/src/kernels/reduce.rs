@@ -5,11 +5,12 @@
 
 use super::cost;
 use super::element::Width;
-use super::lines::{LineStep, Lines, axis, bound_input, count, expect_output};
+use super::lines::{LineStep, Lines, bound_input, count, expect_output};
 use crate::step::{Build, ShaderStep, Slot};
 use crate::target::{Abilities, Target};
 use crate::template::wgsl;
 use devbay_ops::descriptor;
+use devbay_ops::read::reduced_axes;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -256,23 +257,4 @@ fn reduce(
             code: &line(&rest, "x[at]", "v", false),
         },
     )
-}
-
-/// Which dimensions are reduced.
-fn reduced_axes(request: &Request<'_>, rank: usize) -> Result<Vec<bool>> {
-    let axes = match request.input(1) {
-        None => Vec::new(),
-        Some(axes) => axes
-            .constant_ints()?
-            .ok_or_else(|| Error::unsupported("axes that are not known when the node is prepared"))?,
-    };
-    if axes.is_empty() {
-        let none = request.attrs.int("noop_with_empty_axes", 0)? != 0;
-        return Ok(vec![!none; rank]);
-    }
-    let mut reduced = vec![false; rank];
-    for given in axes {
-        reduced[axis(given, rank)?] = true;
-    }
-    Ok(reduced)
 }

@@ -5,12 +5,13 @@
 //! onnxruntime ([`chirp`]).
 
 use super::cost;
-use super::lines::{axis, count, div_up, expect_output, product};
+use super::lines::{count, div_up, expect_output};
 use super::math;
 use crate::step::{Body, Build, Param, ShaderStep, Slot, turns};
 use crate::target::Target;
 use crate::template::wgsl;
 use devbay_ops::descriptor;
+use devbay_ops::read::{Signal, Spectra, host_int};
 use devbay_plugin_api::reserve;
 use devbay_plugin_api::sdk::*;
 
@@ -64,165 +65,17 @@ enum Op {
     Dft20,
 }
 
-/// What a signal is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Real,
-    Complex,
-    /// The first half of a spectrum, whose other half is its conjugate.
-    Half,
-}
-
-/// Where signals and spectra lie: signal `i` begins at `i / per * outer + i % per * inner`, and its elements are `step`
-/// apart.
-struct Layout {
-    per: i64,
-    outer: i64,
-    inner: i64,
-    step: i64,
-}
-
-/// What there is to transform.
-struct Shape {
-    /// Length of a transform.
-    n: i64,
-    signals: i64,
-    kind: Kind,
-    /// Elements that a signal has; zeros follow.
-    samples: i64,
-    /// Elements that a spectrum has.
-    bins: i64,
-    inverse: bool,
-    from: Layout,
-    to: Layout,
-    /// Numbers of an element of the output: 1 or 2.
-    parts: i64,
-    output: Vec<i64>,
-}
-
-/// One integer of an input that is a host value, or `default` if it is absent.
-fn host_int(request: &Request<'_>, i: usize, default: i64) -> Result<i64> {
-    let Some(tensor) = request.input(i) else { return Ok(default) };
-    match tensor.constant_ints()?.as_deref() {
-        Some([value]) => Ok(*value),
-        Some(values) => Err(Error::invalid(format!("input {i} has {} elements, expected 1", values.len()))),
-        None => Err(Error::invalid(format!("input {i} has to be a constant of integers"))),
-    }
-}
-
-impl Shape {
-    fn of(request: &Request<'_>, op: Op) -> Result<Self> {
-        match op {
-            Op::Stft => Self::of_stft(request),
-            _ => Self::of_dft(request, op),
-        }
-    }
-
-    fn of_stft(request: &Request<'_>) -> Result<Self> {
-        let signal = request.required_input(0)?.shape();
-        // Exporters leave the last extent of a real signal away.
-        let (batch, length, kind) = match *signal {
-            [batch, length] | [batch, length, 1] => (batch, length, Kind::Real),
-            [batch, length, 2] => (batch, length, Kind::Complex),
-            _ => return Err(Error::invalid(format!("a signal of {signal:?}"))),
-        };
-        let step = host_int(request, 1, 0)?;
-        let window = request.input(2).map(|window| window.shape());
-        let default = window.map_or(length, product);
-        let n = host_int(request, 3, default)?;
-        if step < 1 || n < 1 || n > length {
-            return Err(Error::invalid(format!("frames of {n} elements every {step} of {length}")));
-        }
-        if window.is_some_and(|window| window != [n]) {
-            return Err(Error::unsupported(format!("a window of {default} elements for frames of {n}")));
-        }
-        let onesided = request.attrs.int("onesided", 1)? != 0;
-        if onesided && kind == Kind::Complex {
-            return Err(Error::invalid("one side of the spectra of a complex signal"));
-        }
-        let frames = (length - n) / step + 1;
-        let bins = if onesided { n / 2 + 1 } else { n };
-        let parts = if kind == Kind::Complex { 2 } else { 1 };
-        Ok(Self {
-            n,
-            signals: product(&[batch, frames]),
-            kind,
-            samples: n,
-            bins,
-            inverse: false,
-            // A step longer than the signal makes one frame, and is no number to count with.
-            from: Layout { per: frames, outer: length * parts, inner: step.min(length) * parts, step: parts },
-            to: Layout { per: frames, outer: product(&[frames, bins, 2]), inner: bins * 2, step: 2 },
-            parts: 2,
-            output: vec![batch, frames, bins, 2],
-        })
-    }
-
-    fn of_dft(request: &Request<'_>, op: Op) -> Result<Self> {
-        let from = request.required_input(0)?.shape();
-        let i = match op {
-            Op::Dft17 => request.attrs.int("axis", 1)?,
-            _ => host_int(request, 2, -2)?,
-        };
-        let i = axis(i, from.len())?;
-        let inverse = request.attrs.int("inverse", 0)? != 0;
-        let onesided = request.attrs.int("onesided", 0)? != 0;
-        let (kind, in_parts) = match (from.last(), onesided && inverse) {
-            _ if i + 1 == from.len() => {
-                return Err(Error::invalid(format!(
-                    "axis {i} of {from:?} is that of real and imaginary parts"
-                )));
-            }
-            (Some(1), false) => (Kind::Real, 1),
-            (Some(2), false) if !onesided => (Kind::Complex, 2),
-            (Some(2), true) => (Kind::Half, 2),
-            _ => {
-                return Err(Error::invalid(format!(
-                    "a signal of {from:?}, onesided {onesided}, inverse {inverse}"
-                )));
-            }
-        };
-        let samples = from[i];
-        let default = match kind {
-            Kind::Half => 2 * samples.max(1) - 2,
-            _ => samples,
-        };
-        let n = host_int(request, 1, default)?;
-        if n < 1 {
-            return Err(Error::invalid(format!("a transform of {n} elements")));
-        }
-        let bins = if onesided && !inverse { n / 2 + 1 } else { n };
-        let parts = if kind == Kind::Half { 1 } else { 2 };
-        let mut output = from.to_vec();
-        output[i] = bins;
-        if let Some(last) = output.last_mut() {
-            *last = parts;
-        }
-        let inner: i64 = from[i + 1..from.len() - 1].iter().product();
-        let layout = |length: i64, parts: i64| Layout {
-            per: inner.max(1),
-            outer: product(&[length, inner, parts]),
-            inner: parts,
-            step: inner * parts,
-        };
-        Ok(Self {
-            n,
-            signals: from[..i].iter().product::<i64>() * inner,
-            kind,
-            samples,
-            bins,
-            inverse,
-            from: layout(samples, in_parts),
-            to: layout(bins, parts),
-            parts,
-            output,
-        })
+fn spectra(request: &Request<'_>, op: Op) -> Result<Spectra> {
+    match op {
+        Op::Stft => Spectra::of_stft(request),
+        Op::Dft17 => Spectra::of_dft_17(request),
+        Op::Dft20 => Spectra::of_dft_20(request),
     }
 }
 
 fn cost(request: &Request<'_>, op: Op) -> Result<Cost> {
-    let shape = Shape::of(request, op)?;
-    let flops = if shape.kind == Kind::Real && !is_chirp(op, &shape) { 4 } else { 8 };
+    let shape = spectra(request, op)?;
+    let flops = if shape.signal == Signal::Real && !is_chirp(op, &shape) { 4 } else { 8 };
     let n = (shape.signals as u64).saturating_mul(shape.bins as u64).saturating_mul(shape.n as u64);
     Ok(cost::of(request, n.saturating_mul(flops)))
 }
@@ -249,7 +102,7 @@ fn roots(n: i64, inverse: bool) -> Result<Vec<u32>> {
 }
 
 /// Whether factors are those of [`chirp`].
-fn is_chirp(op: Op, shape: &Shape) -> bool {
+fn is_chirp(op: Op, shape: &Spectra) -> bool {
     op == Op::Stft && !(shape.n as u64).is_power_of_two()
 }
 
@@ -265,7 +118,7 @@ fn chirp(n: i64) -> Result<Vec<u32>> {
 }
 
 fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
-    let shape = Shape::of(request, op)?;
+    let shape = spectra(request, op)?;
     expect_output(request, 0, &shape.output)?;
     if shape.n > LENGTH_MAX {
         return Err(Error::unsupported(format!("transforms of {} elements", shape.n)));
@@ -301,13 +154,13 @@ fn prepare(request: &Request<'_>, op: Op) -> Result<Prepared> {
     let factor = if shape.inverse { 1.0 / shape.n as f64 } else { 1.0 };
     params.push(("factor".to_owned(), Param::F32(factor as f32)));
     let fours: i64 = if shape.signals >= 64 { 4 } else { 1 };
-    let is_real = shape.kind == Kind::Real;
+    let is_real = shape.signal == Signal::Real;
     let module = wgsl!(
         "signal/spectra.wgsl",
         fours,
         is_chirp,
         is_real,
-        is_half = shape.kind == Kind::Half,
+        is_half = shape.signal == Signal::Half,
         has_im = !is_real || is_chirp,
         has_window,
         gives_im = shape.parts == 2,

@@ -3,14 +3,14 @@
 
 use crate::device::CpuDevice;
 use crate::kernels::cost;
-use crate::kernels::geometry::extents::{axis, element_size, expect_output, extents, host_int, host_ints};
+use crate::kernels::geometry::extents::{element_size, expect_output, extents, host_int, host_ints};
 use crate::kernels::geometry::strided::{GRAIN_BYTES, fill};
 use crate::kernels::movement::index::Index;
 use crate::kernels::numbers::convert::{Kind, Limits, Value};
 use crate::kernels::numbers::real::Real;
 use crate::kernels::types::MOVABLE;
 use crate::stream::CpuStream;
-use devbay_ops::descriptor;
+use devbay_ops::{descriptor, read};
 use devbay_plugin_api::sdk::*;
 
 const MOVED: TypeVar = TypeVar::of(MOVABLE);
@@ -243,26 +243,12 @@ struct OneHot {
 
 fn one_hot(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     let (indices, values) = (request.required_input(0)?, request.required_input(2)?);
-    let from = extents(indices)?;
-    let to = extents(request.required_output(0)?)?;
-    let axis = axis(request.attrs.int("axis", -1)?, from.len() + 1)?;
-    let mut without = to.clone();
-    // The depth is a host value of any type; the host has put it into the output's shape.
-    let depth = match to.len() == from.len() + 1 {
-        true => without.remove(axis),
-        false => 0,
-    };
-    if without != from || values.n_elements() != 2 {
-        return Err(Error::invalid(format!(
-            "an output of {to:?} from indices of {from:?} along axis {axis}, and {} values",
-            values.n_elements()
-        )));
-    }
+    let read::OneHot { outer, depth, inner } = read::OneHot::of(request)?;
     Ok(Prepared::new(OneHot {
         host: request.host,
-        outer: from[..axis].iter().product(),
-        depth,
-        inner: from[axis..].iter().product(),
+        outer: outer as usize,
+        depth: depth as usize,
+        inner: inner as usize,
         body: match (indices.dtype(), element_size(values.dtype())) {
             (I32, 1) => hot::<i32, u8>,
             (I32, 2) => hot::<i32, u16>,

@@ -5,11 +5,12 @@
 
 use crate::device::CpuDevice;
 use crate::kernels::cost;
-use crate::kernels::geometry::extents::{axis, element_size, expect_output, extents};
+use crate::kernels::geometry::extents::element_size;
 use crate::kernels::geometry::strided::{GRAIN_BYTES, copy_run};
 use crate::kernels::types::MOVABLE;
 use crate::stream::CpuStream;
 use devbay_ops::descriptor;
+use devbay_ops::read::Join;
 use devbay_plugin_api::abi::BufferRef;
 use devbay_plugin_api::sdk::*;
 use std::ops::Range;
@@ -53,26 +54,17 @@ impl Layout {
     }
 }
 
-/// The layout of `parts` joined along `axis`, and the extents of the whole.
-fn layout(parts: &[Vec<usize>], axis: usize, size: usize) -> Result<(Layout, Vec<usize>)> {
-    let mut whole = parts[0].clone();
-    let inner: usize = whole[axis + 1..].iter().product::<usize>() * size;
-    let mut borders = vec![0];
-    let mut joined = 0;
-    for part in parts {
-        let mut alike = part.clone();
-        if let Some(extent) = alike.get_mut(axis) {
-            *extent = whole[axis];
+impl Layout {
+    /// The layout of joined tensors with elements of so many bytes.
+    fn of(join: &Join, size: usize) -> Self {
+        let mut borders = vec![0];
+        let mut row_bytes = 0;
+        for &run in &join.runs {
+            row_bytes = (run as usize).saturating_mul(size).saturating_add(row_bytes);
+            borders.push(row_bytes);
         }
-        if alike != whole {
-            return Err(Error::invalid(format!("parts of {part:?} and {whole:?} joined along axis {axis}")));
-        }
-        joined += part[axis];
-        borders.push(joined * inner);
+        Self { n_rows: join.n_rows as usize, row_bytes, borders }
     }
-    whole[axis] = joined;
-    let layout = Layout { n_rows: whole[..axis].iter().product(), row_bytes: joined * inner, borders };
-    Ok((layout, whole))
 }
 
 struct Concat {
@@ -86,31 +78,14 @@ struct Split {
 }
 
 fn concat(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
-    let first = request.required_input(0)?;
-    let rank = first.shape().len();
-    let axis = match request.attrs.get("axis") {
-        Some(AttrValue::Int(i)) => axis(*i, rank)?,
-        _ => return Err(Error::invalid("the attribute axis is missing")),
-    };
-    let parts =
-        (0..request.inputs.len()).map(|i| extents(request.required_input(i)?)).collect::<Result<Vec<_>>>()?;
-    let (layout, whole) = layout(&parts, axis, element_size(first.dtype()))?;
-    expect_output(request, 0, &whole)?;
+    let size = element_size(request.required_input(0)?.dtype());
+    let layout = Layout::of(&Join::of_concat(request)?, size);
     Ok(Prepared::new(Concat { host: request.host, layout }))
 }
 
 fn split(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
-    let input = request.required_input(0)?;
-    let whole = extents(input)?;
-    let axis = axis(request.attrs.int("axis", 0)?, whole.len())?;
-    // Whether `split` or `num_outputs` says so: the host has worked the lengths out.
-    let parts = (0..request.outputs.len())
-        .map(|i| extents(request.required_output(i)?))
-        .collect::<Result<Vec<_>>>()?;
-    let (layout, joined) = layout(&parts, axis, element_size(input.dtype()))?;
-    if joined != whole {
-        return Err(Error::invalid(format!("outputs of {parts:?} from {whole:?} along axis {axis}")));
-    }
+    let size = element_size(request.required_input(0)?.dtype());
+    let layout = Layout::of(&Join::of_split(request)?, size);
     Ok(Prepared::new(Split { host: request.host, layout }))
 }
 

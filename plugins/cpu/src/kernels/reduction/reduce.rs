@@ -11,7 +11,7 @@ use crate::dispatch;
 use crate::isa::Arith;
 use crate::kernels::cost;
 use crate::kernels::elementwise::loops::slice;
-use crate::kernels::geometry::extents::{axis, extents};
+use crate::kernels::geometry::extents::extents;
 use crate::kernels::geometry::shape::RANK_MAX;
 use crate::kernels::numbers::number::Number;
 use crate::kernels::numbers::widen;
@@ -21,6 +21,7 @@ use crate::kernels::reduction::fold::{
 };
 use crate::stream::CpuStream;
 use devbay_ops::descriptor;
+use devbay_ops::read::reduced_axes;
 use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 use std::marker::PhantomData;
@@ -496,25 +497,6 @@ fn prepared(request: &Request<'_>, splits: bool, body: Body, merge: Merge, total
         1 => Ok(prepared),
         n => prepared.with_room(Size::of(n) * plan.n_out * total, 64),
     }
-}
-
-/// Which dimensions are reduced: those of input 1; without it all, or none if the node says so.
-pub(crate) fn reduced_axes(request: &Request<'_>, rank: usize) -> Result<Vec<bool>> {
-    let axes = match request.input(1) {
-        None => Vec::new(),
-        Some(axes) => axes
-            .constant_ints()?
-            .ok_or_else(|| Error::unsupported("axes that are not known when the node is prepared"))?,
-    };
-    if axes.is_empty() {
-        let none = request.attrs.int("noop_with_empty_axes", 0)? != 0;
-        return Ok(vec![!none; rank]);
-    }
-    let mut reduced = vec![false; rank];
-    for given in axes {
-        reduced[axis(given, rank)?] = true;
-    }
-    Ok(reduced)
 }
 
 #[cfg(test)]

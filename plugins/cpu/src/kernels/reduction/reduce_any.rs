@@ -7,9 +7,9 @@ use crate::device::CpuDevice;
 use crate::kernels::cost;
 use crate::kernels::geometry::extents::{axis, extents, positions};
 use crate::kernels::numbers::convert::{Kind, Limits, Value};
-use crate::kernels::reduction::reduce::reduced_axes;
 use crate::stream::CpuStream;
 use devbay_ops::descriptor;
+use devbay_ops::read::reduced_axes;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, CpuDevice>;

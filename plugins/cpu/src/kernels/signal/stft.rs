@@ -9,11 +9,12 @@ use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::{Arith, Single};
 use crate::kernels::cost;
-use crate::kernels::geometry::extents::{axis, expect_output, extents, host_int};
+use crate::kernels::geometry::extents::expect_output;
 use crate::kernels::signal::fft::{Complex, Plan, Rounding};
 use crate::lanes::Lanes;
 use crate::stream::CpuStream;
 use devbay_ops::descriptor;
+use devbay_ops::read::{self, Signal};
 use devbay_plugin_api::reserve::{self, Size};
 use devbay_plugin_api::sdk::*;
 
@@ -64,21 +65,12 @@ impl Layout {
     }
 }
 
-/// What a signal is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
-    Real,
-    Complex,
-    /// The first half of a spectrum, whose other half is its conjugate.
-    Half,
-}
-
 /// What there is to transform.
 struct Shape {
     /// Length of a transform.
     n: usize,
     signals: usize,
-    kind: Kind,
+    kind: Signal,
     /// Elements that a signal has; zeros follow.
     samples: usize,
     /// Elements that a spectrum has.
@@ -94,117 +86,34 @@ struct Shape {
 
 impl Shape {
     fn of(request: &PrepareRequest<'_, CpuDevice>, op: Op) -> Result<Self> {
-        match op {
-            Op::Stft => Self::of_stft(request),
-            _ => Self::of_dft(request, op),
-        }
-    }
-
-    fn of_stft(request: &PrepareRequest<'_, CpuDevice>) -> Result<Self> {
-        let signal = extents(request.required_input(0)?)?;
-        // Exporters leave the last extent of a real signal away.
-        let (batch, length, kind) = match signal[..] {
-            [batch, length] | [batch, length, 1] => (batch, length, Kind::Real),
-            [batch, length, 2] => (batch, length, Kind::Complex),
-            _ => return Err(Error::invalid(format!("a signal of {signal:?}"))),
-        };
-        let step = host_int(request, 1, 0)?;
-        let window = request.input(2).map(extents).transpose()?;
-        let default = match &window {
-            Some(window) => window.iter().product::<usize>(),
-            None => length,
-        };
-        let n = host_int(request, 3, default as i64)?;
-        if step < 1 || n < 1 || n as usize > length {
-            return Err(Error::invalid(format!("frames of {n} elements every {step} of {length}")));
-        }
-        let (step, n) = (step as usize, n as usize);
-        if window.is_some_and(|window| window != [n]) {
-            return Err(Error::unsupported(format!("a window of {default} elements for frames of {n}")));
-        }
-        let onesided = request.attrs.int("onesided", 1)? != 0;
-        if onesided && kind == Kind::Complex {
-            return Err(Error::invalid("one side of the spectra of a complex signal"));
-        }
-        let frames = (length - n) / step + 1;
-        let bins = if onesided { n / 2 + 1 } else { n };
-        let parts = if kind == Kind::Complex { 2 } else { 1 };
-        Ok(Self {
-            n,
-            signals: batch * frames,
-            kind,
-            samples: n,
-            bins,
-            inverse: false,
-            from: Layout { per: frames, outer: length * parts, inner: step * parts, step: parts },
-            to: Layout { per: frames, outer: frames * bins * 2, inner: bins * 2, step: 2 },
-            parts: 2,
-            output: vec![batch, frames, bins, 2],
-            rounding: request.device.dft,
-        })
-    }
-
-    fn of_dft(request: &PrepareRequest<'_, CpuDevice>, op: Op) -> Result<Self> {
-        let from = extents(request.required_input(0)?)?;
-        let i = match op {
-            Op::Dft17 => request.attrs.int("axis", 1)?,
-            _ => host_int(request, 2, -2)?,
-        };
-        let i = axis(i, from.len())?;
-        let inverse = request.attrs.int("inverse", 0)? != 0;
-        let onesided = request.attrs.int("onesided", 0)? != 0;
-        let (kind, in_parts) = match (from.last(), onesided && inverse) {
-            _ if i + 1 == from.len() => {
-                return Err(Error::invalid(format!(
-                    "axis {i} of {from:?} is that of real and imaginary parts"
-                )));
-            }
-            (Some(1), false) => (Kind::Real, 1),
-            (Some(2), false) if !onesided => (Kind::Complex, 2),
-            (Some(2), true) => (Kind::Half, 2),
-            _ => {
-                return Err(Error::invalid(format!(
-                    "a signal of {from:?}, onesided {onesided}, inverse {inverse}"
-                )));
-            }
-        };
-        let samples = from[i];
-        let default = match kind {
-            Kind::Half => 2 * samples.max(1) - 2,
-            _ => samples,
-        };
-        let n = host_int(request, 1, default as i64)?;
-        if n < 1 {
-            return Err(Error::invalid(format!("a transform of {n} elements")));
-        }
-        let n = usize::try_from(n).unwrap_or(usize::MAX);
-        let bins = if onesided && !inverse { n / 2 + 1 } else { n };
-        let parts = if kind == Kind::Half { 1 } else { 2 };
-        let mut output = from.clone();
-        output[i] = bins;
-        if let Some(last) = output.last_mut() {
-            *last = parts;
-        }
-        let inner: usize = from[i + 1..from.len() - 1].iter().product();
-        let layout = |length: usize, parts: usize| Layout {
-            per: inner.max(1),
-            outer: length * inner * parts,
-            inner: parts,
-            step: inner * parts,
+        let read = match op {
+            Op::Stft => read::Spectra::of_stft(request),
+            Op::Dft17 => read::Spectra::of_dft_17(request),
+            Op::Dft20 => read::Spectra::of_dft_20(request),
+        }?;
+        let extent = |extent: i64| usize::try_from(extent).unwrap_or(usize::MAX);
+        let layout = |layout: &read::Layout| Layout {
+            per: extent(layout.per),
+            outer: extent(layout.outer),
+            inner: extent(layout.inner),
+            step: extent(layout.step),
         };
         Ok(Self {
-            n,
-            signals: from[..i].iter().product::<usize>() * inner,
-            kind,
-            samples,
-            bins,
-            inverse,
-            from: layout(samples, in_parts),
-            to: layout(bins, parts),
-            parts,
-            output,
-            // Numbers of its own are nobody's habit: ONNX's tests ask for what the formula gives.
-            rounding: Rounding::Exact,
+            n: extent(read.n),
+            signals: extent(read.signals),
+            kind: read.signal,
+            samples: extent(read.samples),
+            bins: extent(read.bins),
+            inverse: read.inverse,
+            from: layout(&read.from),
+            to: layout(&read.to),
+            parts: extent(read.parts),
+            output: read.output.iter().copied().map(extent).collect(),
+            rounding: match op {
+                Op::Stft => request.device.dft,
+                // Numbers of its own are nobody's habit: ONNX's tests ask for what the formula gives.
+                _ => Rounding::Exact,
+            },
         })
     }
 
@@ -214,7 +123,7 @@ impl Shape {
             Rounding::Exact => self.n.is_multiple_of(2),
             Rounding::Onnxruntime => self.n.is_power_of_two() && self.n > 1,
         };
-        self.kind == Kind::Real && halves && !self.inverse
+        self.kind == Signal::Real && halves && !self.inverse
     }
 
     /// Elements of the transform.
@@ -359,7 +268,7 @@ unsafe fn transform_body<A: Arith>(spectra: &Spectra, group: &Group) -> Result<(
     let n = A::Lanes::N;
     // The spectrum of a real signal is there up to its middle; the rest is the conjugate.
     let there = match shape.kind {
-        Kind::Real if !shape.inverse => shape.n / 2 + 1,
+        Signal::Real if !shape.inverse => shape.n / 2 + 1,
         _ => shape.n,
     };
     let scale = if shape.inverse { 1.0 / shape.n as f32 } else { 1.0 };
@@ -453,7 +362,7 @@ impl Spectra {
     unsafe fn sample(&self, group: &Group, lane: usize, i: usize) -> [f32; 2] {
         let shape = &self.shape;
         let (place, sign) = match shape.kind {
-            Kind::Half if i > shape.n / 2 => (shape.n - i, -1.0),
+            Signal::Half if i > shape.n / 2 => (shape.n - i, -1.0),
             _ => (i, 1.0),
         };
         if place >= shape.samples {
@@ -465,7 +374,7 @@ impl Spectra {
         // SAFETY: the signal has that sample.
         let re = unsafe { at.read() } * weight;
         match shape.kind {
-            Kind::Real => [re, 0.0],
+            Signal::Real => [re, 0.0],
             // SAFETY: as above, with two parts.
             _ => [re, sign * unsafe { at.wrapping_add(1).read() } * weight],
         }
@@ -515,24 +424,24 @@ unsafe fn load<A: Arith>(spectra: &Spectra, group: &Group) {
         // The inverse is the forward transform of the conjugate.
         let sign = if shape.inverse { -1.0 } else { 1.0 };
         match shape.kind {
-            Kind::Real if shape.is_packed() => {
+            Signal::Real if shape.is_packed() => {
                 for i in 0..shape.n / 2 {
                     let (even, odd) = (2 * i, 2 * i + 1);
                     write(i, number(even, even * step) * weight(even), number(odd, odd * step) * weight(odd));
                 }
             }
-            Kind::Real => {
+            Signal::Real => {
                 for i in 0..shape.n {
                     write(i, number(i, i * step) * weight(i), 0.0);
                 }
             }
-            Kind::Complex => {
+            Signal::Complex => {
                 for i in 0..shape.n {
                     let (re, im) = (number(i, i * step), number(i, i * step + 1));
                     write(i, re * weight(i), sign * im * weight(i));
                 }
             }
-            Kind::Half => {
+            Signal::Half => {
                 for i in 0..shape.n {
                     let (k, sign) = match i <= shape.n / 2 {
                         true => (i, -1.0),
