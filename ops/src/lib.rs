@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod attributes;
+mod axes;
 mod constant;
 pub mod formula;
 pub mod infer;
