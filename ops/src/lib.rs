@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod attributes;
+mod axes;
 mod constant;
 mod descriptor;
 pub mod formula;

@@ -4,6 +4,7 @@
 //! made in `i128`, which an `i64` times an extent cannot leave, and come back through [`extent`].
 
 use super::invalid;
+pub(super) use crate::axes::{axes, axis, permutation};
 use crate::types::Dim;
 use devbay_plugin_api::sdk::Result;
 
@@ -16,31 +17,6 @@ pub(super) fn extent(value: i128) -> Result<usize> {
         let reason = if value < 0 { "negative" } else { "too large" };
         invalid(format!("the result would have an extent of {value}, which is {reason}"))
     })
-}
-
-/// The position of an axis, which counts from the back if it is negative.
-///
-/// # Errors
-/// Invalid if there is none.
-pub fn axis(axis: i64, rank: usize) -> Result<usize> {
-    let counted = if axis < 0 { i128::from(axis) + rank as i128 } else { i128::from(axis) };
-    match usize::try_from(counted) {
-        Ok(position) if position < rank => Ok(position),
-        _ => Err(invalid(format!("expected an axis of {rank} dimensions, found axis {axis}"))),
-    }
-}
-
-/// Positions of axes, none of them twice.
-pub(super) fn axes(list: &[i64], rank: usize) -> Result<Vec<usize>> {
-    let mut positions = Vec::with_capacity(list.len());
-    for &number in list {
-        let position = axis(number, rank)?;
-        if positions.contains(&position) {
-            return Err(invalid(format!("expected each axis once, found {list:?} of {rank} dimensions")));
-        }
-        positions.push(position);
-    }
-    Ok(positions)
 }
 
 /// Most dimensions of a tensor: far more than models have, and few enough to make a shape of.

@@ -30,7 +30,7 @@ mod view;
 mod vision;
 
 pub(crate) use elementwise::of_formula;
-pub use extent::{agree, axis, either};
+pub use extent::{agree, either};
 pub use query::answer;
 
 use crate::types::{DType, Dim, TensorType, bytes_of, dtype_name, n_elements};
@@ -41,7 +41,7 @@ use extent::Shape;
 /// A node, and what is known of its operands.
 #[derive(Clone, Copy)]
 pub struct Node<'a> {
-    /// Its attributes. One of another type than the row's counts as absent, as the verifier refuses it.
+    /// Its attributes. One of another type than the row's, which the verifier refuses, is an error or counts as absent.
     pub attrs: &'a dyn NodeAttrs,
     /// How many outputs it has, those that nobody reads included.
     pub n_outputs: usize,

@@ -1,7 +1,10 @@
 //! Ops that move elements without looking at them: joining, cutting, repeating, padding, reordering.
 
-use super::extent::{agree, axes, axis, broadcast, extent, plus, show, sum, times, unknown, unknown_of};
+use super::extent::{
+    agree, axes, axis, broadcast, extent, permutation, plus, show, sum, times, unknown, unknown_of,
+};
 use super::{Node, invalid};
+use crate::read::slice_axis;
 use crate::types::{Dim, TensorType};
 use devbay_plugin_api::sdk::Result;
 
@@ -160,25 +163,14 @@ pub fn slice(node: &Node<'_>) -> Result<Vec<TensorType>> {
 const TO_THE_END: i64 = i32::MAX as i64;
 
 fn slice_dim(dim: &Dim, start: i64, end: i64, step: i64) -> Result<Dim> {
-    if step == 0 {
-        return Err(invalid("expected a step other than 0, found 0"));
-    }
     let Some(n) = dim.known() else {
+        // Of no elements, to have the step checked.
+        slice_axis(0, start, end, step)?;
         let forward = step == 1 && start == 0 && end >= TO_THE_END;
         let backward = step == -1 && (start == -1 || start >= TO_THE_END) && end <= -TO_THE_END;
         return Ok(if forward || backward { dim.clone() } else { Dim::unknown() });
     };
-    let (n, step) = (n as i128, i128::from(step));
-    let counted = |at: i64| i128::from(at) + if at < 0 { n } else { 0 };
-    let distance = if step > 0 {
-        counted(end).clamp(0, n) - counted(start).clamp(0, n)
-    } else {
-        // From `start` down to just after `end`, where -1 is before the first element. A start before it is the first,
-        // as ONNX says, other than NumPy.
-        counted(start).max(0).min(n - 1) - counted(end).min(n - 1).max(-1)
-    };
-    let n_steps = (distance.max(0) + step.abs() - 1) / step.abs();
-    Ok(Dim::Known(extent(n_steps)?))
+    Ok(Dim::Known(extent(slice_axis(n as i128, start, end, step)?.1)?))
 }
 
 /// Expand: the operand broadcasts with the shape that is the second operand, both ways.
@@ -266,14 +258,6 @@ pub fn transpose(node: &Node<'_>) -> Result<Vec<TensorType>> {
         }
     };
     node.result(x.dtype, shape)
-}
-
-fn permutation(perm: &[i64], rank: usize) -> Result<Vec<usize>> {
-    let positions = axes(perm, rank)?;
-    if positions.len() != rank || perm.iter().any(|&i| i < 0) {
-        return Err(invalid(format!("expected a permutation of {rank} dimensions, found {perm:?}")));
-    }
-    Ok(positions)
 }
 
 /// Trilu: a matrix or a batch of them.

@@ -2,33 +2,34 @@
 
 use super::extent::agree;
 use super::{Node, invalid};
+use crate::read::{Cell, directions};
 use crate::types::{Dim, TensorType};
 use devbay_plugin_api::sdk::Result;
 
 /// LSTM: also the last cell state.
 pub fn lstm(node: &Node<'_>) -> Result<Vec<TensorType>> {
-    recurrent(node, 4, true)
+    recurrent(node, Cell::Lstm)
 }
 
 /// GRU.
 pub fn gru(node: &Node<'_>) -> Result<Vec<TensorType>> {
-    recurrent(node, 3, false)
+    recurrent(node, Cell::Gru)
 }
 
 /// RNN.
 pub fn rnn(node: &Node<'_>) -> Result<Vec<TensorType>> {
-    recurrent(node, 1, false)
+    recurrent(node, Cell::Rnn)
 }
 
-fn recurrent(node: &Node<'_>, n_gates: usize, has_cell: bool) -> Result<Vec<TensorType>> {
+fn recurrent(node: &Node<'_>, cell: Cell) -> Result<Vec<TensorType>> {
     let dtype = node.shared_dtype(&[0, 1, 2])?;
     let [x, w, r] = [dims3(node, 0)?, dims3(node, 1)?, dims3(node, 2)?];
-    let directions = directions(node)?;
+    let directions = Dim::Known(directions(node.string("direction", "forward"))? as usize);
     for (i, dim) in [(1, &w[0]), (2, &r[0])] {
         expect(node, i, "directions", dim, &directions)?;
     }
     expect(node, 1, "features", &w[2], &x[2])?;
-    let hidden = hidden(node, n_gates, &w, &r)?;
+    let hidden = hidden(node, cell, &w, &r)?;
     let batch_first = node.flag("layout", false)?;
     let [first, second, _] = x;
     let (sequence, batch) = if batch_first { (second, first) } else { (first, second) };
@@ -45,7 +46,7 @@ fn recurrent(node: &Node<'_>, n_gates: usize, has_cell: bool) -> Result<Vec<Tens
     };
     let ty = |shape| TensorType { dtype, shape: Some(shape) };
     let mut types = vec![ty(all), ty(last.clone())];
-    if has_cell {
+    if cell == Cell::Lstm {
         types.push(ty(last));
     }
     node.results(types)
@@ -59,23 +60,15 @@ fn dims3(node: &Node<'_>, i: usize) -> Result<[Dim; 3]> {
     Ok(std::array::from_fn(|at| dim(at).unwrap_or_else(Dim::unknown)))
 }
 
-fn directions(node: &Node<'_>) -> Result<Dim> {
-    match node.string("direction", "forward") {
-        "forward" | "reverse" => Ok(Dim::Known(1)),
-        "bidirectional" => Ok(Dim::Known(2)),
-        other => Err(invalid(format!("expected direction forward, reverse or bidirectional, found {other}"))),
-    }
-}
-
 /// The size of the state: the attribute, or what the recurrent weights say.
-fn hidden(node: &Node<'_>, n_gates: usize, w: &[Dim; 3], r: &[Dim; 3]) -> Result<Dim> {
+fn hidden(node: &Node<'_>, cell: Cell, w: &[Dim; 3], r: &[Dim; 3]) -> Result<Dim> {
     let mut hidden = r[2].clone();
     if node.attr("hidden_size").is_some() {
         let stated = super::extent::extent(node.int("hidden_size", 0).into())?;
         hidden = agree(&hidden, &Dim::Known(stated))
             .ok_or_else(|| invalid(format!("expected hidden_size {hidden}, found {stated}")))?;
     }
-    let gates = super::extent::times(&hidden, n_gates)?;
+    let gates = super::extent::times(&hidden, cell.gates() as usize)?;
     for (i, dim) in [(1, &w[1]), (2, &r[1])] {
         expect(node, i, "gates times hidden_size", dim, &gates)?;
     }

@@ -54,7 +54,7 @@ impl Terms {
     /// for a result with other letters.
     pub fn ids<D: Display>(&self, shapes: &[&[D]]) -> Result<Ids> {
         let (terms, result) = self.sides();
-        let mut operands = Vec::with_capacity(shapes.len());
+        let mut operands = Vec::new();
         // How often each letter occurs.
         let mut times = [0usize; 128];
         let mut n_dots = 0;

@@ -3,22 +3,27 @@
 //! The host has inferred every shape. These functions check what it said where a kernel would otherwise leave an operand, and give what
 //! loops and shaders count with. Extents are `i64`, as the ABI has them, and from 0.
 
-mod axes;
 mod einsum;
 mod join;
 mod movement;
+mod one_hot;
 mod recurrent;
+mod reduce;
 mod region;
 mod resize;
 mod spectra;
 mod window;
 
-pub use axes::{OneHot, reduced_axes};
+pub use crate::axes::axis;
 pub use einsum::{Equation, Name};
 pub(crate) use einsum::{Id, Terms};
 pub use join::Join;
+pub(crate) use movement::slice_axis;
 pub use movement::{View, depth_to_space, expand, slice, space_to_depth, tile, transpose};
+pub use one_hot::OneHot;
+pub(crate) use recurrent::directions;
 pub use recurrent::{Activation, Cell, Extents, Recurrent};
+pub use reduce::reduced_axes;
 pub use region::Regions;
 pub use resize::{Axis, Filter, Method, Nearest, Resize, Samples, Transform};
 pub use spectra::{Layout, Signal, Spectra};
@@ -47,18 +52,6 @@ pub fn row_major(shape: &[i64]) -> Vec<i64> {
         strides[i - 1] = strides[i].saturating_mul(shape[i]);
     }
     strides
-}
-
-/// The axis that a number names, counted from the back if it is negative.
-///
-/// # Errors
-/// Invalid if there is none.
-pub fn axis(axis: i64, rank: usize) -> Result<usize> {
-    let from_front = if axis < 0 { axis.saturating_add(rank as i64) } else { axis };
-    match usize::try_from(from_front) {
-        Ok(found) if found < rank => Ok(found),
-        _ => Err(Error::invalid(format!("axis {axis} of a rank of {rank}"))),
-    }
 }
 
 /// Checks that output `i` has the extents that the kernel will write.

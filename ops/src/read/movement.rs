@@ -2,6 +2,7 @@
 //! Tile, DepthToSpace, SpaceToDepth.
 
 use super::{axis, expect_output, extents, host_ints, row_major};
+use crate::axes::permutation;
 use devbay_plugin_api::sdk::{Error, PrepareRequest, Result};
 
 /// Elements of a tensor in an order of their own: the result has them one after the other.
@@ -38,15 +39,10 @@ impl View {
 /// Invalid for a `perm` that does not have each axis once, and for another output.
 pub fn transpose<D>(request: &PrepareRequest<'_, D>) -> Result<View> {
     let from = extents(request.required_input(0)?)?;
-    let perm: Vec<usize> = match request.attrs.ints("perm")? {
+    let perm = match request.attrs.ints("perm")? {
         None => (0..from.len()).rev().collect(),
-        Some(perm) => perm.iter().map(|&i| axis(i, from.len())).collect::<Result<_>>()?,
+        Some(perm) => permutation(&perm, from.len())?,
     };
-    let mut sorted = perm.clone();
-    sorted.sort_unstable();
-    if !sorted.into_iter().eq(0..from.len()) {
-        return Err(Error::invalid(format!("perm is {perm:?}, expected each of {} axes once", from.len())));
-    }
     let view = View::permuted(from, &perm);
     expect_output(request, 0, &view.shape)?;
     Ok(view)
@@ -75,7 +71,9 @@ pub fn slice<D>(request: &PrepareRequest<'_, D>) -> Result<View> {
     let mut view = View { shape: from.to_vec(), strides: row_major(from), start: 0 };
     for i in 0..starts.len() {
         let axis = axis(axes[i], from.len())?;
-        let (start, n) = slice_axis(from[axis], starts[i], ends[i], steps[i])?;
+        let (start, n) = slice_axis(from[axis].into(), starts[i], ends[i], steps[i])?;
+        // Both are at most the extent.
+        let (start, n) = (start as i64, n as i64);
         view.start = view.start.saturating_add(start.saturating_mul(view.strides[axis]));
         // Where there is no second element the step is not used, and may be any number.
         if n > 1 {
@@ -87,24 +85,30 @@ pub fn slice<D>(request: &PrepareRequest<'_, D>) -> Result<View> {
     Ok(view)
 }
 
-/// The first element of a slice of one axis of `n` elements, and how many the slice has.
-fn slice_axis(n: i64, start: i64, end: i64, step: i64) -> Result<(i64, i64)> {
+/// The first element of a slice of one axis of `n` elements, and how many the slice has. In `i128`, so that any extent and any
+/// number of a node's are counted.
+///
+/// # Errors
+/// Invalid for a step of 0.
+pub(crate) fn slice_axis(n: i128, start: i64, end: i64, step: i64) -> Result<(i128, i128)> {
     if step == 0 {
-        return Err(Error::invalid("a step of 0"));
+        return Err(Error::invalid("expected a step other than 0, found 0"));
     }
     if n == 0 {
         return Ok((0, 0));
     }
-    let from_front = |i: i64| if i < 0 { i.saturating_add(n) } else { i };
+    let from_front = |i: i64| i128::from(i) + if i < 0 { n } else { 0 };
     let (start, distance) = if step > 0 {
         let start = from_front(start).clamp(0, n);
         (start, from_front(end).clamp(0, n) - start)
     } else {
+        // From `start` down to just after `end`, where -1 is before the first element. A start before it is the first,
+        // as ONNX says, other than NumPy.
         let start = from_front(start).clamp(0, n - 1);
         (start, start - from_front(end).clamp(-1, n - 1))
     };
-    let count = (distance.max(0) as u64).div_ceil(step.unsigned_abs());
-    Ok((start, count as i64))
+    let step = i128::from(step).abs();
+    Ok((start, (distance.max(0) + step - 1) / step))
 }
 
 /// Expand: the output is the input, broadcast.
@@ -207,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_slice_is_clamped_to_its_axis() {
-        let check = |args: (i64, i64, i64, i64), expected| {
+        let check = |args: (i128, i64, i64, i64), expected| {
             let found = slice_axis(args.0, args.1, args.2, args.3).expect("a slice");
             assert_eq!(found, expected, "{args:?}");
         };

@@ -95,6 +95,20 @@ impl Activation {
     }
 }
 
+/// How many directions the attribute `direction` says.
+///
+/// # Errors
+/// Invalid for a word that the specification does not have.
+pub(crate) fn directions(direction: &str) -> Result<i64> {
+    match direction {
+        "forward" | "reverse" => Ok(1),
+        "bidirectional" => Ok(2),
+        _ => Err(Error::invalid(format!(
+            "expected direction forward, reverse or bidirectional, found {direction}"
+        ))),
+    }
+}
+
 /// Extents of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extents {
@@ -188,11 +202,7 @@ impl Recurrent {
         let Extents { batch, directions, hidden, .. } = extents;
         let attrs = &request.attrs;
         let direction = attrs.string("direction", "forward")?;
-        let expected = match direction {
-            "forward" | "reverse" => 1,
-            "bidirectional" => 2,
-            _ => return Err(Error::invalid(format!("unknown direction {direction}"))),
-        };
+        let expected = self::directions(direction)?;
         if directions != expected {
             return Err(Error::invalid(format!(
                 "weights for {directions} directions, {direction} has {expected}"

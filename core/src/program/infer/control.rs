@@ -297,7 +297,7 @@ fn invalid(text: impl Into<String>) -> Error {
 
 /// The position of an axis, which counts from the back if it is negative.
 fn axis(axis: i64, rank: usize) -> Result<usize> {
-    devbay_ops::infer::axis(axis, rank).map_err(of_model)
+    devbay_ops::read::axis(axis, rank).map_err(of_model)
 }
 
 fn region_of<'a>(node: &'a Node, name: &str) -> Result<&'a Region> {

@@ -1,6 +1,7 @@
 //! One node of the graph as the functions that express it see it.
 
 use super::builder::{Builder, Type, Value, constant_ints};
+pub(super) use devbay_ops::read::axis;
 use devbay_plugin_api::sdk::{Attrs, Error, GraphView, NodeView, Result, TensorView};
 
 /// A node, and the graph around it.
@@ -130,18 +131,6 @@ impl<'g> Node<'g> {
     pub(super) fn axis(&self, default: i64, rank: usize) -> Result<usize> {
         axis(self.attrs().int("axis", default)?, rank)
     }
-}
-
-/// An axis counted from the front; a negative one counts from the back.
-///
-/// # Errors
-/// Invalid if the rank has no such axis.
-pub(super) fn axis(axis: i64, rank: usize) -> Result<usize> {
-    let from_front = if axis < 0 { axis + rank as i64 } else { axis };
-    usize::try_from(from_front)
-        .ok()
-        .filter(|&found| found < rank)
-        .ok_or_else(|| Error::invalid(format!("axis {axis} of rank {rank}")))
 }
 
 /// Axes counted from the front, sorted.

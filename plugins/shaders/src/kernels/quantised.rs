@@ -10,6 +10,7 @@ use crate::step::{Body, Build, Param, ShaderStep, Slot, turns};
 use crate::target::Target;
 use crate::template::wgsl;
 use devbay_ops::descriptor;
+use devbay_ops::read::axis;
 use devbay_plugin_api::sdk::*;
 
 type Request<'a> = PrepareRequest<'a, Target>;
@@ -75,10 +76,7 @@ fn scale_at(request: &Request<'_>) -> Result<(String, Vec<(String, Param)>)> {
         return Ok(("let at = 0u;\n".into(), Vec::new()));
     }
     let rank = x.shape().len();
-    let said = request.attrs.int("axis", 1)?;
-    let axis = usize::try_from(if said < 0 { said + rank as i64 } else { said });
-    let axis = axis.ok().filter(|&axis| axis < rank);
-    let axis = axis.ok_or_else(|| Error::invalid(format!("axis {said} of a rank of {rank}")))?;
+    let axis = axis(request.attrs.int("axis", 1)?, rank)?;
     let (n, inner) = (x.shape()[axis] as u64, cost::volume(&x.shape()[axis + 1..]));
     let mut params = vec![u32_param("extent", n)?, u32_param("inner", inner)?];
     let expected = match block {

@@ -1,0 +1,26 @@
+//! Reductions: which dimensions they fold (ONNX ReduceSum-13).
+
+use super::axis;
+use devbay_plugin_api::sdk::{Error, PrepareRequest, Result};
+
+/// Which dimensions of its operand a reduction folds: those that input 1 names; all without it, or none if the node says so.
+///
+/// # Errors
+/// Unsupported for axes that are not known yet; invalid for an axis that there is not.
+pub fn reduced_axes<D>(request: &PrepareRequest<'_, D>, rank: usize) -> Result<Vec<bool>> {
+    let axes = match request.input(1) {
+        None => Vec::new(),
+        Some(axes) => axes
+            .constant_ints()?
+            .ok_or_else(|| Error::unsupported("axes that are not known when the node is prepared"))?,
+    };
+    if axes.is_empty() {
+        let none = request.attrs.int("noop_with_empty_axes", 0)? != 0;
+        return Ok(vec![!none; rank]);
+    }
+    let mut reduced = vec![false; rank];
+    for given in axes {
+        reduced[axis(given, rank)?] = true;
+    }
+    Ok(reduced)
+}
