@@ -41,7 +41,7 @@ pub use descriptor::{descriptor, descriptor_of};
 pub use formula::Formula;
 pub use node_attrs::{AttrRef, NodeAttrs};
 pub use operands::{Fault, Operands, Side};
-pub use row::{DEVBAY_DOMAIN, Failure, Form, MICROSOFT_DOMAIN, ML_DOMAIN, OpKind, OpRow, Takes};
+pub use row::{DEVBAY_DOMAIN, Failure, Form, MICROSOFT_DOMAIN, ML_DOMAIN, OpKind, OpRow, Takes, Work};
 pub use table::ROWS;
 
 /// The row of an op; None if programs do not hold it.

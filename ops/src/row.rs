@@ -26,6 +26,29 @@ pub enum OpKind {
     Control,
 }
 
+/// What a kernel of an op mostly does. Devices do as many operations of one kind faster than of another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Work {
+    /// A few operations for each element, or nothing of the following.
+    Elements,
+    /// A chain of such operations, fused.
+    Chain,
+    /// Products of windows with filters.
+    Convolution,
+    /// Products of matrices, or many sums of products.
+    Product,
+    /// Windows that are folded.
+    Pooling,
+    /// Lines that are folded.
+    Reduction,
+    /// Elements that move in runs, of a length that depends on shapes and axes.
+    Movement,
+    /// Elements that move in long runs.
+    Copying,
+    /// Elements that move one by one.
+    Permutation,
+}
+
 /// What elements a formula is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Takes {
@@ -108,6 +131,8 @@ pub struct OpRow {
     pub is_fused: bool,
     /// Whether it may fail.
     pub failure: Failure,
+    /// What its kernels mostly do.
+    pub work: Work,
     /// From this input on, operands say how the result is shaped.
     pub shaped_by: Option<usize>,
     /// Whether the values of its operands decide how large the result is.
@@ -142,6 +167,7 @@ impl OpRow {
             keeps_first_shape: false,
             is_fused: false,
             failure: Failure::Possible,
+            work: Work::Elements,
             shaped_by: None,
             has_data_shape: false,
             infer: None,
@@ -245,6 +271,11 @@ impl OpRow {
     /// It can fail on integers alone.
     pub(crate) const fn may_fail_on_integers(self) -> Self {
         Self { failure: Failure::OnIntegers, ..self }
+    }
+
+    /// What its kernels mostly do, if that is not elements one by one.
+    pub(crate) const fn work(self, work: Work) -> Self {
+        Self { work, ..self }
     }
 
     /// The inputs that say how the result is shaped, from this one on.

@@ -5,50 +5,25 @@
 //! which kind: the op does.
 
 pub use crate::device::rates::WorkKind;
-use crate::program::{AttrValue, Node, Program, ValueId};
+use crate::program::{AttrValue, Node, Program, ValueId, catalogue};
 use crate::tensor::{bytes_of, n_elements};
+use devbay_ops::Work;
 
 impl WorkKind {
-    /// What a node of a program mostly does; an op that is not listed counts as elementwise.
+    /// What a node of a program mostly does, by the op's row; an op without a row counts as elementwise.
     pub fn of(program: &Program, node: &Node) -> Self {
-        match &*node.op.name {
-            "Conv" | "FusedConv" if is_of_one_channel(program, node) => Self::Depthwise,
-            "Conv" | "FusedConv" | "ConvTranspose" | "DeformConv" | "CausalConvWithState" => {
-                Self::Convolution
-            }
-            "MatMul" | "FusedMatMul" | "Gemm" | "FusedGemm" | "Einsum" | "MatMulInteger"
-            | "QLinearMatMul" | "ConvInteger" | "QLinearConv" | "Attention" | "LinearAttention" | "LSTM"
-            | "GRU" | "RNN" | "STFT" | "DFT" | "Det" => Self::Product,
-            "MaxPool" | "AveragePool" | "LpPool" | "MaxRoiPool" | "RoiAlign" => Self::Pooling,
-            "Softmax"
-            | "LogSoftmax"
-            | "LayerNormalization"
-            | "RMSNormalization"
-            | "GroupNormalization"
-            | "InstanceNormalization"
-            | "MeanVarianceNormalization"
-            | "LpNormalization"
-            | "ArgMax"
-            | "ArgMin"
-            | "GlobalAveragePool"
-            | "GlobalMaxPool"
-            | "GlobalLpPool"
-            | "TopK"
-            | "DynamicQuantizeLinear" => Self::Reduction,
-            name if name.starts_with("Reduce") => Self::Reduction,
-            "FusedElementwise" => Self::Chain,
-            "Concat" | "Slice" | "Split" | "Pad" | "Expand" | "Tile" | "Transpose" => {
-                match run(program, node) {
-                    Some(bytes) if bytes < RUN_MIN => Self::Permutation,
-                    _ => Self::Copying,
-                }
-            }
-            "Gather" | "ConstantOfShape" | "Compress" => Self::Copying,
-            "DepthToSpace" | "SpaceToDepth" | "Resize" | "GatherElements" | "GatherND"
-            | "ScatterElements" | "ScatterND" | "ReverseSequence" | "GridSample" | "Col2Im" => {
-                Self::Permutation
-            }
-            _ => Self::Elements,
+        let row = catalogue::find(&node.op.domain, &node.op.name);
+        match row.map_or(Work::Elements, |row| row.work) {
+            Work::Convolution if is_of_one_channel(program, node) => Self::Depthwise,
+            Work::Movement if run(program, node).is_some_and(|bytes| bytes < RUN_MIN) => Self::Permutation,
+            Work::Elements => Self::Elements,
+            Work::Chain => Self::Chain,
+            Work::Convolution => Self::Convolution,
+            Work::Product => Self::Product,
+            Work::Pooling => Self::Pooling,
+            Work::Reduction => Self::Reduction,
+            Work::Movement | Work::Copying => Self::Copying,
+            Work::Permutation => Self::Permutation,
         }
     }
 }
@@ -56,6 +31,10 @@ impl WorkKind {
 /// Whether each group of a convolution makes one channel, or one of several groups reads one. The one channel of an
 /// image is read for many others, which makes a product of it.
 fn is_of_one_channel(program: &Program, node: &Node) -> bool {
+    // Other convolutions have weights of other shapes.
+    if !matches!(&*node.op.name, "Conv" | "FusedConv") {
+        return false;
+    }
     let weights = node.input(1).and_then(|id| program.value(id).ty.as_ref()?.known_shape());
     let n_groups = usize::try_from(node.int("group", 1)).unwrap_or(1);
     weights.is_some_and(|extents| {
