@@ -216,7 +216,7 @@ class Torch:
             "Gemm": gemm,
             "Softmax": lambda a, x: torch.softmax(x, a.get("axis", -1)),
             "ReduceMean": mean,
-            "Flatten": lambda a, x: x.flatten(a.get("axis", 1)),
+            "Flatten": lambda a, x: x.reshape(int(np.prod(x.shape[: a.get("axis", 1)])), -1),
             "BatchNormalization": lambda a, x, s, b, m, v: F.batch_norm(x, m, v, s, b, False, 0.0, a.get("epsilon", 1e-5)),
             "GlobalAveragePool": lambda _, x: x.mean(list(range(2, x.ndim)), keepdim=True),
             "MaxPool": pool,
