@@ -1,7 +1,7 @@
 //! Attributes of a node, borrowed from a program or from a plugin's view of it.
 
 use crate::types::DType;
-use devbay_plugin_api::sdk::{AttrValue, Attrs, Error, Result};
+use devbay_plugin_api::sdk::{AttrContent, Attrs, Error, Result};
 
 /// The attributes of a node, by name.
 pub trait NodeAttrs {
@@ -61,14 +61,14 @@ impl dyn NodeAttrs + '_ {
 impl NodeAttrs for Attrs<'_> {
     fn get(&self, name: &str) -> Option<AttrRef<'_>> {
         Some(match Attrs::get(self, name)? {
-            AttrValue::Int(value) => AttrRef::Int(*value),
-            AttrValue::Float(value) => AttrRef::Float(*value as f32),
-            AttrValue::String(value) => AttrRef::String(value),
-            AttrValue::Ints(values) => AttrRef::Ints(values),
-            AttrValue::Floats(values) => AttrRef::Floats(values.len()),
-            AttrValue::Strings(values) => AttrRef::Strings(values.len()),
-            AttrValue::Tensor(tensor) => AttrRef::Tensor(tensor.dtype()),
-            AttrValue::Graph(_) => AttrRef::Graph,
+            AttrContent::Int(value) => AttrRef::Int(*value),
+            AttrContent::Float(value) => AttrRef::Float(*value as f32),
+            AttrContent::String(value) => AttrRef::String(value),
+            AttrContent::Ints(values) => AttrRef::Ints(values),
+            AttrContent::Floats(values) => AttrRef::Floats(values.len()),
+            AttrContent::Strings(values) => AttrRef::Strings(values.len()),
+            AttrContent::Tensor(tensor) => AttrRef::Tensor(tensor.dtype()),
+            AttrContent::Graph(_) => AttrRef::Graph,
         })
     }
 }

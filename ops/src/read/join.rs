@@ -1,7 +1,7 @@
 //! Tensors that are joined along an axis: what Concat-13 and Split-18 say of them.
 
 use super::{axis, expect_output, extents};
-use devbay_plugin_api::sdk::{AttrValue, Error, PrepareRequest, Result};
+use devbay_plugin_api::sdk::{AttrContent, Error, PrepareRequest, Result};
 
 /// How parts lie in the joined tensor: it is a list of rows, and a row is one run of each part after the other.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,7 +22,7 @@ impl Join {
     pub fn of_concat<D>(request: &PrepareRequest<'_, D>) -> Result<Self> {
         let rank = request.required_input(0)?.shape().len();
         let axis = match request.attrs.get("axis") {
-            Some(AttrValue::Int(i)) => axis(*i, rank)?,
+            Some(AttrContent::Int(i)) => axis(*i, rank)?,
             _ => return Err(Error::invalid("the attribute axis is missing")),
         };
         let parts = (0..request.inputs.len()).map(|i| extents(request.required_input(i)?));

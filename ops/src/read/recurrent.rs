@@ -1,6 +1,6 @@
 //! RNN, GRU and LSTM: extents, optional operands, and what a step does.
 
-use devbay_plugin_api::sdk::{AttrValue, Attrs, Error, PrepareRequest, Result};
+use devbay_plugin_api::sdk::{AttrContent, Attrs, Error, PrepareRequest, Result};
 
 /// Which op it is, with what follows from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,7 +67,7 @@ impl Activation {
         let n = defaults.len() * directions as usize;
         let names = match attrs.get("activations") {
             None => defaults.repeat(directions as usize),
-            Some(AttrValue::Strings(names)) if names.len() == n => names.clone(),
+            Some(AttrContent::Strings(names)) if names.len() == n => names.clone(),
             Some(_) => return Err(Error::invalid(format!("activations are no list of {n} names"))),
         };
         let mut alphas = attrs.floats("activation_alpha")?.unwrap_or_default().into_iter();

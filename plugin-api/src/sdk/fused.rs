@@ -4,7 +4,7 @@
 //! inputs at its place, which are broadcast to it, through all of them.
 
 use super::error::{Error, Result};
-use super::view::{AttrValue, PrepareRequest};
+use super::view::{AttrContent, PrepareRequest};
 
 /// Where an operand of a step comes from.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -35,7 +35,7 @@ pub struct FusedStep<'a> {
 pub fn fused_steps<'a, D>(request: &PrepareRequest<'a, D>) -> Result<Vec<FusedStep<'a>>> {
     let attrs = &request.attrs;
     let ops = match attrs.get("ops") {
-        Some(AttrValue::Strings(ops)) if !ops.is_empty() => ops,
+        Some(AttrContent::Strings(ops)) if !ops.is_empty() => ops,
         _ => return Err(Error::invalid("attribute ops has to be a list of names")),
     };
     let operands = attrs.ints("operands")?.unwrap_or_default();

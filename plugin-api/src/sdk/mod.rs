@@ -92,7 +92,7 @@ pub use memory::{
 pub use prepared::{KernelState, Prepared, StateHeader};
 pub use replay::Replay;
 pub use timeline::{Timeline, failed_dependency};
-pub use view::{AttrValue, AttrView, Attrs, GraphView, NodeView, PrepareRequest, TensorView, ValueView};
+pub use view::{AttrContent, AttrView, Attrs, GraphView, NodeView, PrepareRequest, TensorView, ValueView};
 
 use std::time::Duration;
 

@@ -164,9 +164,9 @@ impl<'a> TensorView<'a> {
     }
 }
 
-/// Value of an attribute.
+/// Content of an attribute. Numbers are f64, as the ABI has them.
 #[derive(Clone)]
-pub enum AttrValue<'a> {
+pub enum AttrContent<'a> {
     /// One integer.
     Int(i64),
     /// One number.
@@ -191,7 +191,7 @@ pub struct AttrView<'a> {
     /// Its name in the op's specification.
     pub name: &'a str,
     /// Its value.
-    pub value: AttrValue<'a>,
+    pub value: AttrContent<'a>,
 }
 
 /// The attributes of a node.
@@ -211,34 +211,34 @@ impl<'a> Attrs<'a> {
             // SAFETY: the host's text, alive for `'a`.
             let name = unsafe { attr.name.get() }.map_err(broken)?;
             let value = match attr.kind {
-                DEVBAY_ATTR_INT => AttrValue::Int(attr.i),
-                DEVBAY_ATTR_FLOAT => AttrValue::Float(attr.f),
+                DEVBAY_ATTR_INT => AttrContent::Int(attr.i),
+                DEVBAY_ATTR_FLOAT => AttrContent::Float(attr.f),
                 // SAFETY: as for the name.
-                DEVBAY_ATTR_STRING => AttrValue::String(unsafe { attr.s.get() }.map_err(broken)?),
+                DEVBAY_ATTR_STRING => AttrContent::String(unsafe { attr.s.get() }.map_err(broken)?),
                 DEVBAY_ATTR_INTS => {
                     // SAFETY: the kind says what the list holds.
-                    AttrValue::Ints(unsafe { read_list(&attr.list, "int64_t") }.map_err(broken)?)
+                    AttrContent::Ints(unsafe { read_list(&attr.list, "int64_t") }.map_err(broken)?)
                 }
                 DEVBAY_ATTR_FLOATS => {
                     // SAFETY: as above.
-                    AttrValue::Floats(unsafe { read_list(&attr.list, "double") }.map_err(broken)?)
+                    AttrContent::Floats(unsafe { read_list(&attr.list, "double") }.map_err(broken)?)
                 }
                 DEVBAY_ATTR_STRINGS => {
                     // SAFETY: as above.
                     let texts: Vec<Str> = unsafe { read_list(&attr.list, "Str") }.map_err(broken)?;
                     // SAFETY: the host's texts, alive for `'a`.
                     let texts: Result<_> = texts.iter().map(|t| unsafe { t.get() }.map_err(broken)).collect();
-                    AttrValue::Strings(texts?)
+                    AttrContent::Strings(texts?)
                 }
                 DEVBAY_ATTR_TENSOR => {
                     // SAFETY: the host's struct, alive for `'a`.
                     let raw = unsafe { read_struct(attr.tensor) }.map_err(broken)?;
                     // SAFETY: as above.
-                    AttrValue::Tensor(unsafe { TensorView::new(raw) }?)
+                    AttrContent::Tensor(unsafe { TensorView::new(raw) }?)
                 }
                 DEVBAY_ATTR_GRAPH => {
                     // SAFETY: the host's struct, alive for `'a`.
-                    AttrValue::Graph(unsafe { GraphView::read(attr.graph) }?)
+                    AttrContent::Graph(unsafe { GraphView::read(attr.graph) }?)
                 }
                 kind => {
                     return Err(Error::unsupported(format!("attribute {name} of unknown kind {kind}")));
@@ -250,7 +250,7 @@ impl<'a> Attrs<'a> {
     }
 
     /// The attribute called `name`.
-    pub fn get(&self, name: &str) -> Option<&AttrValue<'a>> {
+    pub fn get(&self, name: &str) -> Option<&AttrContent<'a>> {
         self.list.iter().find(|attr| attr.name == name).map(|attr| &attr.value)
     }
 
@@ -266,7 +266,7 @@ impl<'a> Attrs<'a> {
     pub fn int(&self, name: &str, default: i64) -> Result<i64> {
         match self.get(name) {
             None => Ok(default),
-            Some(AttrValue::Int(value)) => Ok(*value),
+            Some(AttrContent::Int(value)) => Ok(*value),
             Some(_) => Err(Error::invalid(format!("attribute {name} is no integer"))),
         }
     }
@@ -278,7 +278,7 @@ impl<'a> Attrs<'a> {
     pub fn float(&self, name: &str, default: f32) -> Result<f32> {
         match self.get(name) {
             None => Ok(default),
-            Some(AttrValue::Float(value)) => Ok(*value as f32),
+            Some(AttrContent::Float(value)) => Ok(*value as f32),
             Some(_) => Err(Error::invalid(format!("attribute {name} is no number"))),
         }
     }
@@ -290,7 +290,7 @@ impl<'a> Attrs<'a> {
     pub fn string(&self, name: &str, default: &'a str) -> Result<&'a str> {
         match self.get(name) {
             None => Ok(default),
-            Some(AttrValue::String(value)) => Ok(value),
+            Some(AttrContent::String(value)) => Ok(value),
             Some(_) => Err(Error::invalid(format!("attribute {name} is no string"))),
         }
     }
@@ -302,7 +302,7 @@ impl<'a> Attrs<'a> {
     pub fn ints(&self, name: &str) -> Result<Option<Vec<i64>>> {
         match self.get(name) {
             None => Ok(None),
-            Some(AttrValue::Ints(values)) => Ok(Some(reserve::copied(values, "an attribute's integers")?)),
+            Some(AttrContent::Ints(values)) => Ok(Some(reserve::copied(values, "an attribute's integers")?)),
             Some(_) => Err(Error::invalid(format!("attribute {name} is no list of integers"))),
         }
     }
@@ -314,7 +314,7 @@ impl<'a> Attrs<'a> {
     pub fn floats(&self, name: &str) -> Result<Option<Vec<f32>>> {
         match self.get(name) {
             None => Ok(None),
-            Some(AttrValue::Floats(values)) => {
+            Some(AttrContent::Floats(values)) => {
                 Ok(Some(reserve::collected(values.iter().map(|&v| v as f32), "an attribute's numbers")?))
             }
             Some(_) => Err(Error::invalid(format!("attribute {name} is no list of numbers"))),

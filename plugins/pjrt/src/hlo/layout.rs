@@ -3,7 +3,7 @@
 use super::builder::{Builder, Type, Value};
 use super::node::{Node, axis};
 use crate::element::ElementType;
-use devbay_plugin_api::sdk::{AttrValue, Error, Result};
+use devbay_plugin_api::sdk::{AttrContent, Error, Result};
 
 /// Ops whose result has the same elements in the same order: Reshape, Flatten, Squeeze, Unsqueeze. The graph has the
 /// extents of the result.
@@ -280,14 +280,14 @@ pub(super) fn constant<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value
     let attrs = node.attrs();
     for name in ["value", "value_int", "value_ints", "value_float", "value_floats"] {
         match attrs.get(name) {
-            Some(AttrValue::Tensor(tensor)) => {
+            Some(AttrContent::Tensor(tensor)) => {
                 let bytes = tensor.constant().ok_or_else(|| Error::invalid("a constant without content"))?;
                 return b.literal(bytes, &Type::of(tensor)?);
             }
-            Some(AttrValue::Int(value)) => return b.integers(&[*value], &result),
-            Some(AttrValue::Ints(values)) => return b.integers(values, &result),
-            Some(AttrValue::Float(value)) => return b.numbers(&[*value], &result),
-            Some(AttrValue::Floats(values)) => return b.numbers(values, &result),
+            Some(AttrContent::Int(value)) => return b.integers(&[*value], &result),
+            Some(AttrContent::Ints(values)) => return b.integers(values, &result),
+            Some(AttrContent::Float(value)) => return b.numbers(&[*value], &result),
+            Some(AttrContent::Floats(values)) => return b.numbers(values, &result),
             _ => {}
         }
     }
@@ -298,7 +298,7 @@ pub(super) fn constant<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value
 pub(super) fn constant_of_shape<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
     let result = node.result(0)?;
     match node.attrs().get("value") {
-        Some(AttrValue::Tensor(tensor)) => {
+        Some(AttrContent::Tensor(tensor)) => {
             let bytes = tensor.constant().ok_or_else(|| Error::invalid("a constant without content"))?;
             let element = b.literal(bytes, &Type::of(tensor)?)?;
             let element = b.reshape(&element, &[]);

@@ -3,7 +3,7 @@
 use super::builder::{Builder, Type, Value, array};
 use super::node::Node;
 use super::primitive::DotDims;
-use devbay_plugin_api::sdk::{AttrValue, Error, Result};
+use devbay_plugin_api::sdk::{AttrContent, Error, Result};
 
 const SIGMOID: &str = "stablehlo.logistic";
 const TANH: &str = "stablehlo.tanh";
@@ -40,13 +40,13 @@ impl Kind {
 fn check_attributes(node: &Node<'_>, kind: Kind, n_directions: i64) -> Result<()> {
     let attrs = node.attrs();
     let refuse = |what: &str| Err(Error::unsupported(format!("{} with {what}", node.op())));
-    if let Some(AttrValue::Strings(given)) = attrs.get("activations") {
+    if let Some(AttrContent::Strings(given)) = attrs.get("activations") {
         let each = (0..n_directions).flat_map(|_| kind.activations().iter().copied());
         if !given.iter().copied().eq(each) {
             return refuse("other activations than the defaults");
         }
     }
-    if attrs.get("clip").is_some_and(|value| !matches!(value, AttrValue::Float(x) if *x == 0.0)) {
+    if attrs.get("clip").is_some_and(|value| !matches!(value, AttrContent::Float(x) if *x == 0.0)) {
         return refuse("clip");
     }
     if attrs.int("layout", 0)? != 0 || attrs.int("input_forget", 0)? != 0 {

@@ -48,7 +48,7 @@ fn constant_of_shape(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared
     let bytes = match request.attrs.get("value") {
         // Zero has the same bits in all dtypes.
         None => &[0; 8],
-        Some(AttrValue::Tensor(value)) if value.dtype() == output.dtype() => {
+        Some(AttrContent::Tensor(value)) if value.dtype() == output.dtype() => {
             value.constant().ok_or_else(|| Error::invalid("the attribute value has no content"))?
         }
         Some(_) => {
