@@ -102,6 +102,7 @@ const FORMS: &[Form] = &[
         &[],
         "RoiAlign(%i0, %i1, %i2) {output_height = 3, output_width = h}",
     ),
+    (&["f32[a,b,c,d]", "f32[e,5]"], &[], "MaxRoiPool(%i0, %i1) {pooled_shape = [3, h]}"),
     (&["f32[a,2,3]"], &["i64[4] [a, 1, g, h]"], "AffineGrid(%i0, %c0)"),
     (&["f32[a,b,c]"], &["i64[2] [g, h]", "i64[2] [1, 1]"], "Col2Im(%i0, %c0, %c1)"),
     (&[], &["i64[] [h]"], "HannWindow(%c0)"),
