@@ -29,7 +29,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
 #[test]
 fn examples_run_and_print_what_they_promise() {
     let library = plugin_library();
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/examples");
     let in_folder = std::fs::read_dir(folder).unwrap().filter(|entry| {
         entry.as_ref().unwrap().path().extension().is_some_and(|extension| extension == "rs")
     });
