@@ -518,6 +518,23 @@ fn poison_of_locks_is_ignored_in_one_place() {
     );
 }
 
+/// An ABI list has no lifetime: one of an array that is made in its argument points to nothing a statement later, unless the array is
+/// a constant of literals.
+#[test]
+fn abi_lists_borrow_what_has_a_name() {
+    let archived = root().join("conformance/matrix");
+    let call = ["List::new", "(&"].concat();
+    for path in sources().into_iter().filter(|path| !path.starts_with(&archived)) {
+        let content = std::fs::read_to_string(&path).unwrap_or_default();
+        for rest in content.split(call.as_str()).skip(1) {
+            let made = rest.starts_with('[') || rest.starts_with("vec!");
+            let argument = rest.split_once(';').map_or(rest, |(argument, _)| argument);
+            let array = argument.split_once(']').map_or(argument, |(array, _)| array);
+            assert!(!made || !array.contains(['(', '{']), "{}: {call}{array}", path.display());
+        }
+    }
+}
+
 /// The lengths of lists that a line makes in ways that cannot fail.
 fn lengths(code: &str) -> Vec<String> {
     let mut found = Vec::new();

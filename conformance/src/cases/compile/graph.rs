@@ -209,12 +209,13 @@ fn run_into(
         }
     }
     let outputs: Vec<BufferRef> = results.iter().map(Buffer::whole).collect();
+    // Of the host's own settings every plugin ignores those that it does not know.
+    let options = [KeyValue { key: Str::new("devbay.unheard_of"), value: Str::new("1") }];
     let desc = ExecuteDesc {
         inputs: List::new(&references),
         donated: List::new(donated.unwrap_or_default()),
         outputs: List::new(&outputs),
-        // Of the host's own settings every plugin ignores those that it does not know.
-        options: List::new(&[KeyValue { key: Str::new("devbay.unheard_of"), value: Str::new("1") }]),
+        options: List::new(&options),
         results: handles.as_mut_ptr(),
         n_results: handles.len() as u64,
         ..ExecuteDesc::empty()
