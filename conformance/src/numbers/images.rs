@@ -223,7 +223,8 @@ fn max_roi_pool(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
         values.push(dice.below(n as u64) as f64);
         // Halves of elements from before the image to behind it; some regions end before they begin.
         let corner = |dice: &mut Dice, extent: i64| dice.below(2 * extent as u64 + 6) as f64 / 2.0 - 1.5;
-        let corners = [extents[1], extents[0], extents[1], extents[0]].map(|extent| corner(dice, extent) / scale);
+        let corners =
+            [extents[1], extents[0], extents[1], extents[0]].map(|extent| corner(dice, extent) / scale);
         values.extend(corners);
     }
     let rois = HostTensor::new(dtype, &[n_rois, 5], values);
@@ -240,7 +241,8 @@ fn max_roi_pool(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
             (0..extents[axis]).filter(move |&at| at as f64 >= begin && (at as f64) < end)
         };
         let elements = side(0).flat_map(|row| side(1).map(move |column| [row, column]));
-        let value = |[row, column]: [i64; 2]| x.values[offset(&[roi[0] as i64, at[1], row, column], &x.shape)];
+        let value =
+            |[row, column]: [i64; 2]| x.values[offset(&[roi[0] as i64, at[1], row, column], &x.shape)];
         elements.map(value).reduce(f64::max).unwrap_or(0.0)
     };
     let values = every(&shape).map(largest).collect();

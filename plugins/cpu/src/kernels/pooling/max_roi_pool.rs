@@ -124,10 +124,10 @@ mod tests {
         assert_eq!(bins(1, 4, 2, 8), [1..3, 3..5]);
         assert_eq!(bins(0, 4, 2, 8), [0..3, 2..5], "an element between two bins is in both");
         assert_eq!(bins(2, 2, 3, 8), [2..3, 2..3, 2..3]);
-        assert_eq!(bins(5, 1, 1, 8), [5..6], "a region has at least one element");
+        assert_eq!(bin(5, 1, 0, 1, 8), 5..6, "a region has at least one element");
         assert_eq!(bins(-2, 1, 2, 8), [0..0, 0..2]);
         assert_eq!(bins(6, 9, 2, 8), [6..8, 8..8]);
-        assert_eq!(bins(-(1 << 52), 1 << 52, 1, 8), vec![0..8]);
+        assert_eq!(bin(-(1 << 52), 1 << 52, 0, 1, 8), 0..8);
     }
 
     #[test]
