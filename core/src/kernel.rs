@@ -208,18 +208,19 @@ impl KernelDef {
 #[derive(Clone, Debug, Default)]
 pub struct KernelTable {
     kernels: Vec<KernelDef>,
-    /// Positions by domain and name, the preferred first.
-    by_op: HashMap<(String, String), Vec<usize>>,
+    /// Positions by domain, then by name, the preferred first.
+    by_op: HashMap<String, HashMap<String, Vec<usize>>>,
 }
 
 impl KernelTable {
     /// A table of kernels in the plugin's order.
     pub fn new(kernels: Vec<KernelDef>) -> Self {
-        let mut by_op: HashMap<_, Vec<usize>> = HashMap::new();
+        let mut by_op: HashMap<_, HashMap<_, Vec<usize>>> = HashMap::new();
         for (i, kernel) in kernels.iter().enumerate() {
-            by_op.entry((kernel.domain.clone(), kernel.op.clone())).or_default().push(i);
+            let of_domain = by_op.entry(kernel.domain.clone()).or_default();
+            of_domain.entry(kernel.op.clone()).or_default().push(i);
         }
-        for list in by_op.values_mut() {
+        for list in by_op.values_mut().flat_map(HashMap::values_mut) {
             // Stable: of two with one priority, the plugin's order decides.
             list.sort_by_key(|&i| std::cmp::Reverse(kernels[i].priority));
         }
@@ -228,7 +229,7 @@ impl KernelTable {
 
     /// Kernels of an op, the preferred first.
     pub fn find(&self, domain: &str, op: &str) -> impl Iterator<Item = &KernelDef> {
-        let list = self.by_op.get(&(domain.to_owned(), op.to_owned()));
+        let list = self.by_op.get(domain).and_then(|of_domain| of_domain.get(op));
         list.into_iter().flatten().map(|&i| &self.kernels[i])
     }
 

@@ -46,8 +46,45 @@ pub use table::ROWS;
 
 /// The row of an op; None if programs do not hold it.
 pub fn find(domain: &str, name: &str) -> Option<&'static OpRow> {
-    let i = ROWS.binary_search_by_key(&(domain, name), |row| (row.domain, row.name)).ok()?;
-    Some(&ROWS[i])
+    let mut slot = slot_of(name.as_bytes());
+    // There are empty slots, so this ends.
+    while let Some(at) = INDEX[slot].checked_sub(1) {
+        let row = &ROWS[usize::from(at)];
+        if row.name == name && row.domain == domain {
+            return Some(row);
+        }
+        slot = (slot + 1) % N_SLOTS;
+    }
+    None
+}
+
+/// Slots of [`INDEX`]: a power of two, of which the rows fill less than half.
+const N_SLOTS: usize = 512;
+
+/// Rows by the hash of their names, counted from 1; 0 is an empty slot. A row whose slot is taken has the next one that is free.
+/// Nodes that run by themselves look their op up again and again.
+static INDEX: [u16; N_SLOTS] = {
+    assert!(2 * ROWS.len() < N_SLOTS, "N_SLOTS is too small");
+    let (mut index, mut at) = ([0; N_SLOTS], 0);
+    while at < ROWS.len() {
+        let mut slot = slot_of(ROWS[at].name.as_bytes());
+        while index[slot] != 0 {
+            slot = (slot + 1) % N_SLOTS;
+        }
+        at += 1;
+        index[slot] = at as u16;
+    }
+    index
+};
+
+/// The slot of a name: FNV-1a.
+const fn slot_of(name: &[u8]) -> usize {
+    let (mut hash, mut i) = (0xcbf2_9ce4_8422_2325u64, 0);
+    while i < name.len() {
+        hash = (hash ^ name[i] as u64).wrapping_mul(0x0000_0100_0000_01b3);
+        i += 1;
+    }
+    (hash ^ hash >> 32) as usize % N_SLOTS
 }
 
 /// Whether an op has an attribute of that name; `false` for an op without a row.
