@@ -1,6 +1,6 @@
 //! The `devbay` command: one file a command.
 //!
-//! Exit codes are documented in [`exit`] and in the README. Results go to standard output, everything else to
+//! Exit codes are documented in [`exit`] and in `docs/cli.md`. Results go to standard output, everything else to
 //! standard error; with `--json` standard output is one JSON value.
 
 mod bench;

@@ -1,7 +1,7 @@
 //! The face of devbay: it finds plugins and models and introduces them to each other.
 //!
-//! The modules are in the order of the data: candidates are discovered, libraries loaded, versions negotiated,
-//! devices chosen; a model file becomes a program, and a session runs it on a device.
+//! Candidates are discovered, libraries loaded, versions negotiated and devices chosen. A model file becomes a program, and a
+//! [`session::Session`] runs it on a device.
 //!
 //! ```no_run
 //! use devbay_host::core::{Result, Tensor};
