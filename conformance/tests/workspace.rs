@@ -392,8 +392,10 @@ fn every_file_says_what_it_is_for() {
 #[test]
 fn documents_name_files_that_are_there() {
     let mut missing = Vec::new();
-    for document in
-        ["README.md", "models/README.md"].map(|name| root().join(name)).into_iter().chain(documents())
+    for document in ["README.md", "CONTRIBUTING.md", "models/README.md"]
+        .map(|name| root().join(name))
+        .into_iter()
+        .chain(documents())
     {
         let content = std::fs::read_to_string(&document).expect("a document is UTF-8");
         let folder = document.parent().expect("a document lies in a folder");
