@@ -1,4 +1,4 @@
-//! What a plugin says of itself, read once and owned.
+//! A plugin's description of itself, read once and owned.
 //!
 //! A plugin's `PluginInfo` is foreign memory: sizes and strides may lie, texts may be missing, lists may be
 //! broken. Everything is checked here, once; what does not hold becomes a [`Refusal`], and nothing of the
@@ -60,7 +60,7 @@ pub enum RefusalKind {
 }
 
 impl RefusalKind {
-    /// Its name in JSON.
+    /// Returns its name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Unreadable => "unreadable",
@@ -98,7 +98,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// A refusal without details.
+    /// Creates a refusal without details.
     pub fn new(kind: RefusalKind, reason: impl Into<String>) -> Self {
         Self { kind, reason: reason.into(), details: Vec::new() }
     }
@@ -118,10 +118,10 @@ impl From<ListError> for Refusal {
     }
 }
 
-/// What the host must serialise (B17).
+/// The calls that the host must serialise (B17).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Threading {
-    /// Nothing.
+    /// None.
     Free,
     /// Calls on one stream.
     PerStream,
@@ -130,7 +130,7 @@ pub enum Threading {
 }
 
 impl Threading {
-    /// Its name in tables.
+    /// Returns its name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Free => "free",
@@ -164,7 +164,7 @@ pub struct FieldSeen {
     pub size: u32,
 }
 
-/// What a plugin says of itself.
+/// A plugin's description of itself.
 #[derive(Clone)]
 pub struct About {
     /// Short name.
@@ -175,9 +175,9 @@ pub struct About {
     pub version: String,
     /// Minors that it speaks.
     pub minors: MinorRange,
-    /// What must be serialised.
+    /// The calls that must be serialised.
     pub threading: Threading,
-    /// Whether the library may be unloaded (B26).
+    /// True if the library may be unloaded (B26).
     pub unloadable: bool,
     /// Conformance profiles that it claims.
     pub profiles: Vec<String>,
@@ -386,12 +386,12 @@ unsafe fn read_option(option: &OptionInfo) -> Result<OptionDef, ListError> {
     })
 }
 
-/// What is said of flags that must be understood and are not.
+/// Describes flags that must be understood and are not.
 pub(crate) fn must_understand(unknown: u64) -> String {
     format!("has flags that must be understood and are not known here: {unknown:#x}")
 }
 
-/// The kernels that this host understands, and a line for each of the others.
+/// Returns the kernels that this host understands, and a line for each of the others.
 ///
 /// # Safety
 /// The list is static data of the plugin's.

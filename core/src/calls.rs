@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 pub struct Call<'a> {
     /// The plugin's name, or the path of its library before it has told a name.
     pub plugin: &'a str,
-    /// Which of its functions.
+    /// The function that is called.
     pub function: &'a str,
     /// The device that the call is about.
     pub device: &'a str,
@@ -47,7 +47,7 @@ pub fn watch() {
     WATCHED.store(true, Ordering::Relaxed);
 }
 
-/// Whether calls leave notes.
+/// Returns whether calls leave notes.
 pub(crate) fn is_watched() -> bool {
     WATCHED.load(Ordering::Relaxed)
 }
@@ -90,15 +90,15 @@ fn noted<R>(here: Here, body: impl FnOnce() -> R) -> R {
     body()
 }
 
-/// The call that this thread is in; None if there is none, or notes are off. For signal handlers too: it takes no lock and
-/// no memory.
+/// Returns the call that this thread is in; None if there is none, or notes are off. For signal handlers too: it takes
+/// no lock and no memory.
 pub fn current<R>(read: impl FnOnce(&Call<'_>) -> R) -> Option<R> {
     let call = CURRENT.try_with(Cell::get).ok().filter(|call| !call.is_null())?;
     // SAFETY: the invariant of `CURRENT`; the reference does not leave `read`.
     Some(read(unsafe { &*call }))
 }
 
-/// The call that this thread is in, for threads that help with it.
+/// Returns the call that this thread is in, for threads that help with it.
 pub(crate) fn here() -> Here {
     Here(CURRENT.get())
 }

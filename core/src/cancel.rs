@@ -21,7 +21,7 @@ const EXPIRED: u32 = 2;
 /// Set while the flag counts looks: the other bits say how many are left.
 const COUNTS: u32 = 1 << 31;
 
-/// How long a thread sleeps that waits for another one's lock and may have to give up.
+/// The time that a thread sleeps while it waits for another one's lock and may have to give up.
 const NAP: Duration = Duration::from_micros(500);
 
 thread_static! { static WORKS_UNDER: Cell<*const Flag> = Cell::new(null()) }
@@ -68,7 +68,7 @@ impl Flag {
         state != RUNNING && self.counts_down(state)
     }
 
-    /// Whether it is set, once it counted this look if it does.
+    /// Counts this look, if the flag counts looks, and returns whether it is set.
     #[cold]
     fn counts_down(&self, state: u32) -> bool {
         if state & COUNTS == 0 {
@@ -107,31 +107,31 @@ impl Flag {
 }
 
 impl Cancel {
-    /// A flag that is not set.
+    /// Creates a flag that is not set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A flag that sets itself when it was looked at so many times: for tests of what looks, and how often.
+    /// Returns a flag that sets itself when it was looked at so many times: for tests of what looks, and how often.
     pub fn after_looks(n: u32) -> Self {
         let cancel = Self::default();
         cancel.0.state.store(COUNTS | n.min(COUNTS - 1), Ordering::Relaxed);
         cancel
     }
 
-    /// How many looks are left of those of [`Cancel::after_looks`]; None once it is set, and for other flags.
+    /// Returns the number of looks left of [`Cancel::after_looks`]; None once it is set, and for other flags.
     pub fn looks_left(&self) -> Option<u32> {
         let state = self.0.state.load(Ordering::Relaxed);
         (state & COUNTS != 0).then_some(state & !COUNTS)
     }
 
-    /// A flag that knows what is being launched under it ([`Cancel::launching`]), for who has to say what does not end.
-    /// Launches take some tens of nanoseconds longer.
+    /// Returns a flag that knows what is being launched under it ([`Cancel::launching`]), for who has to say what does
+    /// not end. Launches take some tens of nanoseconds longer.
     pub fn watched() -> Self {
         Self(Arc::new(Flag { launching: Some(Mutex::default()), ..Flag::default() }))
     }
 
-    /// What is being launched under it now, the latest last; nothing if it is not watched.
+    /// Returns the launches in progress under it, the latest last; none if it is not watched.
     pub fn launching(&self) -> Vec<Launching> {
         let Some(all) = &self.0.launching else { return Vec::new() };
         let all = locks::lock(all);
@@ -154,13 +154,13 @@ impl Cancel {
         self.0.set(EXPIRED);
     }
 
-    /// Whether it is set.
+    /// Returns whether it is set.
     #[inline(always)]
     pub fn is_cancelled(&self) -> bool {
         self.0.is_set()
     }
 
-    /// The error of work that looked and stopped.
+    /// Returns the error of work that looked and stopped.
     pub fn error(&self) -> Error {
         self.0.error()
     }
@@ -191,7 +191,7 @@ impl Cancel {
     }
 }
 
-/// What a piece of work is done under: a flag, or none.
+/// The flag that a piece of work is done under, or none.
 #[derive(Clone, Copy)]
 pub(crate) struct Under<'a>(Option<&'a Flag>);
 
@@ -210,7 +210,7 @@ impl<'a> Under<'a> {
         Self(cancel.map(|cancel| &*cancel.0))
     }
 
-    /// Whether nothing more of the work should begin.
+    /// Returns whether no more of the work should begin.
     #[inline(always)]
     pub fn is_over(self) -> bool {
         self.0.is_some_and(Flag::is_set)
@@ -275,7 +275,7 @@ pub(crate) fn planning<R>(limit: Duration, body: impl FnOnce() -> R) -> R {
     body()
 }
 
-/// The error of this thread's work, if it is to end.
+/// Returns the error of this thread's work, if it is to end.
 pub(crate) fn ended() -> Option<Error> {
     Under::here(|under| under.0.filter(|flag| flag.is_set()).map(Flag::error))
 }

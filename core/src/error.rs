@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// Result of the library's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong, to match on.
+/// The kind of failure, to match on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -63,7 +63,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// What an error of the system is: a lack of memory, or one of files.
+    /// Returns the kind of a system error: out of memory, or a file error.
     pub fn of_io(error: &std::io::Error) -> Self {
         match error.kind() {
             std::io::ErrorKind::OutOfMemory => Self::OutOfMemory,
@@ -71,7 +71,7 @@ impl ErrorKind {
         }
     }
 
-    /// Its name in JSON and in exit codes' documentation.
+    /// Returns its name in JSON and in exit codes' documentation.
     pub fn name(self) -> &'static str {
         match self {
             Self::Io => "io",
@@ -145,7 +145,7 @@ struct Inner {
 }
 
 impl Error {
-    /// An error of a kind, with words.
+    /// Creates an error of a kind, with words.
     pub fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
         Self(Arc::new(Inner { kind, place: Place::default(), text: text.into(), source: None }))
     }
@@ -155,12 +155,12 @@ impl Error {
         Arc::make_mut(&mut self.0)
     }
 
-    /// Whether it is the same failure, not one like it: a clone of the other.
+    /// Returns whether both are clones of one error, not merely alike.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// What to match on.
+    /// Returns the kind, to match on.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
@@ -170,7 +170,7 @@ impl Error {
         &self.0.place
     }
 
-    /// The words, without place and cause.
+    /// Returns the words, without place and cause.
     pub fn text(&self) -> &str {
         &self.0.text
     }
@@ -241,7 +241,7 @@ impl fmt::Debug for Error {
     }
 }
 
-/// The error for a plugin's list that could not be copied: its fault, unless there was no memory.
+/// Returns the error for a plugin's list that could not be copied: its fault, unless there was no memory.
 pub(crate) fn of_list(error: ListError, broken: impl FnOnce(ListError) -> Error) -> Error {
     match error {
         ListError::NoMemory(error) => error.into(),
@@ -271,7 +271,7 @@ pub fn caught<R>(what: &str, code: impl FnOnce() -> R) -> Result<R> {
     catch_unwind(AssertUnwindSafe(code)).map_err(|panic| panicked(what, panic))
 }
 
-/// The error that a panic is. The panic hook has said where it happened.
+/// Returns the error that a panic is. The panic hook has said where it happened.
 #[cold]
 pub(crate) fn panicked(what: &str, panic: Box<dyn Any + Send>) -> Error {
     let text = panic.downcast_ref::<&str>().copied();

@@ -9,10 +9,10 @@ use devbay_plugin_api::abi::{
 };
 use std::collections::HashMap;
 
-/// What matrix products may round their inputs to, for speed; sums have 32 bits.
+/// The precision that matrix products may round their inputs to, for speed; sums have 32 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Numerics {
-    /// Nothing: results are as the op's specification has them in the tensors' own precision.
+    /// No rounding: results are as the op's specification has them in the tensors' own precision.
     #[default]
     Strict,
     /// f32 with ten bits of mantissa.
@@ -50,7 +50,7 @@ pub struct KernelDef {
     pub n_inputs: (u32, u32),
     /// Fewest and most outputs.
     pub n_outputs: (u32, u32),
-    /// What each type variable may be.
+    /// Element types that each type variable may be.
     pub typevars: Vec<Vec<DType>>,
     /// Type variable of each named input; the last is repeated.
     pub input_typevars: Vec<u8>,
@@ -58,7 +58,7 @@ pub struct KernelDef {
     pub output_typevars: Vec<u8>,
     /// Inputs that must be known when a node is prepared, a bit each.
     pub host_value_inputs: u64,
-    /// Which input each output may share its memory with.
+    /// For each output, the input that it may share its memory with.
     pub in_place: Vec<Option<usize>>,
     /// Higher ones are asked first.
     pub priority: i32,
@@ -118,12 +118,13 @@ impl KernelDef {
         })
     }
 
-    /// Whether input `i` must be known when a node is prepared.
+    /// Returns whether input `i` must be known when a node is prepared.
     pub fn needs_value(&self, i: usize) -> bool {
         i < 64 && self.host_value_inputs & 1 << i != 0
     }
 
-    /// Whether it takes operands of these types; None stands for an absent one. Says what it does not take.
+    /// Checks that it takes operands of these types; None stands for an absent one. The error says what it does not
+    /// take.
     pub fn takes(
         &self,
         inputs: &[Option<&TensorType>],
@@ -134,7 +135,7 @@ impl KernelDef {
         self.takes_types(inputs, outputs)
     }
 
-    /// Whether it can be asked for the types of what it makes of these inputs. Says what it does not take.
+    /// Checks that it can be asked for its result types on these inputs. The error says what it does not take.
     pub fn takes_inputs(&self, inputs: &[Option<&TensorType>]) -> Result<(), String> {
         self.takes_count("input", inputs, self.n_inputs, self.input_typevars.len())?;
         self.takes_types(inputs, &[])
@@ -213,7 +214,7 @@ pub struct KernelTable {
 }
 
 impl KernelTable {
-    /// A table of kernels in the plugin's order.
+    /// Creates a table of kernels in the plugin's order.
     pub fn new(kernels: Vec<KernelDef>) -> Self {
         let mut by_op: HashMap<_, HashMap<_, Vec<usize>>> = HashMap::new();
         for (i, kernel) in kernels.iter().enumerate() {
@@ -233,27 +234,27 @@ impl KernelTable {
         list.into_iter().flatten().map(|&i| &self.kernels[i])
     }
 
-    /// Whether there is a kernel of an op, of any version and type.
+    /// Returns whether there is a kernel of an op, of any version and type.
     pub fn has(&self, domain: &str, op: &str) -> bool {
         self.find(domain, op).next().is_some()
     }
 
-    /// All kernels, in the plugin's order.
+    /// Returns all kernels, in the plugin's order.
     pub fn iter(&self) -> impl Iterator<Item = &KernelDef> {
         self.kernels.iter()
     }
 
-    /// The kernel that `prepare` knows by this number.
+    /// Returns the kernel that `prepare` knows by this number.
     pub fn get(&self, idx: u32) -> Option<&KernelDef> {
         self.kernels.iter().find(|kernel| kernel.idx == idx)
     }
 
-    /// Number of kernels.
+    /// Returns the number of kernels.
     pub fn len(&self) -> usize {
         self.kernels.len()
     }
 
-    /// Whether the plugin has no kernels.
+    /// Returns whether the plugin has no kernels.
     pub fn is_empty(&self) -> bool {
         self.kernels.is_empty()
     }
@@ -266,7 +267,7 @@ pub(crate) unsafe fn text(text: &Str) -> Result<String, ListError> {
     Ok(unsafe { text.get() }?.to_owned())
 }
 
-/// Whether a kernel implements the node's op in the version that the program holds.
+/// Returns whether a kernel implements the node's op in the version that the program holds.
 pub fn implements(kernel: &KernelDef, node: &Node) -> bool {
     match catalogue::find(&node.op.domain, &node.op.name) {
         Some(def) => {

@@ -16,7 +16,7 @@ use std::ffi::c_void;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// How important a plugin's message is.
+/// The importance of a plugin's message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogLevel {
     /// Of interest when hunting a bug.
@@ -31,7 +31,7 @@ pub enum LogLevel {
 
 /// Takes plugins' messages: plugin, level, text.
 pub type LogSink = Arc<dyn Fn(&str, LogLevel, &str) + Send + Sync>;
-/// What the host offers to one plugin instance.
+/// The services that the host offers to one plugin instance.
 pub struct Services {
     plugin: String,
     queue: Arc<WorkQueue>,
@@ -77,7 +77,7 @@ impl Services {
         services
     }
 
-    /// The table for `create`; lives as long as this value.
+    /// Returns the table for `create`; lives as long as this value.
     pub fn api(&self) -> &HostApi {
         &self.api
     }
@@ -92,7 +92,7 @@ impl Services {
         (self.log)(&self.plugin, LogLevel::Debug, text);
     }
 
-    /// The work queue.
+    /// Returns the work queue.
     pub fn queue(&self) -> &Arc<WorkQueue> {
         &self.queue
     }

@@ -23,10 +23,10 @@ pub const TENSOR_ALIGN: usize = 64;
 
 /// Bytes that a tensor shares with others.
 pub trait Bytes: Send + Sync {
-    /// The bytes, always the same ones.
+    /// Returns the bytes, always the same ones.
     fn bytes(&self) -> &[u8];
 
-    /// Whether they are a model file's as they are, mapped or read, and not bytes that were made of them.
+    /// Returns whether these are a model file's own bytes, mapped or read, and not derived from them.
     fn is_of_file(&self) -> bool {
         false
     }
@@ -108,7 +108,7 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor that shares bytes; they are copied if they are not aligned to the element.
+    /// Returns a tensor that shares bytes; they are copied if they are not aligned to the element.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidModel`] if the bytes are not as many as dtype and shape need.
@@ -139,7 +139,7 @@ impl Tensor {
         Ok(Self { dtype, shape: shape.into(), storage, offset, size })
     }
 
-    /// A tensor with a copy of bytes.
+    /// Returns a tensor with a copy of bytes.
     ///
     /// # Errors
     /// As [`Tensor::from_storage`]; [`ErrorKind::OutOfMemory`].
@@ -149,7 +149,7 @@ impl Tensor {
         Self::from_storage(dtype, shape, Arc::new(storage), 0, bytes.len())
     }
 
-    /// A tensor with a copy of elements.
+    /// Returns a tensor with a copy of elements.
     ///
     /// # Errors
     /// As [`Tensor::from_bytes`].
@@ -161,7 +161,7 @@ impl Tensor {
         Self::from_bytes(T::DTYPE, shape, bytes)
     }
 
-    /// A tensor of zeroes.
+    /// Returns a tensor of zeroes.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`], also for extents whose product overflows.
@@ -185,27 +185,27 @@ impl Tensor {
         &self.shape
     }
 
-    /// Its type.
+    /// Returns its type.
     pub fn tensor_type(&self) -> TensorType {
         TensorType::new(self.dtype, &self.shape)
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn n_elements(&self) -> usize {
         n_elements(&self.shape).unwrap_or_default()
     }
 
-    /// Whether its bytes are a model file's as they are ([`Bytes::is_of_file`]).
+    /// Returns whether its bytes are a model file's own ([`Bytes::is_of_file`]).
     pub fn is_of_file(&self) -> bool {
         self.storage.is_of_file()
     }
 
-    /// The content.
+    /// Returns the content.
     pub fn bytes(&self) -> &[u8] {
         &self.storage.bytes()[self.offset..self.offset + self.size]
     }
 
-    /// The content as elements, if they have that type.
+    /// Returns the content as elements, if they have that type.
     pub fn elements<T: Element>(&self) -> Option<&[T]> {
         if self.dtype != T::DTYPE {
             return None;
@@ -221,7 +221,8 @@ impl Tensor {
         Constant { dtype: self.dtype, shape: &self.shape, bytes: self.bytes() }
     }
 
-    /// The content as integers, for axes, shapes and indices of any integer type but u64, or bool; None for others.
+    /// Returns the content as integers, for axes, shapes and indices of any integer type but u64, or bool; None for
+    /// others.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`].
@@ -229,17 +230,17 @@ impl Tensor {
         Ok(self.as_constant().to_ints()?)
     }
 
-    /// The one integer or truth value that it holds.
+    /// Returns the one integer or truth value that it holds.
     pub fn to_int(&self) -> Option<i64> {
         self.as_constant().to_int()
     }
 
-    /// The one integer or truth value that all its elements are; None if they differ or there are none.
+    /// Returns the one integer or truth value that all its elements are; None if they differ or there are none.
     pub(crate) fn only_int(&self) -> Option<i64> {
         self.as_constant().only_int()
     }
 
-    /// The same bytes with another shape of as many elements.
+    /// Returns the same bytes with another shape of as many elements.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidModel`] if the numbers of elements differ.
@@ -255,12 +256,12 @@ impl Tensor {
         Ok(reshaped)
     }
 
-    /// Whether nobody else has its bytes.
+    /// Returns whether it is the only owner of its bytes.
     pub(crate) fn is_last(&self) -> bool {
         Arc::strong_count(&self.storage) == 1
     }
 
-    /// What tells two tensors apart: where their bytes are, and how many.
+    /// Returns its identity: the address and the number of its bytes.
     pub fn identity(&self) -> (usize, usize) {
         (self.bytes().as_ptr() as usize, self.size)
     }

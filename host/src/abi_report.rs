@@ -1,6 +1,6 @@
-//! How a plugin's view of the ABI differs from this host's: sizes, slot by slot, and field by field (B30).
+//! Differences between a plugin's view of the ABI and this host's: sizes, slot by slot, and field by field (B30).
 //!
-//! It reads what never moves and what the plugin's own sizes say is there, so that it also explains a plugin that is
+//! It reads only fields that never move and those within the plugin's own sizes. So it also explains a plugin that is
 //! refused.
 
 use crate::load::Library;
@@ -10,7 +10,7 @@ use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::abi::{FUNCTIONS, Growable, LAYOUTS, PluginInfo, PluginTable, read_struct};
 use std::collections::BTreeSet;
 
-/// What a plugin has in a slot of its table.
+/// Content of a slot of a plugin's table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Slot {
     /// A function.
@@ -34,7 +34,7 @@ pub struct SizeSeen {
     pub lacks: Vec<&'static str>,
 }
 
-/// How a plugin's view of the ABI differs from this host's.
+/// Differences between a plugin's view of the ABI and this host's.
 #[derive(Clone, Debug)]
 pub struct AbiReport {
     /// Minors that the plugin speaks.
@@ -123,7 +123,7 @@ unsafe fn slots_of(table: *const PluginTable, size: usize) -> Vec<(&'static str,
     functions.map(|field| (field.name, slot(field))).collect()
 }
 
-/// What only the plugin's header has, and what only this host's has; nothing if the plugin shows none.
+/// Lists names only in the plugin's header, and names only in this host's; nothing if the plugin shows none.
 fn one_sided(layout: &[FieldSeen]) -> (Vec<String>, Vec<String>) {
     let name = |of: &str, field: &str| match field {
         "" => of.to_owned(),

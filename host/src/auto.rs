@@ -14,12 +14,12 @@ use devbay_core::units::duration;
 use devbay_plugin_api::abi::DEVBAY_DEVICE_KIND_CPU;
 use std::sync::Arc;
 
-/// What may be chosen.
+/// Constraints on the choice.
 #[derive(Clone, Copy, Default)]
 pub struct Allowed<'a> {
     /// Nodes by name, and the device that each must run on.
     pub pins: &'a [(String, Arc<Device>)],
-    /// Whether a device has to run every node itself that is not pinned elsewhere.
+    /// True if a device must itself run every node that is not pinned elsewhere.
     pub whole: bool,
 }
 
@@ -80,7 +80,7 @@ pub fn choose(
 }
 
 impl Auto {
-    /// The devices to run the model on, and what decides among them.
+    /// Returns the devices to run the model on, and what decides among them.
     pub fn placement(&self) -> &Placement {
         &self.candidates[self.chosen].placement
     }
@@ -118,7 +118,7 @@ impl Auto {
     }
 }
 
-/// A candidate's devices, with how many nodes each has where there are several.
+/// Returns a candidate's devices, with how many nodes each has where there are several.
 pub fn title(candidate: &Candidate) -> String {
     let devices = candidate.placement.devices();
     let count = |(device, n): (&&Arc<Device>, &usize)| match n {
@@ -135,7 +135,7 @@ pub fn title(candidate: &Candidate) -> String {
     }
 }
 
-/// A candidate's estimate, or why it has none.
+/// Returns a candidate's estimate, or why it has none.
 pub fn time(candidate: &Candidate) -> String {
     let unknown = match candidate.n_unknown {
         0 => String::new(),

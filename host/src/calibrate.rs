@@ -28,9 +28,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long each figure is measured; fewer pairs than [`PAIRS_MIN`] are never taken for an answer.
+/// Time for which each figure is measured. Fewer pairs than [`PAIRS_MIN`] never count as a result.
 const BUDGET: Duration = Duration::from_millis(250);
-/// How long a figure is measured at most, where the clock gives nothing.
+/// Maximum time for a figure, where the clock gives no result.
 const BUDGET_MAX: Duration = Duration::from_secs(4);
 const PAIRS_MIN: usize = 5;
 const PAIRS_MAX: usize = 2000;
@@ -72,7 +72,7 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// All of them: of the device, then of each kind of work what is measured.
+    /// Returns all of them: those of the device, then those measured for each kind of work.
     pub fn all() -> impl Iterator<Item = Self> {
         let own = [
             Self::Flops,
@@ -89,7 +89,7 @@ impl Quantity {
         own.into_iter().chain(WorkKind::ALL.into_iter().flat_map(of))
     }
 
-    /// Its name in [`Rates`] and in JSON; the unit is its end.
+    /// Returns its name in [`Rates`] and in JSON, which ends with the unit.
     pub fn name(self) -> String {
         match self {
             Self::Flops => "flops_per_ns".to_owned(),
@@ -104,7 +104,7 @@ impl Quantity {
         }
     }
 
-    /// What it is, in words.
+    /// Describes it in words.
     pub fn title(self) -> String {
         match self {
             Self::Flops => "arithmetic of one thread".to_owned(),
@@ -121,7 +121,7 @@ impl Quantity {
         }
     }
 
-    /// Its unit.
+    /// Returns its unit.
     pub fn unit(self) -> &'static str {
         match self {
             Self::Flops => "operations/ns",
@@ -131,7 +131,7 @@ impl Quantity {
         }
     }
 
-    /// Where it is in rates. A kind of work that had none has the device's own then.
+    /// Returns its place in rates. A kind of work that had none then has the device's own.
     pub fn of(self, rates: &mut Rates) -> &mut f64 {
         match self {
             Self::Flops => &mut rates.flops_per_ns,
@@ -167,7 +167,7 @@ pub enum WorkRate {
 }
 
 impl WorkRate {
-    /// The same of the device.
+    /// Returns the device's quantity of this kind.
     fn of_device(self) -> Quantity {
         match self {
             Self::Launch => Quantity::Launch,
@@ -180,7 +180,7 @@ impl WorkRate {
 /// One figure, and where it comes from.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Figure {
-    /// What it says.
+    /// The quantity that it measures.
     pub quantity: Quantity,
     /// Its value, in the quantity's unit.
     pub value: f64,
@@ -191,16 +191,16 @@ pub struct Figure {
 /// A device's rates as they were measured.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Calibration {
-    /// What was to be measured, in the order of [`Quantity::all`].
+    /// Figures of the quantities to measure, in the order of [`Quantity::all`].
     pub figures: Vec<Figure>,
-    /// What devices of its kind are taken for; what was not measured is as this says.
+    /// Default rates of devices of its kind, used for every quantity that was not measured.
     pub defaults: Rates,
-    /// How long it took.
+    /// Time that calibration took.
     pub took: Duration,
 }
 
 impl Calibration {
-    /// The rates, defaults where nothing was measured.
+    /// Returns the rates, with defaults where nothing was measured.
     pub fn rates(&self) -> Rates {
         let mut rates = self.defaults;
         for figure in self.figures.iter().filter(|figure| figure.default_because.is_none()) {
@@ -254,9 +254,9 @@ pub fn calibrate(device: &Arc<Device>, alone: &Arc<Device>) -> Result<Calibratio
     Ok(Calibration { figures, defaults, took: begin.elapsed() })
 }
 
-/// What copies take: to the device, then from it, first a copy of nothing in nanoseconds, then bytes in one.
+/// Measures copies to the device, then from it: first nanoseconds of an empty copy, then bytes per nanosecond.
 ///
-/// Copies to a device are enqueued one behind the other, and nobody waits for each; a copy from it is waited for.
+/// Copies to a device are enqueued back to back, without waiting for each; a copy from it is waited for.
 fn links(device: &Arc<Device>) -> [std::result::Result<f64, String>; 4] {
     let about = device.about();
     if about.host_refs && device.space().host_visible {
@@ -276,7 +276,7 @@ fn links(device: &Arc<Device>) -> [std::result::Result<f64, String>; 4] {
 /// Copies so many times.
 type Copy = fn(&mut Ferry, usize) -> Result<()>;
 
-/// Nanoseconds of one copy: of pairs of few and many copies, the median.
+/// Measures one copy in nanoseconds: the median of pairs of few and many copies.
 fn each_ns(ferry: &mut Ferry, copy: Copy, (few, many): (usize, usize)) -> Result<f64> {
     copy(ferry, many)?;
     median(|| {
@@ -291,26 +291,26 @@ fn ns_of(ferry: &mut Ferry, copy: Copy, n: usize) -> Result<f64> {
     Ok(begin.elapsed().as_nanos() as f64)
 }
 
-/// A product of two matrices, the second one constant, as weights are.
+/// Measures a product of two matrices, the second one constant, as weights are.
 fn product_ns(device: &Arc<Device>) -> Result<f64> {
     let shape = [MATRIX, MATRIX];
     let weights = Tensor::from_elements(&shape, &[1.0 / MATRIX as f32; MATRIX * MATRIX])?;
     link_ns(device, &Op::onnx("MatMul", 13), &shape, &weights, (2, 6))
 }
 
-/// A sum of two large tensors.
+/// Measures a sum of two large tensors.
 fn sum_ns(device: &Arc<Device>) -> Result<f64> {
     let zeros = Tensor::from_elements(&[ELEMENTS], &vec![0f32; ELEMENTS])?;
     link_ns(device, &Op::onnx("Add", 14), &[ELEMENTS], &zeros, (2, 8))
 }
 
-/// A sum of two numbers.
+/// Measures a sum of two numbers.
 fn launch_ns(device: &Arc<Device>) -> Result<f64> {
     let zero = Tensor::from_elements(&[1], &[0f32])?;
     link_ns(device, &Op::onnx("Add", 14), &[1], &zero, (100, 1100))
 }
 
-/// Nanoseconds of one link of a chain: of pairs of a short and a long chain, the median.
+/// Measures one link of a chain in nanoseconds: the median of pairs of a short and a long chain.
 fn link_ns(
     device: &Arc<Device>,
     op: &Op,
@@ -392,7 +392,7 @@ impl Chain {
     }
 }
 
-/// Nanoseconds from offering a chunk for each thread until another thread than the caller's has taken one.
+/// Measures the nanoseconds from offering a chunk for each thread until a thread other than the caller's has taken one.
 fn hand_over_ns(queue: &WorkQueue) -> std::result::Result<f64, String> {
     if queue.n_threads() < 2 {
         return Err("there is one thread".to_owned());

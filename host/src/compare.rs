@@ -4,7 +4,7 @@ use devbay_core::Tensor;
 use devbay_core::tensor::{F32, F64};
 use serde::Serialize;
 
-/// How far numbers may be apart: `|a - b| <= relative * max|expected| + absolute`. Other elements are equal.
+/// Tolerance for numbers: `|a - b| <= relative * max|expected| + absolute`. Other elements must be equal.
 #[derive(Clone, Copy, Debug)]
 pub struct Tolerance {
     /// Share of the largest expected value.
@@ -13,18 +13,18 @@ pub struct Tolerance {
     pub absolute: f64,
 }
 
-/// How one output compares.
+/// Comparison of one output.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verdict {
     /// The output.
     pub name: String,
-    /// Whether it is within the tolerance.
+    /// True if it is within the tolerance.
     pub matches: bool,
     /// Largest difference.
     pub max_difference: f64,
     /// Largest difference that is allowed.
     pub allowed: f64,
-    /// What is wrong, if it is not the numbers.
+    /// The mismatch, if it is not the numbers.
     pub reason: Option<String>,
 }
 

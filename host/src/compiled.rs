@@ -1,7 +1,7 @@
-//! Models that a device's compiler made a program of, as files: for a device, or for one that is not there.
+//! Files of models that a device's compiler made into a program, for a present device or an absent one.
 //!
-//! A file is in the safetensors format: the program's bytes and the constants that it takes are tensors, and what is needed
-//! to run it stands in the metadata under `devbay`.
+//! A file is in the safetensors format: the program's bytes and the constants that it takes are tensors. The data needed
+//! to run it is in the metadata under `devbay`.
 
 use crate::file::{read_regular, write_bytes};
 use crate::model::Model;
@@ -29,7 +29,7 @@ const BLOB: &str = "program";
 /// The version of the metadata's form.
 const VERSION: u32 = 1;
 
-/// A model as a program of a compiler's.
+/// A model as a compiler's program.
 pub struct CompiledModel {
     about: About,
     constants: Vec<Tensor>,
@@ -46,7 +46,7 @@ struct About {
     target: String,
     inputs: Vec<PortAbout>,
     outputs: Vec<PortAbout>,
-    /// What a run takes, in order.
+    /// Arguments of a run, in order.
     takes: Vec<Taken>,
     /// SHA-256 of the program and then the constants, in hexadecimal digits.
     sha256: String,
@@ -60,7 +60,7 @@ struct PortAbout {
     shape: Vec<usize>,
 }
 
-/// What a run takes at one place.
+/// One argument of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Taken {
@@ -70,11 +70,11 @@ enum Taken {
     Constant(usize),
 }
 
-/// What a model is compiled for.
+/// The target that a model is compiled for.
 pub enum Target<'a> {
-    /// A device that is there.
+    /// A device that is present.
     Device(&'a Arc<Device>),
-    /// One that is not, in the words of a plugin.
+    /// An absent device, by the plugin's name for it.
     Ahead(&'a Plugin, &'a str),
 }
 
@@ -82,7 +82,7 @@ impl CompiledModel {
     /// Compiles a model for inputs of given types; constants are folded on the device `folds`, which has kernels.
     ///
     /// # Errors
-    /// [`ErrorKind::UnsupportedOp`], with the node, for what the compiler does not take; what else it says.
+    /// [`ErrorKind::UnsupportedOp`], with the node, for ops that the compiler does not take; other errors of the compiler.
     pub fn new(
         model: &Model,
         types: &[TensorType],
@@ -136,7 +136,7 @@ impl CompiledModel {
         Ok(Self { about, constants, blob })
     }
 
-    /// Writes it; a file that was there is replaced when all is written.
+    /// Writes it. An existing file is replaced when all is written.
     ///
     /// # Errors
     /// [`ErrorKind::Io`]; unsupported for constants of types that the format does not have.
@@ -157,10 +157,10 @@ impl CompiledModel {
         write_bytes(path, &bytes).map_err(|error| failed(&error))
     }
 
-    /// Reads what [`CompiledModel::write`] wrote.
+    /// Reads a file that [`CompiledModel::write`] wrote.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`]; [`ErrorKind::InvalidModel`] for a file that is none, or is damaged.
+    /// [`ErrorKind::Io`]; [`ErrorKind::InvalidModel`] for a file that is no compiled model, or is damaged.
     pub fn read(path: &Path) -> Result<Self> {
         let bytes = read_regular(path, u64::MAX).map_err(|error| {
             Error::new(ErrorKind::of_io(&error), format!("cannot read the program: {error}"))
@@ -201,17 +201,17 @@ impl CompiledModel {
         Ok(Self { about, constants, blob })
     }
 
-    /// Name of the model.
+    /// Returns the name of the model.
     pub fn model(&self) -> &str {
         &self.about.model
     }
 
-    /// What it was compiled for: the plugin and its version, and the device or target.
+    /// Returns the target that it was compiled for: the plugin and its version, and the device or target.
     pub fn target(&self) -> (&str, &str, &str) {
         (&self.about.plugin, &self.about.plugin_version, &self.about.target)
     }
 
-    /// The model's inputs, in its order.
+    /// Returns the model's inputs, in its order.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidModel`] for a dtype that is not known.
@@ -219,7 +219,7 @@ impl CompiledModel {
         self.about.inputs.iter().map(port).collect()
     }
 
-    /// The model's results, in its order.
+    /// Returns the model's results, in its order.
     ///
     /// # Errors
     /// As [`CompiledModel::inputs`].
@@ -227,7 +227,7 @@ impl CompiledModel {
         self.about.outputs.iter().map(port).collect()
     }
 
-    /// Bytes of the program, and of the constants that it takes.
+    /// Returns the size in bytes of the program, and of the constants that it takes.
     pub fn size(&self) -> (usize, usize) {
         (self.blob.len(), self.constants.iter().map(|constant| constant.bytes().len()).sum())
     }
@@ -264,7 +264,7 @@ impl LoadedModel<'_> {
     /// Runs on inputs in the model's order, and waits.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for inputs that are not the model's; what the device says.
+    /// [`ErrorKind::InvalidArgument`] for inputs that are not the model's; errors of the device.
     pub fn run(&self, inputs: &[&Tensor], limit: Duration) -> Result<Vec<Tensor>> {
         let expected = self.model.about.inputs.len();
         if inputs.len() != expected {
@@ -296,7 +296,7 @@ fn refuse_unclaimed(device: &Arc<Device>, graph: &Graph<'_>) -> Result<()> {
     Err(Error::new(ErrorKind::UnsupportedOp, text).on_device(device.name()))
 }
 
-/// A checksum of what a file has beside its metadata.
+/// Computes a checksum of a file's content other than its metadata.
 fn digest(blob: &[u8], constants: &[Tensor]) -> String {
     let mut digest = Sha256::new();
     digest.update(blob);

@@ -1,8 +1,8 @@
-//! Tensors that stay on a device between runs, and what applications share with them: memory by DLPack or by its native
-//! name, and native streams.
+//! Tensors that stay on a device between runs, and sharing with applications: memory by DLPack or by its native name,
+//! and native streams.
 //!
 //! A tensor is in a device's memory or in the host's; [`Session::run_on_device`](crate::session::Session::run_on_device)
-//! takes and gives such tensors and copies only what is not where it is used. Devices whose plugin has the extension for
+//! takes and gives such tensors and copies only those that are elsewhere. Devices whose plugin has the extension for
 //! native memory ([`InteropTable`](devbay_plugin_api::abi::InteropTable)) share theirs with other libraries without a copy;
 //! host memory is shared whatever the device.
 
@@ -26,7 +26,7 @@ pub use dlpark;
 #[derive(Clone)]
 pub struct DeviceTensor(RunTensor);
 
-/// Somebody else's memory that the host can read.
+/// Memory of another owner that the host can read.
 struct Lent {
     start: *const u8,
     len: usize,
@@ -50,7 +50,7 @@ fn invalid(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidArgument, text)
 }
 
-/// A type and its size in bytes.
+/// Returns a type and its size in bytes.
 fn shaped(dtype: DType, shape: &[usize]) -> Result<Shaped> {
     let too_large = || invalid(format!("a tensor {} is larger than memory", TensorType::new(dtype, shape)));
     Shaped::new(dtype, shape).ok_or_else(too_large)
@@ -60,17 +60,17 @@ impl DeviceTensor {
     /// Copies a tensor to a device; one that works in host memory shares it.
     ///
     /// # Errors
-    /// Out of memory, or what the plugin says of the copy.
+    /// Out of memory, or the plugin's error for the copy.
     pub fn new(tensor: &Tensor, device: &Arc<Device>) -> Result<Self> {
         let mut value = Self::on_host(tensor)?.0;
         value.reference(device)?;
         Ok(Self(value))
     }
 
-    /// A tensor in host memory, which it shares.
+    /// Makes a tensor that shares host memory.
     ///
     /// # Errors
-    /// None for a tensor that there can be.
+    /// None for a valid tensor.
     pub fn on_host(tensor: &Tensor) -> Result<Self> {
         let too_large = || invalid(format!("a tensor {} is larger than memory", tensor.tensor_type()));
         RunTensor::host(tensor.clone()).map(Self).ok_or_else(too_large)
@@ -84,30 +84,30 @@ impl DeviceTensor {
         &self.0
     }
 
-    /// Element type.
+    /// Returns the element type.
     pub fn dtype(&self) -> DType {
         self.0.ty.dtype
     }
 
-    /// Extents, outermost first.
+    /// Returns the extents, outermost first.
     pub fn shape(&self) -> &[usize] {
         &self.0.ty.shape
     }
 
-    /// The device whose memory it is in; None for host memory.
+    /// Returns the device whose memory it is in; None for host memory.
     pub fn device(&self) -> Option<&Arc<Device>> {
         self.0.buffer().map(|buffer| buffer.device())
     }
 
-    /// The content in host memory, copied if it is not there.
+    /// Returns the content in host memory, copied if it is elsewhere.
     ///
     /// # Errors
-    /// Out of memory, or what the plugin says of the copy.
+    /// Out of memory, or the plugin's error for the copy.
     pub fn to_tensor(&self) -> Result<Tensor> {
         self.0.to_tensor()
     }
 
-    /// Its first byte as the device's native API names it: for CUDA and host memory the address.
+    /// Returns its first byte as the device's native API names it: the address for CUDA and host memory.
     ///
     /// # Errors
     /// [`ErrorKind::UnsupportedOp`] if the plugin does not hand out native memory.
@@ -119,12 +119,12 @@ impl DeviceTensor {
         }
     }
 
-    /// A dense, row-major tensor in a device's memory that somebody else allocated, by its native name. `owner` is dropped
-    /// when nothing uses the memory any more.
+    /// Wraps a dense, row-major tensor in a device's memory that another owner allocated, by its native name. `owner` is
+    /// dropped when nothing uses the memory any more.
     ///
     /// # Safety
-    /// At `native` is a tensor of this type in the memory of `device`. It stays, and nobody writes it, until `owner` is
-    /// dropped; what wrote it is over, or comes before the point that runs are told to wait for.
+    /// At `native` is a tensor of this type in the memory of `device`. It stays, and nothing writes it, until `owner` is
+    /// dropped. Earlier writes are complete, or come before the point that runs are told to wait for.
     ///
     /// # Errors
     /// [`ErrorKind::UnsupportedOp`] if the plugin does not wrap native memory, [`ErrorKind::InvalidArgument`] if it can
@@ -145,12 +145,12 @@ impl DeviceTensor {
         Ok(Self(RunTensor::device(ty, buffer)))
     }
 
-    /// Takes a DLPack tensor, versioned or not, and shares its memory: host memory with whatever device, other memory
-    /// with the device that DLPack says. Its deleter is called when nothing uses it any more, also on an error.
+    /// Takes a DLPack tensor, versioned or not, and shares its memory: host memory with any device, other memory with the
+    /// device that DLPack names. Its deleter is called when nothing uses it any more, also on an error.
     ///
     /// # Safety
-    /// What the tensor says is true. Nobody writes its memory until its deleter is called; what wrote it is over, or comes
-    /// before the point that runs are told to wait for.
+    /// The tensor describes its memory truly. Nothing writes the memory until its deleter is called. Earlier writes are
+    /// complete, or come before the point that runs are told to wait for.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a tensor that is not dense and row-major, is on another device, or breaks
@@ -199,8 +199,8 @@ impl DeviceTensor {
         unsafe { Self::from_native(device, dtype, &shape, native, Box::new(tensor)) }
     }
 
-    /// Gives it as a DLPack tensor, without a copy; the memory stays until that is dropped or its deleter called. It is
-    /// read-only if anything else uses the memory.
+    /// Converts it to a DLPack tensor without a copy. The memory stays until that tensor is dropped or its deleter called.
+    /// The tensor is read-only if anything else uses the memory.
     ///
     /// # Errors
     /// [`ErrorKind::UnsupportedOp`] if the plugin does not hand out native memory, or DLPack has no name for the device.
@@ -238,23 +238,23 @@ impl DeviceTensor {
     }
 }
 
-/// A stream of an application's, in the device's native API, as CUDA's `cudaStream_t`: runs wait for what was enqueued there.
+/// A stream of an application in the device's native API, such as CUDA's `cudaStream_t`: runs wait for work enqueued there.
 pub struct AppStream(Stream);
 
 impl AppStream {
     /// Wraps a native stream; NULL is CUDA's default one.
     ///
     /// # Safety
-    /// It is a stream of the device's native API, and lives as long as what this gives.
+    /// `native` is a stream of the device's native API, and outlives the result.
     ///
     /// # Errors
-    /// [`ErrorKind::UnsupportedOp`] if the device has no native streams; what else the plugin says.
+    /// [`ErrorKind::UnsupportedOp`] if the device has no native streams; other errors of the plugin.
     pub unsafe fn wrap(device: &Arc<Device>, native: *mut c_void) -> Result<Self> {
         // SAFETY: the caller's promise.
         unsafe { device.import_stream(native) }.map(Self)
     }
 
-    /// A point behind all that was enqueued on the native stream so far.
+    /// Returns a point after all work enqueued on the native stream so far.
     ///
     /// # Errors
     /// The stream's failure.

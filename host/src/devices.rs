@@ -1,4 +1,4 @@
-//! The device registry and how one is chosen (B29).
+//! The device registry and the choice of a device (B29).
 //!
 //! Devices are in total order: by kind as the policy prefers them, then by plugin in order of precedence, then by
 //! index. The first that meets every requirement is chosen, and every other gets its reason.
@@ -15,7 +15,7 @@ use devbay_plugin_api::abi::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Which device is wanted.
+/// The device that is wanted.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Policy {
     /// The first in the order: accelerators before processors.
@@ -28,7 +28,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// From the text of an option: `auto`, `prefer:KIND`, or a device.
+    /// Parses the text of an option: `auto`, `prefer:KIND`, or a device.
     pub fn parse(text: &str) -> Self {
         match text.strip_prefix("prefer:") {
             Some(kind) => Self::PreferKind(kind.to_owned()),
@@ -37,7 +37,7 @@ impl Policy {
         }
     }
 
-    /// The plugin that it names, if it names one.
+    /// Returns the plugin that it names, if any.
     pub fn plugin(&self) -> Option<&str> {
         match self {
             Self::Explicit(device) => device.split([':', '/']).next(),
@@ -46,7 +46,7 @@ impl Policy {
     }
 }
 
-/// What a device must have.
+/// Requirements that a device must meet.
 #[derive(Clone, Default)]
 pub struct Requirements<'a> {
     /// Kernels for every op of this program.
@@ -154,7 +154,7 @@ fn rank(policy: &Policy, kind: u32, kind_name: &str) -> u32 {
     }
 }
 
-/// Why a device does not do; None if it does.
+/// Returns the reason why a device does not qualify; None if it does.
 fn unmet(device: &Device, requirements: &Requirements<'_>) -> Option<String> {
     if device.is_lost() {
         return Some("the device is lost".to_owned());
@@ -173,7 +173,7 @@ fn unmet(device: &Device, requirements: &Requirements<'_>) -> Option<String> {
     })
 }
 
-/// Ops of a program for which a device has no kernel of any version or type, each with the first node that needs it.
+/// Lists ops of a program for which a device has no kernel of any version or type, each with the first node that needs it.
 pub fn missing_ops(device: &Device, program: &Program) -> BTreeMap<String, String> {
     let kernels = device.kernels();
     let mut missing = BTreeMap::new();

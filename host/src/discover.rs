@@ -1,4 +1,4 @@
-//! Where plugins are looked for (B25).
+//! Discovery of plugins (B25).
 //!
 //! In order: those named through the API, those linked in, the folders of `DEVBAY_PLUGIN_PATH`, the user's
 //! folder, the system's folders, and a project's folder only when it is asked for. Of two plugins with one
@@ -25,7 +25,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// In words, for reports.
+    /// Describes it in words, for reports.
     pub fn describe(&self) -> String {
         match self {
             Self::Explicit => "named explicitly".to_owned(),
@@ -45,12 +45,12 @@ pub struct Candidate {
     pub library: Option<PathBuf>,
     /// Its entry, if it is linked in.
     pub linked: Option<LinkedPlugin>,
-    /// What its manifest says.
+    /// Its manifest, if it has one.
     pub manifest: Option<Manifest>,
 }
 
 impl Candidate {
-    /// The name, as far as it is known before loading.
+    /// Returns the name, if it is known before loading.
     pub fn name(&self) -> Option<&str> {
         let linked = self.linked.as_ref().map(LinkedPlugin::name);
         linked.or(self.manifest.as_ref().map(|manifest| manifest.name.as_str()))
@@ -67,17 +67,17 @@ pub struct SearchPaths {
 }
 
 impl SearchPaths {
-    /// No folders.
+    /// Returns paths without folders.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// `DEVBAY_PLUGIN_PATH` (ignored for elevated processes), the user's folder, the system's folders.
+    /// Collects `DEVBAY_PLUGIN_PATH` (ignored for elevated processes), the user's folder, and the system's folders.
     pub fn from_environment() -> Self {
         Self::from_variables(elevated(), |name| std::env::var_os(name))
     }
 
-    /// As [`SearchPaths::from_environment`], for a process that is elevated or not and has these variables.
+    /// As [`SearchPaths::from_environment`], for given variables of a process that may be elevated.
     pub fn from_variables(elevated: bool, variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let mut paths = Self::default();
         if !elevated && let Some(list) = variable("DEVBAY_PLUGIN_PATH") {
@@ -107,7 +107,7 @@ impl SearchPaths {
     }
 }
 
-/// Whether the process has rights that its user does not have.
+/// Returns whether the process has rights that its user does not have.
 pub(crate) fn elevated() -> bool {
     #[cfg(target_os = "linux")]
     {
@@ -128,7 +128,7 @@ pub(crate) fn elevated() -> bool {
     }
 }
 
-/// What was found: candidates in order of precedence, and what could not be read.
+/// Results of discovery: candidates in order of precedence, and unreadable files.
 #[derive(Default)]
 pub struct Discovered {
     /// Candidates, the first first.
@@ -182,7 +182,7 @@ impl Discovered {
         }
     }
 
-    /// Files of a folder by name, so that the order is the same everywhere.
+    /// Visits files of a folder by name, so that the order is the same everywhere.
     fn folder(&mut self, folder: &Path, with_libraries: bool) {
         let entries = match std::fs::read_dir(folder) {
             Ok(entries) => entries,
@@ -217,12 +217,12 @@ impl Discovered {
     }
 }
 
-/// Plugin libraries are named `libdevbay_plugin_NAME.so`, or as the platform has it.
+/// Returns whether a file is named as plugin libraries are: `libdevbay_plugin_NAME.so`, or the platform's form of it.
 fn is_plugin_library(path: &Path) -> bool {
     name_of_library(path).is_some()
 }
 
-/// The plugin's name as its library's file name has it.
+/// Returns the plugin's name from its library's file name.
 pub fn name_of_library(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let stem = format!("{}devbay_plugin_", std::env::consts::DLL_PREFIX);

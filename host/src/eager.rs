@@ -20,8 +20,8 @@ use std::sync::Arc;
 /// Runs an op of ONNX's domain, in the version that programs hold, on host tensors.
 ///
 /// # Errors
-/// [`ErrorKind::UnsupportedOp`] for an op that is unknown or that the device has no kernel for; what shape
-/// inference and the device say.
+/// [`ErrorKind::UnsupportedOp`] for an op that is unknown or that the device has no kernel for; errors of shape
+/// inference and of the device.
 pub fn run(
     device: &Arc<Device>,
     op: &str,
@@ -43,7 +43,7 @@ pub fn run(
     run_on(device, &node, operands, known)
 }
 
-/// Runs a node of a program on host tensors, in the order of its operands; gives the results that somebody wants.
+/// Runs a node of a program on host tensors, in the order of its operands; returns the results that are used.
 /// Nothing is folded, expanded or handed to another device: views and questions about shapes are answered by the
 /// host, everything else by the device's own kernels. A kernel is told the values that its op needs beforehand.
 ///

@@ -1,12 +1,12 @@
-//! Going on without a device that failed.
+//! Failover: sessions go on without a device that failed.
 //!
 //! A session that may fail over keeps the model and the devices that are left. When a run fails because of a device, the
-//! model is planned for the others, once, and the run is made again there from its inputs, which are still the caller's;
-//! so are all later ones. Programs have no variables, so that nothing of the first attempt is left behind but what it may
-//! have written to the caller's results, all of which are written anew.
+//! model is planned once for the others. The run is repeated there from its inputs, which are still the caller's, and
+//! later runs go there too. Programs have no variables. So the first attempt leaves nothing behind but writes to the
+//! caller's results, all of which are written again.
 //!
-//! What is not made again: a run that was cancelled or is past its deadline, one whose inputs or model are at fault, one
-//! for which there is too little memory; and a model with a node that is pinned to the device.
+//! Not repeated: a run that was cancelled or is past its deadline, one whose inputs or model are at fault, one for which
+//! there is too little memory, and a run of a model with a node pinned to the failed device.
 
 use crate::model::Model;
 use crate::session::{Session, SessionOptions};
@@ -16,37 +16,37 @@ use devbay_core::plan::{PlaceBy, Placement, PlanOptions};
 use devbay_plugin_api::locks::lock;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// What a session needs to go on without a device.
+/// State that a session needs to go on without a device.
 pub(crate) struct Failover {
     pub model: Model,
     pub placement: Placement,
     pub plans: PlanOptions,
     /// Devices to go on with beside those of the session.
     pub spares: Vec<Arc<Device>>,
-    /// Where runs go since a device failed.
+    /// The session that runs go to since a device failed.
     pub next: OnceLock<(Failure, Session)>,
     /// Held while the session that goes on is made.
     pub planning: Mutex<()>,
 }
 
-/// A device that failed, and who goes on.
+/// A device that failed, and the devices that go on.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// The device that failed, `PLUGIN:INDEX`.
     pub device: String,
-    /// What it said, with the op that it failed at where that is known.
+    /// Its error, with the op that it failed at if known.
     pub error: Error,
     /// The devices that go on, the first one first.
     pub went_on_with: Vec<String>,
 }
 
 impl Failover {
-    /// Where runs go since a device failed; None as long as none has.
+    /// Returns the session that runs go to since a device failed; None if none has failed.
     pub fn next(&self) -> Option<&Session> {
         self.next.get().map(|(_, session)| session)
     }
 
-    /// Where a run goes on that failed; None if the failure is the run's, or nothing is left.
+    /// Returns the session on which a failed run goes on; None if the failure is the run's, or nothing is left.
     pub fn after(&self, error: &Error) -> Option<&Session> {
         if !is_of_device(error.kind()) {
             return None;
@@ -71,7 +71,7 @@ impl Failover {
         self.next()
     }
 
-    /// The session without the devices that failed; None if nobody knows which did.
+    /// Makes the session without the failed devices; None if it is unknown which failed.
     fn without_failed(&self, error: &Error) -> Result<Option<(Failure, Session)>, String> {
         let devices = self.placement.devices();
         let named = |device: &Device| device.name() == error.place().device;
@@ -116,7 +116,7 @@ impl Failover {
     }
 }
 
-/// Whether a failure is a device's or its plugin's, and not the caller's or the model's.
+/// Returns whether a device or its plugin is at fault, and not the caller or the model.
 fn is_of_device(kind: ErrorKind) -> bool {
     matches!(
         kind,

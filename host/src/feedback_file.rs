@@ -29,7 +29,7 @@ struct Record {
     launches_ns: BTreeMap<String, f64>,
 }
 
-/// What the file holds.
+/// Content of the file.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct MeasuredTimes {
     version: u32,
@@ -101,8 +101,8 @@ impl MeasuredTimes {
         }
     }
 
-    /// What holds for some devices, each with its key; and why the rest does not. A record of a device that is not among
-    /// them is worth a word only if nothing else is of use.
+    /// Returns the records that apply to some devices, each with its key, and warnings for the rest. A record of another
+    /// device is mentioned only if no other record applies.
     pub fn feedback(&self, devices: &[(Arc<Device>, Key)]) -> (Feedback, Vec<String>) {
         let (mut feedback, mut warnings, mut absent) = (Feedback::default(), Vec::new(), Vec::new());
         for record in &self.devices {

@@ -20,7 +20,7 @@ impl Group {
     /// Starts a command as the leader of a group.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub fn spawn(command: &mut Command) -> Result<Self> {
         confine(command);
         Ok(Self { leader: command.spawn()?, is_reaped: false })
@@ -29,7 +29,7 @@ impl Group {
     /// Tells whether the child ends within a time. It is not reaped, so that its number stays its own.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub fn ends_within(&mut self, limit: Duration) -> Result<bool> {
         let deadline = Instant::now() + limit;
         while !self.has_ended()? {
@@ -41,10 +41,10 @@ impl Group {
         Ok(true)
     }
 
-    /// Whether the child has ended.
+    /// Returns whether the child has ended.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     #[cfg(unix)]
     pub fn has_ended(&mut self) -> Result<bool> {
         use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
@@ -55,19 +55,19 @@ impl Group {
         }
     }
 
-    /// Whether the child has ended.
+    /// Returns whether the child has ended.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     #[cfg(not(unix))]
     pub fn has_ended(&mut self) -> Result<bool> {
         Ok(self.leader.try_wait()?.is_some())
     }
 
-    /// Ends all of the group, and gives how the child ended.
+    /// Ends the whole group, and returns the child's exit status.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub fn end(&mut self) -> Result<ExitStatus> {
         #[cfg(unix)]
         if let Some(leader) =

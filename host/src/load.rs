@@ -16,7 +16,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 
-/// The note of loading: a library's static constructors run then.
+/// Call noted while loading: a library's static constructors run then.
 const LOADING: Call<'static> = Call { plugin: "", function: "static constructors", device: "", node: "" };
 
 /// A loaded library with the ABI's entry.
@@ -53,7 +53,7 @@ impl Library {
         Ok(Self { path, query, handle: ManuallyDrop::new(handle), unload: false })
     }
 
-    /// Where it was loaded from.
+    /// Returns the path that it was loaded from.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -67,7 +67,7 @@ impl Library {
         calls::during(call, query)
     }
 
-    /// A symbol for reports, such as the optional type layout.
+    /// Returns whether it has a symbol, for reports, such as the optional type layout.
     pub fn has_symbol(&self, name: &std::ffi::CStr) -> bool {
         // SAFETY: the address is not used, so its type does not matter.
         unsafe { self.handle.get::<*const ()>(name.to_bytes_with_nul()) }.is_ok()
@@ -79,7 +79,7 @@ impl Library {
         unsafe { self.handle.get::<T>(name.to_bytes_with_nul()) }.ok().map(|symbol| *symbol)
     }
 
-    /// Lets the library go when this value does: the plugin says that it may (B26).
+    /// Unloads the library when this value is dropped: the plugin says that it can be (B26).
     pub fn unload_on_drop(&mut self) {
         self.unload = true;
     }
@@ -114,7 +114,7 @@ impl LibraryFile {
     /// Opens a regular file.
     ///
     /// # Errors
-    /// A refusal for what cannot be read.
+    /// A refusal for a file that cannot be read.
     pub fn open(path: &Path) -> Result<Self, Refusal> {
         let unreadable = |e: std::io::Error| {
             Refusal::new(RefusalKind::Unreadable, format!("cannot read {}: {e}", path.display()))
@@ -128,7 +128,7 @@ impl LibraryFile {
     /// Compares the file's SHA-256 with a manifest's.
     ///
     /// # Errors
-    /// A refusal for another one, and for a file that cannot be read.
+    /// A refusal for a different SHA-256, and for a file that cannot be read.
     pub fn check_sha256(&mut self, expected: &str) -> Result<(), Refusal> {
         let read = || -> std::io::Result<(Metadata, String)> {
             let about = self.file.metadata()?;
@@ -170,7 +170,7 @@ impl LibraryFile {
     }
 }
 
-/// Whether a file was left alone since this was known of it.
+/// Returns whether a file is unchanged since this metadata was read.
 fn same_since(file: &File, before: &Metadata) -> bool {
     let Ok(now) = file.metadata() else { return false };
     #[cfg(unix)]
@@ -183,7 +183,7 @@ fn same_since(file: &File, before: &Metadata) -> bool {
     changed(&now) == changed(before)
 }
 
-/// Whether the code at `entry` is mapped from an open file.
+/// Returns whether the code at `entry` is mapped from an open file.
 ///
 /// The file is mapped too, and the kernel asked where both mappings come from: its answers agree with each other also on
 /// file systems where they do not with `fstat`, such as overlayfs and btrfs.

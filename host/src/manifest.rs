@@ -1,4 +1,4 @@
-//! Manifests: what a plugin claims before it is loaded, as a small JSON file (B25).
+//! Manifests: a plugin's claims before it is loaded, as a small JSON file (B25).
 //!
 //! ```json
 //! {
@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 /// Largest manifest that is read.
 const SIZE_MAX: u64 = 1 << 20;
 
-/// What a manifest says.
+/// Content of a manifest.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Manifest {
     /// Version of this format: 1.
@@ -51,7 +51,7 @@ pub struct Manifest {
     /// Kinds of device that it drives.
     #[serde(default)]
     pub devices: Vec<String>,
-    /// What it needs underneath, in words.
+    /// The driver that it needs, in words.
     pub driver: Option<String>,
     /// Defaults for the plugin's options.
     #[serde(default)]
@@ -102,10 +102,10 @@ impl Manifest {
         Ok((manifest, library))
     }
 
-    /// Checks what can be known without the library: machine and ABI versions.
+    /// Checks what is known without the library: machine and ABI versions.
     ///
     /// # Errors
-    /// A refusal that says what does not fit.
+    /// A refusal that names the mismatch.
     pub fn check(&self, host: MinorRange) -> Result<(), Refusal> {
         let sides = [("os", &self.os, std::env::consts::OS), ("arch", &self.arch, std::env::consts::ARCH)];
         for (what, claimed, here) in sides {
@@ -132,18 +132,18 @@ impl Manifest {
     }
 }
 
-/// SHA-256 of a file, in hexadecimal digits.
+/// Computes the SHA-256 of a file, in hexadecimal digits.
 ///
 /// # Errors
-/// What opening and reading the file says.
+/// Errors of opening and reading the file.
 pub fn sha256_of(path: &Path) -> std::io::Result<String> {
     sha256_of_open(open_regular(path)?.0)
 }
 
-/// SHA-256 of what a reader gives, in hexadecimal digits.
+/// Computes the SHA-256 of a reader's content, in hexadecimal digits.
 ///
 /// # Errors
-/// What the reader says.
+/// Errors of the reader.
 pub(crate) fn sha256_of_open(mut reader: impl Read) -> std::io::Result<String> {
     let mut hasher = Sha256::new();
     let mut chunk = vec![0u8; 1 << 16];

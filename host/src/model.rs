@@ -25,16 +25,16 @@ pub struct Model {
 
 struct Inner {
     program: Program,
-    /// Whether the importer has verified it.
+    /// True if the importer has verified it.
     is_verified: bool,
-    /// What was made of it ahead of time, if its file has that; `program` is the compiled one then.
+    /// Results of ahead-of-time compilation, if its file has them; `program` is then the compiled one.
     compiled: Option<Compiled>,
     /// The program as each device runs it, with its plans and packed constants. A device is known by its
     /// address, which its unit keeps in use.
     units: Mutex<Vec<Weak<Unit>>>,
 }
 
-/// What tells whether a file is the one that was read before.
+/// Identity of a file, to recognise one that was read before.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct FileKey {
     path: PathBuf,
@@ -45,31 +45,31 @@ struct FileKey {
     reading: Reading,
 }
 
-/// How a model's files are read.
+/// Options for reading a model's files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LoadOptions {
-    /// What of a compiled model is checked; other models have no checksums.
+    /// Checks of a compiled model; other models have no checksums.
     pub checks: Checks,
-    /// Whether files are mapped or copied.
+    /// Mapping or copying of files.
     pub reading: Reading,
 }
 
 static LOADED: OnceLock<Mutex<HashMap<FileKey, Weak<Inner>>>> = OnceLock::new();
 
 impl Model {
-    /// Reads a model file, or gives the one that this process has of it: ONNX, a program in text form, or what
-    /// [`Session::compile_to`](crate::session::Session::compile_to) wrote.
+    /// Reads a model file, or returns the model that this process has of it: ONNX, a program in text form, or a file of
+    /// [`Session::compile_to`](crate::session::Session::compile_to).
     ///
     /// The file is mapped, as [`Reading::Mapped`] says: a process that shortens it while it is used ends this one with
     /// SIGBUS. [`Model::load_with`] can copy it instead.
     ///
     /// # Errors
-    /// What the importer says.
+    /// Errors of the importer.
     pub fn load(path: &Path) -> Result<Self> {
         Self::load_checked(path, Checks::default())
     }
 
-    /// As [`Model::load`], with a say in what of a compiled model is checked; other models have no checksums.
+    /// Reads a model as [`Model::load`] does, with chosen checks of compiled models; other models have no checksums.
     ///
     /// # Errors
     /// As [`Model::load`]; [`ErrorKind::InvalidModel`] for weights that have changed.
@@ -77,7 +77,7 @@ impl Model {
         Self::load_with(path, LoadOptions { checks, ..LoadOptions::default() })
     }
 
-    /// As [`Model::load`], with a say in how files are read.
+    /// Reads a model as [`Model::load`] does, with options.
     ///
     /// # Errors
     /// As [`Model::load_checked`]; [`ErrorKind::OutOfMemory`] for a file that is to be copied and does not fit.
@@ -113,7 +113,7 @@ impl Model {
         Ok(model)
     }
 
-    /// A compiled model from the content of its file.
+    /// Reads a compiled model from the content of its file.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidModel`] for what is no compiled model, is damaged or cut, or is of another version.
@@ -121,7 +121,7 @@ impl Model {
         Ok(Self::of_compiled(dbx::from_bytes(file.into(), checks)?))
     }
 
-    /// A model from a program that is already there. It is verified when a session is made of it.
+    /// Makes a model from an existing program. It is verified when a session is made of it.
     pub fn from_program(program: Program) -> Self {
         Self::of_program(program, false)
     }
@@ -142,7 +142,7 @@ impl Model {
         }
     }
 
-    /// Types of inputs that a compiled model was specialised for, in the order of its inputs; None for other models.
+    /// Returns the input types that a compiled model was specialised for, in the order of its inputs; None for other models.
     pub fn compiled_for(&self) -> Option<Vec<Vec<TensorType>>> {
         let types_of = |plan: &Specialised| {
             let inputs = &plan.program.main.inputs;
@@ -151,23 +151,24 @@ impl Model {
         self.inner.compiled.as_ref().map(|compiled| compiled.plans.iter().map(types_of).collect())
     }
 
-    /// The program as imported; of a compiled model, as passes left it that need no types.
+    /// Returns the program as imported; for a compiled model, as left by the passes that need no types.
     pub fn program(&self) -> &Program {
         &self.inner.program
     }
 
-    /// The program as a device runs it, shared by all sessions of this model on that device.
+    /// Returns the program as a device runs it, shared by all sessions of this model on that device.
     ///
     /// # Errors
-    /// What the passes say.
+    /// Errors of the passes.
     pub fn on_device(&self, device: &Arc<Device>) -> Result<Arc<Unit>> {
         self.placed(&Placement::on(device), PlanOptions::default())
     }
 
-    /// As [`Model::on_device`], for several devices, shared by the sessions that have the same and these options.
+    /// Returns the program as [`Model::on_device`] does, for several devices, shared by sessions of equal placement and
+    /// options.
     ///
     /// # Errors
-    /// What the passes say; [`ErrorKind::InvalidArgument`] for a pin of a node that the program does not have.
+    /// Errors of the passes; [`ErrorKind::InvalidArgument`] for a pin of a node that the program does not have.
     pub fn placed(&self, placement: &Placement, options: PlanOptions) -> Result<Arc<Unit>> {
         let mut units = lock(&self.inner.units);
         units.retain(|unit| unit.strong_count() > 0);

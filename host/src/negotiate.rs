@@ -8,19 +8,19 @@ use devbay_plugin_api::abi::{LAYOUTS, PluginInfo};
 use devbay_plugin_api::sdk::export::LinkedPlugin;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What was agreed on, and what is worth knowing about it.
+/// Agreement with a plugin: its data, the minor, and layout differences.
 #[derive(Clone)]
 pub struct Agreement {
-    /// What the plugin says of itself.
+    /// The plugin's description of itself.
     pub about: About,
     /// The minor that both speak.
     pub minor: u32,
-    /// What abi_stable finds different in the plugin's view of the header; empty without the feature, or if the plugin does not
-    /// show it. It explains, and refuses nothing.
+    /// Differences that abi_stable finds in the plugin's view of the header. Empty without the feature, or if the plugin
+    /// does not show its view. They explain, and refuse nothing.
     pub differences: Vec<String>,
 }
 
-/// Where a plugin's entry is.
+/// Location of a plugin's entry.
 #[derive(Clone, Copy)]
 pub enum Entry<'a> {
     /// In a library that was loaded.
@@ -30,7 +30,7 @@ pub enum Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// Asks the entry who the plugin is.
+    /// Queries the entry for the plugin's data.
     pub fn query(&self) -> *const PluginInfo {
         match self {
             Self::Library(library) => library.query(),
@@ -39,7 +39,7 @@ impl Entry<'_> {
     }
 }
 
-/// Agrees with a plugin on a version, and reads what it says.
+/// Agrees with a plugin on a version, and reads its data.
 ///
 /// # Errors
 /// A refusal with both ranges, or with what is broken.
@@ -48,7 +48,7 @@ pub fn negotiate(entry: Entry<'_>, host: MinorRange) -> Result<Agreement, Refusa
     unsafe { negotiate_with(entry.query(), entry, host) }
 }
 
-/// As [`negotiate`], with what layers show in the plugin's place.
+/// As [`negotiate`], with the data that layers show in the plugin's place.
 ///
 /// # Errors
 /// As [`negotiate`].
@@ -98,7 +98,7 @@ unsafe fn negotiate_with(
     Ok(Agreement { about, minor, differences })
 }
 
-/// The highest minor that both speak (B3).
+/// Returns the highest minor that both speak (B3).
 ///
 /// # Errors
 /// A refusal with both ranges, and what to update.
@@ -149,7 +149,7 @@ pub fn layout_differences(layout: &[FieldSeen]) -> Vec<String> {
         .collect()
 }
 
-/// What abi_stable finds different, a line each; nothing without the feature or the plugin's export.
+/// Lists differences that abi_stable finds, one per line; none without the feature or the plugin's export.
 #[cfg(feature = "abi-stable")]
 fn second_opinion(library: Option<&Library>) -> Vec<String> {
     use abi_stable::type_layout::TypeLayout;

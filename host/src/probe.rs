@@ -26,10 +26,10 @@ use std::time::Duration;
 /// Begins the line with the result.
 pub const MARK: &str = "devbay-probe-result ";
 
-/// What is done with libraries that no manifest vouches for by their SHA-256.
+/// Treatment of libraries that no manifest vouches for by their SHA-256.
 #[derive(Clone, Debug, Default)]
 pub enum Probing {
-    /// They are refused; one that is named explicitly is loaded as it is, because who names it trusts it.
+    /// They are refused. One that is named explicitly is loaded as it is, because naming it means trusting it.
     #[default]
     Refused,
     /// They are tried in a child process first, also those named explicitly.
@@ -38,12 +38,12 @@ pub enum Probing {
     Trusted,
 }
 
-/// How unknown libraries are tried.
+/// Options for trying unknown libraries.
 #[derive(Clone, Debug)]
 pub struct ProbeOptions {
     /// The program that probes: the `devbay` command.
     pub program: PathBuf,
-    /// How long it may take.
+    /// Time limit of a probe.
     pub limit: Duration,
 }
 
@@ -54,7 +54,7 @@ impl ProbeOptions {
     }
 }
 
-/// What a probe found.
+/// Result of a probe.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ProbeResult {
     /// The plugin's name, if it could be read.
@@ -115,7 +115,7 @@ pub fn probe(
 /// The child's part: loads the library, makes an instance, lists its devices, and gives the line to print, with the token
 /// that the parent gave.
 ///
-/// What it finds out is an answer, also a refusal.
+/// Every finding is an answer, even a refusal.
 ///
 /// # Errors
 /// If the system gives no threads.
@@ -160,7 +160,7 @@ pub fn print_and_end(line: &str) -> ! {
     std::process::exit(code)
 }
 
-/// What only this probe's child prints.
+/// Makes a token that only this probe's child prints.
 fn token() -> String {
     let random = RandomState::new().build_hasher().finish();
     format!("{random:016x} ")
@@ -169,8 +169,8 @@ fn token() -> String {
 /// Characters of a dead child's last line that are quoted.
 const LAST_WORDS_MAX: usize = 300;
 
-/// How long the end of a dead child's output is waited for. It is there at once, however late a busy machine reads it, but for
-/// what has left the child's group and lives on.
+/// Time to wait for the end of a dead child's output. The end comes at once, however late a busy machine reads it, unless
+/// a process that left the child's group lives on.
 const REST_OF_OUTPUT: Duration = Duration::from_secs(10);
 
 /// Reads a pipe to its end in a thread of its own, so that a talkative child does not block.
@@ -180,7 +180,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// What was read when the pipe ended, the last megabyte of it: the answer comes last.
+    /// Returns the last megabyte read when the pipe ended: the answer comes last.
     fn text(self) -> String {
         let _ = self.ended.recv_timeout(REST_OF_OUTPUT);
         let bytes = lock(&self.bytes);

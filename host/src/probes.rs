@@ -25,11 +25,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long the probes of a kind are measured, and how often at least.
+/// Time for which the probes of a kind are measured, and the minimum number of runs.
 const BUDGET: Duration = Duration::from_millis(200);
 const RUNS_MIN: usize = 11;
 
-/// What is launched between probes: two tensors of 512 KiB. It is no elementwise op, so that none joins a chain.
+/// Shape of the launch between probes: two tensors of 512 KiB. It is no elementwise op, so that none joins a chain.
 const BETWEEN: &[usize] = &[128, 1024];
 
 /// One launch.
@@ -45,8 +45,8 @@ struct Probe {
     attrs: Vec<(&'static str, AttrValue)>,
 }
 
-/// What the rates of kinds of work are, or why one of them is not known; rates that the device's own hold for are not in
-/// it, so that it is empty for a device that is not probed.
+/// Measures the rates of kinds of work, or says why one is unknown. Rates for which the device's own hold are left out,
+/// so the list is empty for a device that is not probed.
 pub(crate) fn of_kinds(device: &Arc<Device>) -> Vec<(Quantity, std::result::Result<f64, String>)> {
     let kinds = WorkKind::ALL.into_iter().filter(|_| device.about().inline);
     kinds.flat_map(|kind| of_kind(device, kind)).collect()
@@ -85,7 +85,7 @@ fn failed(kind: WorkKind, probes: &[Probe], why: &str) -> Vec<(Quantity, std::re
     probes.iter().map(|probe| (Quantity::Work(kind, probe.rate), Err(why.to_owned()))).collect()
 }
 
-/// What was found of a probe: its position, the nanoseconds that it took, and what its kernel counts.
+/// Result of a probe: its position, the nanoseconds that it took, and its kernel's counts.
 struct Found {
     at: usize,
     ns: f64,
@@ -187,7 +187,7 @@ fn filled(shape: &[usize], value: f32) -> Result<Tensor> {
     Tensor::from_elements(shape, &vec![value; shape.iter().product()])
 }
 
-/// The probes of a kind, of which the first is as good as nothing to do. Sizes are those of layers of small networks.
+/// Returns the probes of a kind, of which the first is as good as nothing to do. Sizes are those of layers of small networks.
 fn probes(kind: WorkKind) -> Result<Vec<Probe>> {
     use WorkRate::{Bytes, Flops, Launch};
     let ints = |values: &[i64]| AttrValue::Ints(values.to_vec());

@@ -42,7 +42,7 @@ pub fn path_from_variables(elevated: bool, variable: impl Fn(&str) -> Option<OsS
     Some(devbay.join("rates.json"))
 }
 
-/// Which device, of which build of a plugin, on which machine, rates belong to.
+/// The device, build of the plugin, and machine that rates belong to.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Key {
     /// `PLUGIN/ID`.
@@ -85,8 +85,8 @@ impl Key {
         }
     }
 
-    /// What makes the other's measurements none of this one's: the first thing that differs, with what was expected and
-    /// found. The number of threads is no such thing where times are those of one thread.
+    /// Returns the reason why the other's measurements do not apply: the first difference, with the expected and found value.
+    /// The number of threads does not count where times are those of one thread.
     pub fn difference(&self, other: &Self) -> Option<String> {
         let texts = |key: &Self| {
             let Key { device, product, driver, library, plugin_version, .. } = key.clone();
@@ -105,7 +105,7 @@ impl Key {
         Some(format!("expected the {what} to be {expected}, found {found}"))
     }
 
-    /// Whether the other is the same device of another build: its rates are of no more use.
+    /// Returns whether the other is the same device of another build, whose rates are obsolete.
     pub(crate) fn replaces(&self, other: &Self) -> bool {
         let place = |key: &Self| {
             let Key { device, product, driver, threads, library, .. } = key.clone();
@@ -119,7 +119,7 @@ impl Key {
 struct Record {
     #[serde(flatten)]
     key: Key,
-    /// What was measured, by name; what is absent has its default.
+    /// Measured values by name; absent ones have their defaults.
     measured: BTreeMap<String, f64>,
 }
 
@@ -135,7 +135,7 @@ impl Record {
     }
 }
 
-/// What the file holds.
+/// Content of the file.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct KnownRates {
     version: u32,
@@ -178,8 +178,8 @@ impl KnownRates {
         }
     }
 
-    /// The rates of a device, if they were measured; `defaults` for what was not. What was measured with another number
-    /// of threads holds but for the hand-over: all other rates are those of one thread.
+    /// Returns the rates of a device if they were measured, with `defaults` for the rest. Rates measured with another number
+    /// of threads apply, except the hand-over: all others are those of one thread.
     pub fn find(&self, key: &Key, defaults: Rates) -> Option<Rates> {
         if let Some(record) = self.devices.iter().find(|record| record.key == *key) {
             return Some(record.rates(defaults));

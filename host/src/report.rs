@@ -1,10 +1,10 @@
-//! What was found, taken and refused, as data.
+//! Reports of plugins that were found, loaded and refused, as data.
 
 use devbay_core::about::Refusal;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// What became of one candidate.
+/// Outcome for one candidate, and where it comes from.
 #[derive(Clone, Debug)]
 pub struct PluginReport {
     /// Name, as far as it is known.
@@ -13,21 +13,21 @@ pub struct PluginReport {
     pub origin: String,
     /// Its library; None if it is linked in.
     pub library: Option<PathBuf>,
-    /// What happened.
+    /// Outcome of loading it.
     pub outcome: Outcome,
-    /// Things worth knowing: layout differences, what it replaces.
+    /// Remarks: layout differences, the plugin that it replaces.
     pub notes: Vec<String>,
 }
 
 impl PluginReport {
-    /// What to call it: its file, or its name.
+    /// Returns its title: its file, or its name.
     pub fn title(&self) -> String {
         let path = self.library.as_ref().map(|path| path.display().to_string());
         path.or_else(|| self.name.clone()).unwrap_or_else(|| "?".to_owned())
     }
 }
 
-/// What happened to a candidate.
+/// Outcome for a candidate.
 #[derive(Clone, Debug)]
 pub enum Outcome {
     /// It was loaded; it has so many devices.
@@ -45,17 +45,17 @@ pub enum Outcome {
     Refused(Refusal),
 }
 
-/// What became of all of them, in order of precedence.
+/// Reports of all candidates, in order of precedence.
 #[derive(Clone, Debug, Default)]
 pub struct LoadReport {
     /// A report each.
     pub plugins: Vec<PluginReport>,
-    /// Things worth knowing that are no plugin's: a file that cannot be used.
+    /// Remarks that belong to no plugin, such as a file that cannot be used.
     pub notes: Vec<String>,
 }
 
 impl LoadReport {
-    /// The library of a plugin that was loaded; None if it is linked in.
+    /// Returns the library of a loaded plugin; None if it is linked in.
     pub fn library_of(&self, plugin: &str) -> Option<&Path> {
         let loaded = |report: &&PluginReport| {
             report.name.as_deref() == Some(plugin) && matches!(report.outcome, Outcome::Loaded { .. })
@@ -63,7 +63,7 @@ impl LoadReport {
         self.plugins.iter().find(loaded)?.library.as_deref()
     }
 
-    /// Those that were refused, with their reasons.
+    /// Returns the refused candidates, with their reasons.
     pub fn refused(&self) -> impl Iterator<Item = (&PluginReport, &Refusal)> {
         self.plugins.iter().filter_map(|plugin| match &plugin.outcome {
             Outcome::Refused(refusal) => Some((plugin, refusal)),
@@ -77,7 +77,7 @@ impl LoadReport {
 pub struct DeviceVerdict {
     /// `PLUGIN:INDEX`.
     pub device: String,
-    /// Whether it was chosen.
+    /// True if it was chosen.
     pub chosen: bool,
     /// Why, or why not.
     pub reason: String,

@@ -1,4 +1,4 @@
-//! Runs that were started and not waited for: their results as async values, and the bound on how many there are.
+//! Asynchronous runs: their results as async values, and the bound on their number.
 
 use devbay_core::async_value::{AsyncValueRef, AsyncValueSetter, AwaitedValue};
 use devbay_core::error::{Error, ErrorKind, Result};
@@ -19,7 +19,7 @@ pub struct Run {
     cancel: Cancel,
 }
 
-/// Who sets a run's results.
+/// Setter of a run's results.
 pub(crate) struct RunSetter {
     outputs: Vec<AsyncValueSetter<Tensor>>,
     results: AsyncValueSetter<Vec<Tensor>>,
@@ -32,23 +32,23 @@ impl Run {
         (RunSetter { outputs: setters, results: setter }, Self { outputs, results, cancel })
     }
 
-    /// The outputs, each there or an error when the run has ended. All have the run's one error.
+    /// Returns the outputs. When the run has ended, each is present, or all have the run's error.
     pub fn outputs(&self) -> &[AsyncValueRef<Tensor>] {
         &self.outputs
     }
 
-    /// All outputs together.
+    /// Returns all outputs together.
     pub fn results(&self) -> &AsyncValueRef<Vec<Tensor>> {
         &self.results
     }
 
-    /// Whether the run has ended, well or not.
+    /// Returns whether the run has ended, successfully or not.
     pub fn has_ended(&self) -> bool {
         self.results.is_concrete()
     }
 
-    /// Ends the run as soon as what it is in looks: between launches, and between chunks of parallel loops; what a device is
-    /// doing is waited for. A run that has not started does not.
+    /// Ends the run at its next check: between launches, or between chunks of parallel loops. Work in flight on a device is
+    /// waited for. A run that has not started will not start.
     pub fn cancel(&self) {
         self.cancel.cancel();
     }
@@ -79,7 +79,7 @@ impl IntoFuture for Run {
 }
 
 impl RunSetter {
-    /// Says how the run ended.
+    /// Sets the run's outcome.
     pub fn set(mut self, outcome: Result<Vec<Tensor>>) {
         // Nobody else sets them, so nothing is refused.
         match outcome {
@@ -99,7 +99,7 @@ impl RunSetter {
     }
 }
 
-/// What a run does that comes when as many are in flight as may be.
+/// Behaviour of a run when the maximum number of runs is in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnFull {
     /// It fails at once with [`ErrorKind::Busy`].
@@ -109,7 +109,7 @@ pub enum OnFull {
     Wait,
 }
 
-/// How often a run that waits for its turn looks whether it was cancelled.
+/// Interval at which a waiting run checks for cancellation.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// The runs of a session that are in flight, where there is a bound.
@@ -127,7 +127,7 @@ impl InFlight {
         Arc::new(Self { runs_max: runs_max.max(1), n_runs: Mutex::new(0), ended: Condvar::new() })
     }
 
-    /// A place for a run.
+    /// Takes a place for a run.
     ///
     /// # Errors
     /// [`ErrorKind::Busy`]; cancelled or past the deadline while it waits.

@@ -22,9 +22,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-/// How a runtime is made.
+/// Options of a runtime.
 pub struct RuntimeOptions {
-    /// Threads for kernels, the calling one counted; 0 for one per processor.
+    /// Number of threads for kernels, including the calling thread; 0 for one per processor.
     pub threads: usize,
     /// Processors for the threads that the runtime starts, which take one each; None lets the system choose.
     pub affinity: Option<Vec<usize>>,
@@ -34,29 +34,29 @@ pub struct RuntimeOptions {
     pub linked: Vec<LinkedPlugin>,
     /// Libraries or manifests that are named explicitly.
     pub plugins: Vec<PathBuf>,
-    /// Where else to look.
+    /// Other places to look.
     pub search: SearchPaths,
     /// Only plugins of these names, where the name is known before loading; explicit ones always.
     pub only: Option<Vec<String>>,
     /// Settings by plugin: plugin, key, value.
     pub plugin_options: Vec<(String, String, String)>,
-    /// What is done with libraries that no manifest vouches for by their SHA-256.
+    /// Treatment of libraries that no manifest vouches for by their SHA-256.
     pub probe: Probing,
     /// Layers between the host and every plugin, the first one nearest to the host; [`layers::KNOWN`] has their names.
     pub layers: Vec<String>,
-    /// Where the validation layer reports to; clones share what was found.
+    /// Report of the validation layer; clones share its entries.
     pub violations: Report,
     /// ABI minors to speak; others than the build's own only to try out old and new hosts.
     pub minors: MinorRange,
-    /// Whether a plugin that cannot list devices is kept all the same, for what it compiles for devices that are not there.
+    /// True to keep a plugin that cannot list devices: it may compile for devices that are absent.
     pub without_devices: bool,
     /// Takes plugins' messages; by default `tracing`.
     pub log: LogSink,
     /// Takes plugins' marks.
     pub trace: Option<TraceSink>,
-    /// What plugins may ask for: `cache_dir`, ...
+    /// Values that plugins may ask for: `cache_dir`, ...
     pub config: BTreeMap<String, String>,
-    /// Where devices' rates are, as they were measured before; without it the defaults hold. Nothing is measured now.
+    /// File of device rates measured earlier; defaults apply without it. Nothing is measured now.
     pub rates_file: Option<PathBuf>,
 }
 
@@ -111,12 +111,12 @@ struct Inner {
     report: LoadReport,
 }
 
-/// What [`Runtime::rescan`] found.
+/// Results of [`Runtime::rescan`].
 #[derive(Default)]
 pub struct Rescan {
     /// Devices that were not there before. One that came back has the name of the one that was lost.
     pub added: Vec<Arc<Device>>,
-    /// Devices that are there no more.
+    /// Devices that are gone.
     pub gone: Vec<Arc<Device>>,
     /// Plugins that could not say which devices they have, whose devices stay as they were, and devices that are left out.
     pub notes: Vec<String>,
@@ -186,7 +186,7 @@ impl Runtime {
         Ok(runtime)
     }
 
-    /// Sets a device's rates from the rates file, if it has them. Called before the device is planned for.
+    /// Sets a device's rates from the rates file, if it has them. Called before planning for the device.
     fn tell_rates(&self, device: &Device) {
         let Some(known) = &self.inner.rates else { return };
         if let Some(rates) = known.find(&self.rates_key(device), device.default_rates()) {
@@ -194,8 +194,8 @@ impl Runtime {
         }
     }
 
-    /// The devices that were there when plugins were last asked, by plugin in order of precedence, then as the plugin lists
-    /// them.
+    /// Returns the devices that were present when plugins were last asked: by plugin in order of precedence, then as the
+    /// plugin lists them.
     pub fn devices(&self) -> Vec<Arc<Device>> {
         lock(&self.inner.devices).concat()
     }
@@ -230,17 +230,17 @@ impl Runtime {
         found
     }
 
-    /// Plugins that were loaded.
+    /// Returns the loaded plugins.
     pub fn plugins(&self) -> &[Arc<Plugin>] {
         &self.inner.plugins
     }
 
-    /// What was found, taken and refused.
+    /// Reports the plugins that were found, loaded and refused.
     pub fn report(&self) -> &LoadReport {
         &self.inner.report
     }
 
-    /// Memory of each device that this runtime has allocated.
+    /// Returns the memory that this runtime has allocated on each device.
     pub fn memory(&self) -> Vec<DeviceMemory> {
         let of = |device: &Arc<Device>| {
             let (bytes_in_use, bytes_peak) = device.bytes_in_use();
@@ -249,12 +249,12 @@ impl Runtime {
         self.devices().iter().map(of).collect()
     }
 
-    /// What a device's rates are kept under.
+    /// Returns the key under which a device's rates are stored.
     pub fn rates_key(&self, device: &Device) -> Key {
         Key::of(device, self.report().library_of(device.plugin().name()))
     }
 
-    /// Threads for kernels, the calling one counted.
+    /// Returns the number of threads for kernels, including the calling thread.
     pub fn n_threads(&self) -> usize {
         self.inner.queue.n_threads()
     }
@@ -294,7 +294,7 @@ impl Runtime {
     }
 }
 
-/// The threads that an application brings, or asks for.
+/// Makes a work queue of the threads that an application brings, or asks for.
 fn work_queue(options: &RuntimeOptions) -> Result<WorkQueue> {
     if let Some(queue) = &options.queue {
         if options.threads != 0 || options.affinity.is_some() {
@@ -310,15 +310,15 @@ fn work_queue(options: &RuntimeOptions) -> Result<WorkQueue> {
     WorkQueue::with_options(&QueueOptions { threads, affinity: options.affinity.clone() })
 }
 
-/// A refused plugin and its reason, in an error.
+/// Describes a refused plugin and its reason, for an error.
 fn describe_refusal((plugin, refusal): (&PluginReport, &Refusal)) -> String {
     let path = || plugin.library.as_ref().map(|path| path.display().to_string());
     let name = plugin.name.clone().or_else(path);
     format!("plugin {} was refused: {refusal}", name.as_deref().unwrap_or("?"))
 }
 
-/// Passes a plugin's messages on, and keeps its warnings as long as there is a list for them: what it left out while it was
-/// loaded belongs into the report.
+/// Passes a plugin's messages on, and keeps its warnings as long as there is a list for them: warnings from loading belong
+/// in the report.
 fn gathering(log: &LogSink, warnings: &Arc<Mutex<Option<Vec<String>>>>) -> LogSink {
     let (log, warnings) = (Arc::clone(log), Arc::clone(warnings));
     Arc::new(move |plugin: &str, level: LogLevel, text: &str| {
@@ -462,7 +462,7 @@ impl Loader<'_> {
         Ok((negotiate_layered(&stack, entry, self.options.minors)?, Some(stack)))
     }
 
-    /// Whether a plugin of this name was named explicitly and loaded.
+    /// Returns whether a plugin of this name was named explicitly and loaded.
     fn replaced(&self, name: &str) -> bool {
         self.taken.get(name) == Some(&Origin::Explicit)
     }
@@ -477,7 +477,7 @@ impl Loader<'_> {
         }
     }
 
-    /// A library is unknown if no manifest has its SHA-256: it is tried in a child first (B27).
+    /// Tries an unknown library in a child first (B27). It is unknown if no manifest has its SHA-256.
     fn probe(&self, candidate: &Candidate, path: &std::path::Path) -> std::result::Result<(), Refusal> {
         match &self.options.probe {
             Probing::Tried(options) => {
@@ -501,7 +501,7 @@ impl Loader<'_> {
         }
     }
 
-    /// The manifest's defaults, then what the application says.
+    /// Collects a plugin's options: the manifest's defaults, overridden by the application's.
     fn options_for(&self, name: &str, candidate: &Candidate) -> Vec<(String, String)> {
         let mut options: BTreeMap<String, String> =
             candidate.manifest.as_ref().map(|manifest| manifest.options.clone()).unwrap_or_default();
@@ -513,7 +513,7 @@ impl Loader<'_> {
         options.into_iter().collect()
     }
 
-    /// Options for a library whose plugin's name is only known by the file's: `libdevbay_plugin_NAME.so`.
+    /// Returns options for a library whose plugin name is known only from its file name: `libdevbay_plugin_NAME.so`.
     fn options_by_file(&self, path: &std::path::Path) -> Vec<(String, String)> {
         let name = discover::name_of_library(path).unwrap_or_default();
         let options = self.options.plugin_options.iter();

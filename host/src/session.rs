@@ -26,7 +26,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-/// How long behind its deadline a run is waited for whose kernels cannot be stopped: our own code looks more often than that.
+/// Time past its deadline that a run with unstoppable kernels is waited for. Our own code checks more often than that.
 const GRACE: Duration = Duration::from_millis(200);
 
 /// One input or output of a model.
@@ -47,37 +47,37 @@ pub struct Session {
     /// The plan of a model whose inputs have known extents: it can have no other.
     only_plan: Option<Prepared>,
     in_flight: Option<Arc<InFlight>>,
-    /// With what it goes on when a device fails, if it may.
+    /// Fallback for a device that fails, if enabled.
     failover: Option<Arc<Failover>>,
-    /// How inputs are padded, if they are.
+    /// Padding of inputs, if enabled.
     buckets: Option<Arc<Buckets>>,
 }
 
-/// How a session is made.
+/// Options of a session.
 #[derive(Clone, Default)]
 pub struct SessionOptions {
-    /// How plans are made.
+    /// Options of plans.
     pub plans: PlanOptions,
     /// Devices for nodes that the session's device has no kernel for, first choice first.
     pub others: Vec<Arc<Device>>,
     /// Nodes by name, and the device that each must run on.
     pub pins: Vec<(String, Arc<Device>)>,
-    /// What decides among the devices for nodes that are not pinned: their order, or what nodes and copies should take.
+    /// Criterion for placing nodes that are not pinned: the order of devices, or estimated times of nodes and copies.
     pub by: PlaceBy,
-    /// Whether runs go on when a device fails at run time: on the session's other devices, then on these. None: the
-    /// failure is the run's.
+    /// Spare devices for failover. When a device fails at run time, runs go on with the session's other devices, then with
+    /// these. None turns failover off: the run fails.
     ///
-    /// The model is planned for the others when it happens, and the run is made again there from its inputs, as are all
-    /// later ones; runs that are bound ([`Session::bind`]) are not. A node that is pinned to the device that failed keeps
-    /// the session from going on.
+    /// On a failure, the model is planned for the remaining devices. The run is repeated there from its inputs, and later
+    /// runs start there. Bound runs ([`Session::bind`]) do not fail over. A node that is pinned to the failed device
+    /// prevents failover.
     pub failover: Option<Vec<Arc<Device>>>,
-    /// How many runs may be in flight at once, those that wait for a thread counted; None for any number.
+    /// Maximum number of runs in flight, including those that wait for a thread; None for no limit.
     pub runs_max: Option<NonZeroUsize>,
-    /// How inputs whose lengths change are padded to few lengths, so that few plans do for them; None: they are not. Only for
-    /// models in which padding does not change what is not padding.
+    /// Padding of inputs of varying length to a few sizes, so that few plans suffice; None for no padding. Only for models
+    /// in which padding does not affect the other elements.
     ///
-    /// Runs that are bound, or whose tensors stay on devices, are not padded: they take inputs of a bucket's size, or such as
-    /// are longer than all of them.
+    /// Bound runs, and runs whose tensors stay on devices, are not padded: they take inputs of a bucket's size, or longer
+    /// than all buckets.
     pub buckets: Option<BucketOptions>,
 }
 
@@ -87,7 +87,7 @@ impl From<PlanOptions> for SessionOptions {
     }
 }
 
-/// When one run starts, and how it may end early.
+/// Options of one run: when it starts, and how it may end early.
 #[derive(Clone, Default)]
 pub struct RunOptions {
     /// Ends the run when it is set: in its planning, between launches, and in launches between chunks of their parallel
@@ -95,19 +95,19 @@ pub struct RunOptions {
     pub cancel: Option<Cancel>,
     /// Ends the run when so much time has passed, as [`RunOptions::cancel`] does.
     ///
-    /// Counted from the call, the time until the run starts included.
+    /// Counted from the call, including the time until the run starts.
     ///
-    /// On a device of a library's that works inline the run is made by a thread of the blocking pool, on inputs that it owns:
-    /// where a kernel does not return, the call does, and names it; thread, inputs and memory stay with the kernel. Without
-    /// a deadline the call waits for as long as the kernel takes.
+    /// On an inline device of a library, the run is made by a thread of the blocking pool, on inputs that it owns. If a
+    /// kernel does not return, the call does, and names it; thread, inputs and memory stay with the kernel. Without a
+    /// deadline the call waits for as long as the kernel takes.
     pub deadline: Option<Duration>,
-    /// Which of the runs that wait for a thread starts first ([`Session::run_async`]); those that run go on.
+    /// Order in which queued runs start ([`Session::run_async`]); running ones go on.
     pub priority: Priority,
-    /// What becomes of the run if [`SessionOptions::runs_max`] are in flight.
+    /// Behaviour of the run if [`SessionOptions::runs_max`] are in flight.
     pub on_full: OnFull,
 }
 
-/// What a run holds until it ends, and by what it may be ended.
+/// Resources that a run holds until it ends, and the means to end it.
 struct Limits {
     // Dropped in this order.
     #[expect(dead_code, reason = "its drop makes room for the next run")]
@@ -118,15 +118,15 @@ struct Limits {
 }
 
 impl Session {
-    /// A session. A model whose inputs have known extents is planned now, others when they are first run.
+    /// Makes a session. A model whose inputs have known extents is planned now, others when they are first run.
     ///
     /// # Errors
-    /// What passes and planning say: an op without a kernel, types that do not fit, too little memory.
+    /// Errors of passes and planning: an op without a kernel, types that do not fit, too little memory.
     pub fn new(model: &Model, device: &Arc<Device>) -> Result<Self> {
         Self::with_options(model, device, SessionOptions::default())
     }
 
-    /// As [`Session::new`], with a say in how plans are made and how many runs there may be.
+    /// Makes a session as [`Session::new`] does, with options.
     ///
     /// # Errors
     /// As [`Session::new`]; [`ErrorKind::InvalidArgument`] for buckets that the model's inputs do not have.
@@ -176,17 +176,17 @@ impl Session {
         Ok(session)
     }
 
-    /// The model's inputs, in its order.
+    /// Returns the model's inputs, in its order.
     pub fn inputs(&self) -> &[Port] {
         &self.inputs
     }
 
-    /// The model's outputs, in its order.
+    /// Returns the model's outputs, in its order.
     pub fn outputs(&self) -> &[Port] {
         &self.outputs
     }
 
-    /// The session that runs go to: this one, until a device fails and another one takes over
+    /// Returns the session that runs go to: this one, until a device fails and another one takes over
     /// ([`SessionOptions::failover`]).
     pub fn current(&self) -> &Session {
         let mut session = self;
@@ -207,17 +207,17 @@ impl Session {
         failures
     }
 
-    /// The device that it was made for.
+    /// Returns the device that it was made for.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }
 
-    /// The program as this device runs it.
+    /// Returns the program as this device runs it.
     pub fn program(&self) -> &Program {
         self.unit.program()
     }
 
-    /// The plan for these inputs, padded if they are to be, made now if there is none.
+    /// Returns the plan for these inputs, padded if they are to be, made now if there is none.
     ///
     /// # Errors
     /// As [`Session::run`].
@@ -226,7 +226,7 @@ impl Session {
         self.plan_checked(&inputs.iter().map(|input| (input.dtype, input.shape)).collect::<Vec<_>>())
     }
 
-    /// The plan for inputs of types that the model takes.
+    /// Returns the plan for inputs of types that the model takes.
     fn plan_checked(&self, types: &[(DType, &[usize])]) -> Result<Arc<Plan>> {
         let Some(buckets) = &self.buckets else {
             return self.attempt(|session| session.unit.plan_for(types.iter().copied()));
@@ -245,7 +245,7 @@ impl Session {
         self.plan(&self.in_order(inputs)?)
     }
 
-    /// The plan for inputs of these types, in the model's order, made now if there is none.
+    /// Returns the plan for inputs of these types, in the model's order, made now if there is none.
     ///
     /// # Errors
     /// As [`Session::run`].
@@ -254,45 +254,45 @@ impl Session {
         self.plan_checked(types)
     }
 
-    /// What a plan of this session's is: its tasks, their estimated costs, memory.
+    /// Reports the tasks of a plan of this session, their estimated costs, and memory.
     pub fn plan_report(&self, plan: &Plan) -> PlanReport {
         self.current().unit.report(plan)
     }
 
-    /// Writes the model with what this session's plans begin with: specialised for the types of inputs that it has plans
-    /// for, and with constants as the kernels of its devices have them ([`crate::dbx`]). [`Model::load`] takes the file. One
-    /// that was there is replaced when all is written.
+    /// Writes the model as a compiled file ([`crate::dbx`]): specialised for the input types that this session has plans
+    /// for, with constants packed for the kernels of its devices. [`Model::load`] takes the file. An existing file is
+    /// replaced when all is written.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`]; what a device says of giving constants back.
+    /// [`ErrorKind::Io`]; errors of devices that give constants back.
     pub fn compile_to(&self, path: &Path) -> Result<Written> {
         dbx::write(path, &self.current().unit)
     }
 
-    /// How many constants were packed for kernels of this session's plans, now and ahead of time.
+    /// Counts the constants that were packed for kernels of this session's plans, now and ahead of time.
     pub fn pack_counts(&self) -> PackCounts {
         self.current().unit.env().pack_counts()
     }
 
-    /// What the passes did to the model, and then to the program of a plan of this session's, in their order. Passes that
-    /// are off, and those of control flow's regions that are planned when they are taken, are not in it.
+    /// Lists the changes that passes made to the model, and then to the program of a plan of this session, in order. Passes
+    /// that are off are left out, as are those of control-flow regions that are planned when they are taken.
     pub fn passes(&self, plan: &Plan) -> Vec<Applied> {
         self.current().unit.passes(plan)
     }
 
-    /// What plans were used for so far, and what making them took, on the devices that runs go to now.
+    /// Returns the use of plans so far, and the cost of making them, on the devices that runs go to now.
     ///
-    /// Sessions of one model with equal options share their plans, and so these figures. Plans of control flow's regions,
-    /// made when one is first taken, are not in it.
+    /// Sessions of one model with equal options share their plans, and so these figures. Plans of control-flow regions,
+    /// made when one is first taken, are not included.
     pub fn plan_statistics(&self) -> PlanStatistics {
         self.current().unit.statistics()
     }
 
-    /// Runs on inputs by name and gives the outputs in the model's order.
+    /// Runs on inputs by name and returns the outputs in the model's order.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] for inputs that are missing, unknown or of the wrong type, naming what is
-    /// expected; what planning says; the first failure of the run; cancelled or past the deadline;
+    /// expected; errors of planning; the first failure of the run; cancelled or past the deadline;
     /// [`ErrorKind::Busy`] where there is a bound.
     pub fn run(&self, inputs: &[(&str, &Tensor)], options: &RunOptions) -> Result<Vec<Tensor>> {
         if let Some(deadline) = options.deadline.filter(|_| self.may_not_return()) {
@@ -307,13 +307,13 @@ impl Session {
         })
     }
 
-    /// Whether the thread that runs it is in code of a library's while kernels work: that cannot be stopped from outside.
+    /// Returns whether kernels run in a library's code on the thread of the run: that cannot be stopped from outside.
     fn may_not_return(&self) -> bool {
         let is_foreign = |device: &&Arc<Device>| device.about().inline && device.plugin().is_foreign();
         self.current().unit.env().placement.devices().into_iter().any(|device| is_foreign(&device))
     }
 
-    /// A run by a thread of the blocking pool, on inputs that it owns: a kernel that does not return keeps thread and inputs,
+    /// Runs on a thread of the blocking pool, on inputs that it owns: a kernel that does not return keeps thread and inputs,
     /// and the caller goes on.
     #[inline(never)]
     fn run_apart(
@@ -340,10 +340,10 @@ impl Session {
         Err(error.on_device(self.device.name()))
     }
 
-    /// As [`Session::run`], on tensors that may be on the device, and leaves the outputs there: nothing is copied that is
-    /// where it is used. Inputs elsewhere are copied first. The outputs are there when this returns.
+    /// Runs as [`Session::run`] does, on tensors that may be on the device, and leaves the outputs there. Only inputs that
+    /// are elsewhere are copied. The outputs are ready when this returns.
     ///
-    /// `after` is a point of an application's stream behind which the inputs are there
+    /// `after` is a point of an application's stream after which the inputs are ready
     /// ([`AppStream::point`](crate::device_tensor::AppStream::point)); the device waits for it where it can, else the
     /// calling thread does.
     ///
@@ -366,23 +366,23 @@ impl Session {
         Ok(self.limited(options, run)?.into_iter().map(DeviceTensor::of).collect())
     }
 
-    /// Starts a run on inputs by name, and gives what it will give. Any number of runs share the session's plans.
+    /// Starts a run on inputs by name, and returns its handle. Any number of runs share the session's plans.
     ///
-    /// The run is a job of the runtime's threads; where work is asynchronous, or enqueuing it may block, of threads
-    /// that may wait. On a runtime of one thread, a run on an inline device has ended when this returns. Inputs are
-    /// kept by reference.
+    /// The run is a job of the runtime's threads, or of threads that may wait where work is asynchronous or enqueuing it
+    /// may block. On a runtime of one thread, a run on an inline device has ended when this returns. Inputs are kept by
+    /// reference.
     ///
     /// **Threads**: any. With [`OnFull::Wait`] it may block, and is then not for jobs and waiters of async values.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] and [`ErrorKind::Busy`] as [`Session::run`]. All else is the results'.
+    /// [`ErrorKind::InvalidInput`] and [`ErrorKind::Busy`] as [`Session::run`]. Other failures are in the results.
     pub fn run_async(&self, inputs: &[(&str, &Tensor)], options: &RunOptions) -> Result<Run> {
         let inputs = self.tensors_in_order(inputs)?.into_iter().cloned().collect();
         self.start(inputs, options, false)
     }
 
-    /// As [`Session::run_async`], on inputs in the model's order; `apart` on a thread that no other run waits for, whatever
-    /// the devices are.
+    /// Starts a run as [`Session::run_async`] does, on inputs in the model's order; with `apart`, on a thread that no other
+    /// run waits for, whatever the devices are.
     fn start(&self, inputs: Vec<Tensor>, options: &RunOptions, apart: bool) -> Result<Run> {
         let views: Vec<InputView<'_>> = inputs.iter().map(InputView::of).collect();
         self.check(&views)?;
@@ -446,7 +446,7 @@ impl Session {
         self.limited(options, |cancel| planned.run_into(outputs, cancel))
     }
 
-    /// [`Session::run_apart`] on copies of the caller's memory.
+    /// Runs as [`Session::run_apart`] does, on copies of the caller's memory.
     #[inline(never)]
     fn run_apart_into(
         &self,
@@ -486,7 +486,7 @@ impl Session {
         })
     }
 
-    /// Something on the session that runs go to, and again on the one after it when a device fails.
+    /// Tries a call on the session that runs go to, and again on the one after it when a device fails.
     fn attempt<R>(&self, mut attempt: impl FnMut(&Session) -> Result<R>) -> Result<R> {
         let mut session = self.current();
         loop {
@@ -512,8 +512,8 @@ impl Session {
     }
 
     /// Prepares many runs on the same memory: between them nothing is checked, looked up or patched. None if
-    /// the model is not static for these inputs, or the device cannot work in the caller's memory. They end with the
-    /// device: nobody goes on with another one for them.
+    /// the model is not static for these inputs, or the device cannot work in the caller's memory. These runs do not fail
+    /// over to another device.
     ///
     /// # Errors
     /// As [`Session::run_into`].
@@ -550,7 +550,7 @@ impl Session {
         Ok(Limits { admission, armed, cancel })
     }
 
-    /// A place among the runs in flight, where there is a bound.
+    /// Takes a place among the runs in flight, where there is a bound.
     fn admit(&self, options: &RunOptions, cancel: Option<&Cancel>) -> Result<Option<Admission>> {
         let in_flight = self.in_flight.as_ref();
         in_flight
@@ -559,7 +559,7 @@ impl Session {
             .map_err(|error| error.on_device(self.device.name()))
     }
 
-    /// Inputs by name in the model's order.
+    /// Puts inputs by name into the model's order.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] for inputs that are missing, unknown or given twice.
@@ -601,7 +601,7 @@ impl Session {
             .collect()
     }
 
-    /// Refuses inputs that would have to be padded, where that is not done.
+    /// Refuses inputs that need padding, where padding is not done.
     fn check_unpadded<'a>(&self, shapes: impl Iterator<Item = &'a [usize]>) -> Result<()> {
         let Some(buckets) = &self.buckets else {
             return Ok(());
@@ -684,7 +684,7 @@ fn run_into(
     }
 }
 
-/// As [`Session::attempt`], for who has no session but what it is made of.
+/// As [`Session::attempt`], for callers that have only the parts of a session.
 fn attempt_on<R>(
     unit: &Unit,
     failover: Option<&Failover>,
@@ -710,7 +710,7 @@ fn ports(program: &Program, ids: &[ValueId]) -> Vec<Port> {
         .collect()
 }
 
-/// A port's name and type, for messages.
+/// Describes a port by name and type, for messages.
 fn describe(port: &Port) -> String {
     match &port.ty {
         Some(ty) => format!("`{}` {ty}", port.name),
@@ -723,7 +723,7 @@ fn fits(port: &Port, input: &InputView<'_>) -> bool {
     size == Some(input.bytes.len()) && takes(port, input.dtype, input.shape)
 }
 
-/// Whether a port takes a type.
+/// Returns whether a port takes a type.
 fn takes(port: &Port, dtype: DType, extents: &[usize]) -> bool {
     port.ty.as_ref().is_none_or(|ty| ty.takes(dtype, extents))
 }

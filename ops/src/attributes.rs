@@ -11,7 +11,7 @@
 
 use std::fmt;
 
-/// What an attribute holds.
+/// The type of an attribute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AttributeType {
     /// One integer.
@@ -44,7 +44,7 @@ impl AttributeType {
         Self::Graph,
     ];
 
-    /// Its name in the table's lines and in messages.
+    /// Returns its name in the table's lines and in messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Int => "int",
@@ -58,7 +58,7 @@ impl AttributeType {
         }
     }
 
-    /// The type of a name.
+    /// Returns the type of a name.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|ty| ty.name() == name)
     }
@@ -75,15 +75,15 @@ impl fmt::Display for AttributeType {
 pub struct Attribute {
     /// Its name.
     pub name: &'static str,
-    /// What it holds.
+    /// Its type.
     pub ty: AttributeType,
-    /// Whether each node has it.
+    /// True if each node has it.
     pub is_required: bool,
-    /// What it is where a node has none, if that is one number or one word.
+    /// Its value where a node has none, if that is one number or one word.
     pub default: Option<AttributeDefault>,
 }
 
-/// What an attribute is where a node has none.
+/// The value of an attribute where a node has none.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum AttributeDefault {
     /// An integer.
@@ -121,9 +121,9 @@ pub enum AttributeFault {
     Missing(Attribute),
     /// One has another type.
     Type {
-        /// What the op has.
+        /// The attribute as the op has it.
         expected: Attribute,
-        /// What the node has.
+        /// The type that the node has.
         found: AttributeType,
     },
 }
@@ -148,22 +148,22 @@ pub struct Attributes {
 }
 
 impl Attributes {
-    /// A line, which is read when it is used; a test reads all of the table's.
+    /// Returns a line, which is read when it is used; a test reads all of the table's.
     pub(crate) const fn of(text: &'static str) -> Self {
         Self { text }
     }
 
-    /// The line that the table has.
+    /// Returns the line that the table has.
     pub fn text(&self) -> &'static str {
         self.text
     }
 
-    /// All of them, sorted by name.
+    /// Returns all of them, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = Attribute> + use<> {
         self.text.split_ascii_whitespace().filter_map(Attribute::of)
     }
 
-    /// Whether there is one of that name.
+    /// Returns whether there is one of that name.
     pub fn has(&self, name: &str) -> bool {
         self.iter().any(|attribute| attribute.name == name)
     }

@@ -2,7 +2,7 @@
 
 use devbay_plugin_api::sdk::{Error, Result};
 
-/// The position of an axis, which counts from the back if it is negative.
+/// Returns the position of an axis, which counts from the back if it is negative.
 ///
 /// # Errors
 /// Invalid if there is none.

@@ -15,7 +15,7 @@ pub struct Constant<'a> {
 }
 
 impl Constant<'_> {
-    /// Its type.
+    /// Returns its type.
     pub fn tensor_type(&self) -> TensorType {
         TensorType::new(self.dtype, self.shape)
     }
@@ -24,12 +24,12 @@ impl Constant<'_> {
         n_elements(self.shape).unwrap_or_default()
     }
 
-    /// The bytes of the element at a position.
+    /// Returns the bytes of the element at a position.
     fn element<const N: usize>(&self, i: usize) -> Option<[u8; N]> {
         self.bytes.get(i.checked_mul(N)?..)?.first_chunk().copied()
     }
 
-    /// The integer at a position, for dtypes that [`Constant::to_ints`] takes.
+    /// Returns the integer at a position, for dtypes that [`Constant::to_ints`] takes.
     fn int_at(&self, i: usize) -> Option<i64> {
         Some(match self.dtype {
             I64 => i64::from_le_bytes(self.element(i)?),
@@ -44,7 +44,8 @@ impl Constant<'_> {
         })
     }
 
-    /// The content as integers, for axes, shapes and indices of any integer type but u64, or bool; None for others.
+    /// Returns the content as integers, for axes, shapes and indices of any integer type but u64, or bool; None for
+    /// others.
     ///
     /// # Errors
     /// If there is no memory for them.
@@ -58,12 +59,12 @@ impl Constant<'_> {
         Ok(Some(list))
     }
 
-    /// The one integer or truth value that it holds.
+    /// Returns the one integer or truth value that it holds.
     pub fn to_int(&self) -> Option<i64> {
         self.int_at(0).filter(|_| self.n_elements() == 1)
     }
 
-    /// The one integer or truth value that all its elements are; None if they differ or there are none.
+    /// Returns the one integer or truth value that all its elements are; None if they differ or there are none.
     pub fn only_int(&self) -> Option<i64> {
         let first = self.int_at(0)?;
         (1..self.n_elements()).all(|i| self.int_at(i) == Some(first)).then_some(first)

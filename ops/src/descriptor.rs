@@ -40,8 +40,9 @@ pub const fn descriptor_of<D: 'static>(
 }
 
 impl OpRow {
-    /// The descriptor of a kernel that takes all operands of the op: how many there are, which have one element type, and which
-    /// have to be known when it is prepared. Say next which element types they are, in the order of the row's numbers.
+    /// Returns the descriptor of a kernel that takes all operands of the op: how many there are, which have one element
+    /// type, and which have to be known when it is prepared. Say next which element types they are, in the order of the
+    /// row's numbers.
     ///
     /// A kernel that takes less than the row allows says so with [`Kernel::operands`], [`Kernel::inputs`] or [`Kernel::outputs`].
     pub const fn descriptor<D: 'static>(

@@ -1,4 +1,4 @@
-//! What an elementwise op computes, in a small language of expressions.
+//! Elementwise ops' computations, in a small language of expressions.
 //!
 //! ```text
 //! X > 0 ? X : alpha * expm1(X / alpha)
@@ -8,7 +8,7 @@
 //! and bind as they do there; `c ? x : y` chooses element by element. All other numbers are of the type in which the element is
 //! calculated, and truths come of comparisons alone.
 //!
-//! What is no number passes through every function, as IEEE 754 has it; only `a ? b : c` may leave it behind, with the operand that is not
+//! NaN passes through every function, as IEEE 754 has it; only `a ? b : c` may leave it behind, with the operand that is not
 //! chosen. Zeros keep their signs. So a formula says what becomes of special numbers too, and is taken by the word:
 //! `X * clip(X / 6 + 0.5, 0, 1)` of minus infinity is `-inf * 0`, which is no number.
 //!
@@ -32,14 +32,14 @@ macro_rules! functions {
             /// All of them.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
-            /// Its name, or its operator.
+            /// Returns its name, or its operator.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
                 }
             }
 
-            /// How many arguments it takes.
+            /// Returns the number of arguments that it takes.
             pub const fn arity(self) -> usize {
                 match self {
                     $(Self::$variant => $arity,)*
@@ -152,19 +152,19 @@ functions! {
     Acosh "acosh" 1,
     /// Inverse hyperbolic tangent.
     Atanh "atanh" 1,
-    /// Whether it is no number.
+    /// True if the argument is NaN.
     IsNan "isnan" 1,
-    /// Whether it is infinite.
+    /// True if the argument is infinite.
     IsInf "isinf" 1,
 }
 
 impl Function {
-    /// Whether it stands between its arguments.
+    /// Returns whether it stands between its arguments.
     pub fn is_infix(self) -> bool {
         self.arity() == 2 && !self.name().starts_with(|c: char| c.is_ascii_alphabetic())
     }
 
-    /// Whether it gives a truth.
+    /// Returns whether its result is a truth value.
     pub fn gives_truth(self) -> bool {
         use Function::{
             And, Equal, Greater, GreaterOrEqual, IsInf, IsNan, Less, LessOrEqual, Not, NotEqual, Or,
@@ -189,9 +189,9 @@ pub enum Expr {
     Call(Function, Vec<Expr>),
 }
 
-/// What computes formulas, or writes them in another language.
+/// A target that computes formulas, or writes them in another language.
 pub trait Emit {
-    /// What an expression becomes.
+    /// The form that an expression takes there.
     type Value;
     /// Why it cannot.
     type Error;
@@ -238,7 +238,7 @@ impl Expr {
         }
     }
 
-    /// The functions in it, each as often as it stands there.
+    /// Returns the functions in it, each as often as it stands there.
     pub fn functions(&self) -> Vec<Function> {
         match self {
             Self::Call(function, args) => {
@@ -254,7 +254,7 @@ impl Expr {
 pub struct Param {
     /// The attribute; of a fused step, or an operand that is one number.
     pub name: &'static str,
-    /// What it is where the node has none.
+    /// Its value where the node has none.
     pub default: f32,
 }
 
@@ -269,17 +269,17 @@ pub struct Formula {
     pub n_operands: usize,
     /// Numbers beside them, at most two, sorted by name.
     pub params: Vec<Param>,
-    /// What is computed.
+    /// The expression that is computed.
     pub expr: Expr,
 }
 
 impl Formula {
-    /// The name by which fused ops have it (`docs/fused-ops.md`): the op's, but for its other forms.
+    /// Returns the name by which fused ops have it (`docs/fused-ops.md`): the op's, but for its other forms.
     pub fn name(&self) -> &'static str {
         self.form.name
     }
 
-    /// Whether it gives a truth for each element, and not what it takes.
+    /// Returns whether its elements are truth values, and not of the type that it takes.
     pub fn gives_truth(&self) -> bool {
         self.form.gives_truth
     }
@@ -287,7 +287,7 @@ impl Formula {
     /// Reads a form of an op.
     ///
     /// # Errors
-    /// What is wrong with its text.
+    /// The fault in its text.
     fn of(row: &'static OpRow, form: &'static Form) -> Result<Self, String> {
         let mut operands: Vec<&'static str> = row.inputs.names().collect();
         if form.is_fold {
@@ -310,7 +310,7 @@ impl Formula {
     }
 }
 
-/// What an attribute is by default, as a number.
+/// Returns an attribute's default as a number.
 fn number_of(attribute: &Attribute) -> Result<f32, String> {
     match attribute.default {
         Some(AttributeDefault::Int(int)) => Ok(int as f32),
@@ -319,7 +319,7 @@ fn number_of(attribute: &Attribute) -> Result<f32, String> {
     }
 }
 
-/// The names in a text.
+/// Returns the names in a text.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
@@ -330,22 +330,22 @@ static ALL: LazyLock<Vec<Formula>> = LazyLock::new(|| {
     rows.filter_map(|(row, form)| Formula::of(row, form).ok()).collect()
 });
 
-/// All formulas, in the order of the rows.
+/// Returns all formulas, in the order of the rows.
 pub fn all() -> &'static [Formula] {
     &ALL
 }
 
-/// The formula of a name: an op's, or a form's.
+/// Returns the formula of a name: an op's, or a form's.
 pub fn find(name: &str) -> Option<&'static Formula> {
     ALL.iter().find(|formula| formula.name() == name)
 }
 
-/// The formulas of an op: one, or one for each of its forms, the usual one first.
+/// Returns the formulas of an op: one, or one for each of its forms, the usual one first.
 pub fn of_op(domain: &str, op: &str) -> impl Iterator<Item = &'static Formula> {
     ALL.iter().filter(move |formula| formula.row.name == op && formula.row.domain == domain)
 }
 
-/// What of a formula is left to read.
+/// The text of a formula that is left to read.
 struct Parser<'a> {
     rest: &'a str,
     operands: &'a [&'static str],

@@ -44,7 +44,7 @@ pub use operands::{Fault, Operands, Side};
 pub use row::{DEVBAY_DOMAIN, Failure, Form, MICROSOFT_DOMAIN, ML_DOMAIN, OpKind, OpRow, Takes, Work};
 pub use table::ROWS;
 
-/// The row of an op; None if programs do not hold it.
+/// Returns the row of an op; None if programs do not hold it.
 pub fn find(domain: &str, name: &str) -> Option<&'static OpRow> {
     let mut slot = slot_of(name.as_bytes());
     // There are empty slots, so this ends.
@@ -77,7 +77,7 @@ static INDEX: [u16; N_SLOTS] = {
     index
 };
 
-/// The slot of a name: FNV-1a.
+/// Returns the slot of a name: FNV-1a.
 const fn slot_of(name: &[u8]) -> usize {
     let (mut hash, mut i) = (0xcbf2_9ce4_8422_2325u64, 0);
     while i < name.len() {
@@ -87,12 +87,12 @@ const fn slot_of(name: &[u8]) -> usize {
     (hash ^ hash >> 32) as usize % N_SLOTS
 }
 
-/// Whether an op has an attribute of that name; `false` for an op without a row.
+/// Returns whether an op has an attribute of that name; `false` for an op without a row.
 pub fn has_attribute(domain: &str, op: &str, name: &str) -> bool {
     find(domain, op).is_some_and(|row| row.attributes.has(name))
 }
 
-/// All rows, ONNX's first, each domain's sorted by name.
+/// Returns all rows, ONNX's first, each domain's sorted by name.
 pub fn all() -> impl Iterator<Item = &'static OpRow> {
     ROWS.iter()
 }

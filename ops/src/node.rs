@@ -1,10 +1,10 @@
-//! Which formula a kernel's node has, and with which numbers: for plugins that compute or write formulas.
+//! The formula of a kernel's node, with its numbers: for plugins that compute or write formulas.
 
 use crate::attributes::{Attribute, AttributeDefault, AttributeType};
 use crate::formula::{self, Formula};
 use devbay_plugin_api::sdk::{Attrs, Error, Result};
 
-/// What a node computes.
+/// The computation of a node.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
     /// The formula of its op, or of the form that its attributes say.
@@ -13,7 +13,7 @@ pub struct Choice {
     pub params: [f32; 2],
 }
 
-/// The formula of an op with these attributes.
+/// Returns the formula of an op with these attributes.
 ///
 /// # Errors
 /// Unsupported for an op without a formula; invalid for attributes of another type, and for a word that chooses no form.

@@ -5,7 +5,7 @@ use devbay_plugin_api::sdk::{AttrContent, Attrs, Error, Result};
 
 /// The attributes of a node, by name.
 pub trait NodeAttrs {
-    /// The attribute called `name`.
+    /// Returns the attribute called `name`.
     fn get(&self, name: &str) -> Option<AttrRef<'_>>;
 }
 

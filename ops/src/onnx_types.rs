@@ -74,7 +74,7 @@ const fn dtype(code: u8, bits: u8) -> DType {
     DType { code, bits, lanes: 1 }
 }
 
-/// The element type of ONNX's number.
+/// Returns the element type of ONNX's number.
 ///
 /// # Errors
 /// Unsupported for strings and the floats of 6 bits, which devbay does not have; invalid for what is no number of a type.

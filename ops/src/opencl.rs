@@ -23,7 +23,7 @@ const HEAD: &str =
 
 ";
 
-/// The header.
+/// Returns the header.
 pub fn header() -> String {
     let of_floats = |formula: &&Formula| {
         !formula.gives_truth() && matches!(formula.form.takes, Takes::Floats | Takes::Signed | Takes::Numbers)
@@ -93,7 +93,7 @@ fn written(formula: &Formula) -> String {
     }
 }
 
-/// Whether no parenthesis closes what was opened before the text.
+/// Returns whether no parenthesis closes what was opened before the text.
 fn is_balanced(text: &str) -> bool {
     let mut depth = 0i32;
     text.chars().all(|c| {

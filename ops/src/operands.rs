@@ -17,12 +17,12 @@
 
 use std::fmt;
 
-/// Which operands of a node are meant.
+/// The side of a node's operands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
-    /// What it reads.
+    /// Values that it reads.
     Input,
-    /// What it makes.
+    /// Values that it makes.
     Output,
 }
 
@@ -58,7 +58,7 @@ const LISTED_MAX: usize = 12;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Repeated {
     at_least: u32,
-    /// Whether all have one element type. The others are those of control flow, which a region makes or takes.
+    /// True if all have one element type. The others are those of control flow, which a region makes or takes.
     is_one_type: bool,
 }
 
@@ -67,7 +67,7 @@ struct Repeated {
 pub enum Fault {
     /// A required operand is absent, or left out.
     Absent {
-        /// Whether it is an input or an output.
+        /// The side that it is on.
         side: Side,
         /// Its position.
         idx: usize,
@@ -76,9 +76,9 @@ pub enum Fault {
     },
     /// There are more than the op has.
     TooMany {
-        /// Whether they are inputs or outputs.
+        /// The side that they are on.
         side: Side,
-        /// How many there are.
+        /// Number of operands found.
         found: usize,
         /// The most that the op has.
         most: usize,
@@ -145,7 +145,7 @@ impl Operands {
         operands
     }
 
-    /// The line that the table has.
+    /// Returns the line that the table has.
     pub fn text(&self) -> &'static str {
         self.text
     }
@@ -156,12 +156,12 @@ impl Operands {
         self.text.split(' ').map(name).filter(|name| !name.is_empty())
     }
 
-    /// The name of operand `i`; that of the repeated one for all that it stands for.
+    /// Returns the name of operand `i`; that of the repeated one for all that it stands for.
     pub fn name(&self, i: usize) -> &'static str {
         self.names().take(i + 1).last().unwrap_or_default()
     }
 
-    /// The fewest that a node lists: up to the last one that is required.
+    /// Returns the fewest that a node lists: up to the last one that is required.
     pub const fn n_min(&self) -> usize {
         match self.repeated {
             Some(repeated) if repeated.at_least > 0 => (self.n_single + repeated.at_least) as usize,
@@ -169,7 +169,7 @@ impl Operands {
         }
     }
 
-    /// The most that a node may list; None if there is no limit.
+    /// Returns the most that a node may list; None if there is no limit.
     pub const fn n_max(&self) -> Option<usize> {
         match self.repeated {
             Some(_) => None,
@@ -177,7 +177,7 @@ impl Operands {
         }
     }
 
-    /// The numbers of the operands' element types, that of the repeated one last.
+    /// Returns the numbers of the operands' element types, that of the repeated one last.
     pub const fn types(&'static self) -> &'static [u8] {
         self.types.split_at(self.n_single as usize + self.repeated.is_some() as usize).0
     }
@@ -192,7 +192,7 @@ impl Operands {
         self.n_single as usize
     }
 
-    /// Whether operand `i` is there in every node that lists that many.
+    /// Returns whether operand `i` is there in every node that lists that many.
     ///
     /// A repeated operand is, but for results of control flow: those are what the region gives, wanted or not.
     pub fn is_required(&self, i: usize) -> bool {

@@ -26,7 +26,7 @@ pub enum OpKind {
     Control,
 }
 
-/// What a kernel of an op mostly does. Devices do as many operations of one kind faster than of another.
+/// The kind of work that an op's kernels mostly do. Devices do as many operations of one kind faster than of another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Work {
     /// A few operations for each element, or nothing of the following.
@@ -49,7 +49,7 @@ pub enum Work {
     Permutation,
 }
 
-/// What elements a formula is for.
+/// The element types that a formula is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Takes {
     /// Floating-point numbers.
@@ -73,11 +73,11 @@ pub struct Form {
     pub name: &'static str,
     /// An attribute and its value for which it is the one; None for the usual form.
     pub when: Option<(&'static str, &'static str)>,
-    /// What elements it takes.
+    /// The element types that it takes.
     pub takes: Takes,
-    /// Whether it gives a truth for each element, and not what it takes.
+    /// True if its elements are truth values, and not of the type that it takes.
     pub gives_truth: bool,
-    /// Whether its operand `acc` is what it gave for the operands before.
+    /// True if its operand `acc` is its result for the operands before.
     pub is_fold: bool,
     /// Optional operands that are one number each, and what they are where there is none.
     pub absent: &'static [(&'static str, f32)],
@@ -87,7 +87,7 @@ pub struct Form {
     pub text: &'static str,
 }
 
-/// Whether an op gives a result for all values of its operands, if their types fit.
+/// The possible failure of an op on operands of fitting types.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
     /// Not said: it may fail.
@@ -122,20 +122,20 @@ pub struct OpRow {
     pub attributes: Attributes,
     /// Its formulas, if it is elementwise and has one.
     pub forms: [Option<Form>; 2],
-    /// Whether each element of the result depends on one element of each operand, which are broadcast to it. What must be a scalar,
+    /// True if each element of the result depends on one element of each operand, which are broadcast to it. What must be a scalar,
     /// as the limits of a Clip, may be one.
     pub is_elementwise: bool,
-    /// Whether its operands are broadcast to the first one, and not to each other.
+    /// True if its operands are broadcast to the first one, and not to each other.
     pub keeps_first_shape: bool,
-    /// Whether `FusedElementwise` has it, under the names of its forms (`docs/fused-ops.md`).
+    /// True if `FusedElementwise` has it, under the names of its forms (`docs/fused-ops.md`).
     pub is_fused: bool,
-    /// Whether it may fail.
+    /// Its possible failure.
     pub failure: Failure,
-    /// What its kernels mostly do.
+    /// The kind of work that its kernels mostly do.
     pub work: Work,
     /// From this input on, operands say how the result is shaped.
     pub shaped_by: Option<usize>,
-    /// Whether the values of its operands decide how large the result is.
+    /// True if the values of its operands decide how large the result is.
     pub has_data_shape: bool,
     /// Types of its results, in the table's lines alone: [`infer::of`](crate::infer::of) has them of every row, and a plugin that
     /// reads rows is linked without inference.
@@ -185,7 +185,7 @@ impl OpRow {
         Self { same_since, lifts_since, ..self }
     }
 
-    /// What it computes, element by element, in so many operations.
+    /// Sets the formula of each element, with its number of operations.
     pub(crate) const fn formula(self, takes: Takes, flops: u64, text: &'static str) -> Self {
         let form = Form {
             name: self.name,
@@ -222,7 +222,7 @@ impl OpRow {
         }
     }
 
-    /// Its other form, where an attribute has a value.
+    /// Sets its other form, where an attribute has a value.
     pub(crate) const fn or_if(
         self,
         attribute: &'static str,
@@ -240,7 +240,7 @@ impl OpRow {
         }
     }
 
-    /// What operands of the formula are that are one number each, where there is none.
+    /// Sets the values of optional operands of the formula that are one number each, for nodes without them.
     pub(crate) const fn absent(self, absent: &'static [(&'static str, f32)]) -> Self {
         match self.forms[0] {
             Some(form) => Self { forms: [Some(Form { absent, ..form }), None], ..self },
@@ -273,7 +273,7 @@ impl OpRow {
         Self { failure: Failure::OnIntegers, ..self }
     }
 
-    /// What its kernels mostly do, if that is not elements one by one.
+    /// Sets the kind of work that its kernels mostly do, if that is not elements one by one.
     pub(crate) const fn work(self, work: Work) -> Self {
         Self { work, ..self }
     }
@@ -293,7 +293,7 @@ impl OpRow {
         Self { infer: Some(infer), ..self }
     }
 
-    /// Whether its inputs may be of several types.
+    /// Returns whether its inputs may be of several types.
     pub const fn has_mixed_types(&'static self) -> bool {
         let (types, mut i) = (self.inputs.types(), 0);
         while i < types.len() {
@@ -319,7 +319,7 @@ impl OpRow {
     /// then it is not asked for some nodes.
     ///
     /// # Errors
-    /// What is not as the op has it.
+    /// A count that is not as the op has it.
     pub fn check_counts(&self, inputs: (u32, u32), outputs: (u32, u32)) -> Result<(), String> {
         for (side, operands, (min, max)) in
             [(Side::Input, self.inputs, inputs), (Side::Output, self.outputs, outputs)]
@@ -336,8 +336,8 @@ impl OpRow {
         Ok(())
     }
 
-    /// Whether the same inputs always give the same result, so that it may be folded. False for control flow, whose results depend on
-    /// its regions and what they capture.
+    /// Returns whether the same inputs always give the same result, so that it may be folded. False for control flow,
+    /// whose results depend on its regions and what they capture.
     pub const fn is_pure(&self) -> bool {
         !matches!(self.kind, OpKind::Control)
     }

@@ -38,7 +38,7 @@ const NAMES: &[(&str, DType)] = &[
     ("f4e2m1", F4E2M1),
 ];
 
-/// The name of an element type: `f32`, `i64`, `bool`; other types by kind and bits.
+/// Returns the name of an element type: `f32`, `i64`, `bool`; other types by kind and bits.
 pub fn dtype_name(dtype: DType) -> String {
     if let Some((name, _)) = NAMES.iter().find(|(_, known)| *known == dtype) {
         return (*name).to_owned();
@@ -55,7 +55,7 @@ pub fn dtype_name(dtype: DType) -> String {
     format!("{kind}{}", dtype.bits)
 }
 
-/// The element type of a name, as [`dtype_name`] writes it.
+/// Returns the element type of a name, as [`dtype_name`] writes it.
 pub fn dtype_from_name(name: &str) -> Option<DType> {
     NAMES.iter().find(|(known, _)| *known == name).map(|(_, dtype)| *dtype)
 }
@@ -81,7 +81,7 @@ pub enum Dim {
 }
 
 impl Dim {
-    /// The extent, if it is known.
+    /// Returns the extent, if it is known.
     pub fn known(&self) -> Option<usize> {
         match self {
             Self::Known(extent) => Some(*extent),
@@ -89,7 +89,7 @@ impl Dim {
         }
     }
 
-    /// An extent without a name.
+    /// Returns an extent without a name.
     pub fn unknown() -> Self {
         Self::Unknown(Arc::from(""))
     }
@@ -115,29 +115,29 @@ pub struct TensorType {
 }
 
 impl TensorType {
-    /// A type with a known shape.
+    /// Creates a type with a known shape.
     pub fn new(dtype: DType, shape: &[usize]) -> Self {
         Self { dtype, shape: Some(shape.iter().map(|&extent| Dim::Known(extent)).collect()) }
     }
 
-    /// A type of which only the elements are known.
+    /// Returns a type of which only the elements are known.
     pub fn unranked(dtype: DType) -> Self {
         Self { dtype, shape: None }
     }
 
-    /// The shape, if every extent is known.
+    /// Returns the shape, if every extent is known.
     pub fn known_shape(&self) -> Option<Vec<usize>> {
         self.shape.as_ref()?.iter().map(Dim::known).collect()
     }
 
-    /// Whether a tensor of these elements and extents is of the type, as far as that is known.
+    /// Returns whether a tensor of these elements and extents is of the type, as far as that is known.
     pub fn takes(&self, dtype: DType, extents: &[usize]) -> bool {
         let takes = |(dim, &extent): (&Dim, &usize)| dim.known().is_none_or(|known| known == extent);
         let fits = |shape: &Vec<Dim>| shape.len() == extents.len() && shape.iter().zip(extents).all(takes);
         self.dtype == dtype && self.shape.as_ref().is_none_or(fits)
     }
 
-    /// The number of dimensions, if it is known.
+    /// Returns the number of dimensions, if it is known.
     pub fn rank(&self) -> Option<usize> {
         self.shape.as_ref().map(Vec::len)
     }

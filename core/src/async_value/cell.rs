@@ -46,11 +46,11 @@ use std::mem::{ManuallyDrop, forget, needs_drop};
 use std::ops::Deref;
 use std::ptr::{NonNull, null_mut, without_provenance_mut};
 
-/// What an async value can hold: it is dropped and read on any thread.
+/// A type that an async value can hold: it is dropped and read on any thread.
 pub trait Payload: Send + Sync + 'static {}
 impl<T: Send + Sync + 'static> Payload for T {}
 
-/// How far an async value is.
+/// The state of an async value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum State {
     /// Nothing is there yet.
@@ -93,11 +93,11 @@ pub(super) struct Header {
     table: &'static Table,
 }
 
-/// What depends on the type of the value, or on what else is in the allocation.
+/// Data that depends on the type of the value, or on what else is in the allocation.
 pub(super) struct Table {
     type_id: TypeId,
     type_name: fn() -> &'static str,
-    /// Whether dropping the value runs code, which may drop other cells.
+    /// True if dropping the value runs code, which may drop other cells.
     nests: bool,
     /// The error of a cell in state error.
     error: unsafe fn(NonNull<Header>) -> *const Error,
@@ -117,7 +117,7 @@ impl Table {
     }
 }
 
-/// What is in a cell; the table of states says which when.
+/// The contents of a cell; the table of states says which when.
 pub(super) enum Body<T: Payload> {
     Empty,
     Value(T),
@@ -194,7 +194,7 @@ impl AsyncValueAny {
         state_of(self.header().word.load(Ordering::Acquire))
     }
 
-    /// How far the value is; it may be further when this returns.
+    /// Returns the state of the value; it may be further when this returns.
     pub fn state(&self) -> State {
         match self.raw_state() {
             UNCONSTRUCTED => State::Unconstructed,
@@ -205,13 +205,13 @@ impl AsyncValueAny {
         }
     }
 
-    /// Whether it is available or an error.
+    /// Returns whether it is available or an error.
     #[inline]
     pub fn is_concrete(&self) -> bool {
         self.raw_state() & CONCRETE != 0
     }
 
-    /// Its error, if it is one.
+    /// Returns its error, if it is one.
     #[inline]
     pub fn error(&self) -> Option<&Error> {
         if self.raw_state() != ERROR {
@@ -223,28 +223,28 @@ impl AsyncValueAny {
         Some(unsafe { &*error })
     }
 
-    /// Whether it is a value of type `T`.
+    /// Returns whether it is a value of type `T`.
     pub fn is<T: Payload>(&self) -> bool {
         self.header().table.type_id == TypeId::of::<T>()
     }
 
-    /// The name of the value's type, for messages.
+    /// Returns the name of the value's type, for messages.
     pub fn type_name(&self) -> &'static str {
         (self.header().table.type_name)()
     }
 
-    /// Whether both are references to one value.
+    /// Returns whether both are references to one value.
     pub fn is_same(&self, other: &Self) -> bool {
         self.header == other.header
     }
 
-    /// The same with its type, if that is `T`.
+    /// Returns the same with its type, if that is `T`.
     pub fn downcast_ref<T: Payload>(&self) -> Option<&AsyncValueRef<T>> {
         // SAFETY: the type was compared.
         self.is::<T>().then(|| unsafe { AsyncValueRef::of(self) })
     }
 
-    /// The same with its type.
+    /// Returns the same with its type.
     ///
     /// # Errors
     /// The reference as it was, if the type is another.
@@ -344,13 +344,13 @@ pub struct AsyncValueRef<T: Payload> {
 }
 
 impl<T: Payload> AsyncValueRef<T> {
-    /// A value that is there.
+    /// Returns a value that is there.
     #[inline]
     pub fn available(value: T) -> Self {
         Self::adopt(Cell::allocate(1, AVAILABLE, Body::Value(value)))
     }
 
-    /// A value that will never be there.
+    /// Returns a value that will never be there.
     pub fn from_error(error: Error) -> Self {
         Self::adopt(Cell::<T>::allocate(1, ERROR, Body::Error(error)))
     }
@@ -368,7 +368,7 @@ impl<T: Payload> AsyncValueRef<T> {
         unsafe { &*std::ptr::from_ref(any).cast::<Self>() }
     }
 
-    /// The value or the error, if it is concrete.
+    /// Returns the value or the error, if it is concrete.
     #[inline]
     pub fn outcome(&self) -> Option<Result<&T, &Error>> {
         if !self.any.is_concrete() {
@@ -386,7 +386,7 @@ impl<T: Payload> AsyncValueRef<T> {
         }
     }
 
-    /// The cell that has the value itself, for a value that is available.
+    /// Returns the cell that has the value itself, for a value that is available.
     fn direct(&self) -> &Self {
         if self.any.raw_state() != FORWARDED {
             return self;
@@ -400,12 +400,12 @@ impl<T: Payload> AsyncValueRef<T> {
         }
     }
 
-    /// The same without its type.
+    /// Returns the same without its type.
     pub fn erase(self) -> AsyncValueAny {
         self.any
     }
 
-    /// The same, borrowed.
+    /// Returns the same, borrowed.
     #[inline]
     pub fn as_ptr(&self) -> AsyncValuePtr<'_, T> {
         AsyncValuePtr { header: self.any.header, marker: PhantomData }
@@ -438,7 +438,7 @@ unsafe impl<T: Payload> Send for AsyncValuePtr<'_, T> {}
 unsafe impl<T: Payload> Sync for AsyncValuePtr<'_, T> {}
 
 impl<'a, T: Payload> AsyncValuePtr<'a, T> {
-    /// The value, if it is available, for as long as what this borrows from.
+    /// Returns the value, if it is available, for as long as what this borrows from.
     pub fn get(self) -> Option<&'a T> {
         let value = std::ptr::from_ref(self.outcome()?.ok()?);
         // SAFETY: the reference that this borrows from lives for 'a, and the value with it.
@@ -481,7 +481,7 @@ unsafe impl<T: Payload> Send for Producer<T> {}
 unsafe impl<T: Payload> Sync for Producer<T> {}
 
 impl<T: Payload> Producer<T> {
-    /// A cell with nothing in it: who will write, and who will read.
+    /// Creates a cell with nothing in it: who will write, and who will read.
     #[inline]
     pub(super) fn new() -> (Self, AsyncValueRef<T>) {
         let header = Cell::<T>::allocate(2, UNCONSTRUCTED, Body::Empty);

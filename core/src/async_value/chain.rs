@@ -1,6 +1,6 @@
 //! Chains: async values without data, which order side effects.
 //!
-//! What must happen after something else takes its chain and waits for it; what cannot be seen in data is then seen in
+//! Work that must follow other work takes its chain and waits for it; order that data does not show is then seen in
 //! the edges between operations. A chain carries errors as every other value: what was to come after a failure does
 //! not happen.
 
@@ -10,7 +10,7 @@ use super::AsyncValueRef;
 pub type Chain = AsyncValueRef<()>;
 
 impl Chain {
-    /// A chain for what depends on nothing.
+    /// Returns a chain for what depends on nothing.
     pub fn ready() -> Self {
         Self::available(())
     }

@@ -5,7 +5,7 @@
 //! task that awaits it) and is not blocked. [`AsyncValueAny`] is the same without the type, [`AsyncValuePtr`] the same
 //! borrowed. A [`Chain`] has no data. An indirect value stands for another that is not known yet.
 //!
-//! What always holds:
+//! Invariants:
 //!
 //! - A value becomes concrete exactly once: available, or an error. A setter that is dropped without having set it sets
 //!   an error, so no waiter waits for nothing.

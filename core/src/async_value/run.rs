@@ -1,6 +1,6 @@
-//! Which waiters run when: each thread has a queue of those that are due, so that a waiter that sets a value does not
-//! run that value's waiters on top of its own stack. The same for cells: one that is freed while another is being
-//! freed waits for that.
+//! The order in which waiters run: each thread has a queue of those that are due, so that a waiter that sets a value
+//! does not run that value's waiters on top of its own stack. The same for cells: one that is freed while another is
+//! being freed waits for that.
 //!
 //! Here user code meets the protocol: its panics stop in [`caught`](crate::error::caught).
 
@@ -11,10 +11,10 @@ use crate::sync::thread_static;
 use std::cell::Cell;
 
 struct Queue {
-    /// Whether this thread is in `fire`.
+    /// True if this thread is in `fire`.
     running: Cell<bool>,
     due: Cell<Waiters>,
-    /// Whether this thread is in `bury`.
+    /// True if this thread is in `bury`.
     burying: Cell<bool>,
     graves: Cell<Graves>,
 }

@@ -1,4 +1,4 @@
-//! What one does with async values: setting them, continuing from them, forwarding one to another.
+//! Operations on async values: setting them, continuing from them, forwarding one to another.
 //!
 //! All of it is safe code on the producers, waiters and links of `cell`. Continuations are run through `caught`, so
 //! that what `cell` runs does not unwind.
@@ -14,9 +14,9 @@ use std::marker::PhantomData;
 #[derive(thiserror::Error)]
 #[error("an async value is set once, and this one is {state:?}")]
 pub struct Refused<V> {
-    /// What was not taken.
+    /// The value that was not taken.
     pub value: V,
-    /// How far the async value is.
+    /// The state of the async value.
     pub state: State,
 }
 
@@ -36,12 +36,12 @@ impl<V> fmt::Debug for Refused<V> {
 pub struct AsyncValueSetter<T: Payload> {
     /// None once the value is set.
     producer: Option<Producer<T>>,
-    /// How far it was set.
+    /// The state to which it was set.
     state: State,
 }
 
 impl<T: Payload> AsyncValueSetter<T> {
-    /// How far the value is.
+    /// Returns the state of the value.
     pub fn state(&self) -> State {
         self.state
     }
@@ -162,20 +162,20 @@ impl<T: Payload> AsyncValueForwarder<T> {
 }
 
 impl<T: Payload> AsyncValueRef<T> {
-    /// A value that is not there, and who will set it.
+    /// Returns a value that is not there, and who will set it.
     #[inline]
     pub fn unconstructed() -> (AsyncValueSetter<T>, Self) {
         let (producer, value) = Producer::new();
         (AsyncValueSetter { producer: Some(producer), state: State::Unconstructed }, value)
     }
 
-    /// A value that will be another, and who will say which.
+    /// Returns a value that will be another, and who will say which.
     pub fn indirect() -> (AsyncValueForwarder<T>, Self) {
         let (link, value) = Link::indirect();
         (AsyncValueForwarder { link: Some(link) }, value)
     }
 
-    /// The value, if it is available.
+    /// Returns the value, if it is available.
     #[inline]
     pub fn get(&self) -> Option<&T> {
         self.outcome()?.ok()
@@ -189,7 +189,7 @@ impl<T: Payload> AsyncValueRef<T> {
         when_concrete(self, move |source: &Self| reported(|| waiter(outcome_of(source))));
     }
 
-    /// The value of a function of this one. An error, or a panic of the function, is the result's error.
+    /// Returns the value of a function of this one. An error, or a panic of the function, is the result's error.
     #[inline]
     pub fn map<U: Payload>(&self, f: impl FnOnce(&T) -> U + Send + 'static) -> AsyncValueRef<U> {
         self.try_map(|value| Ok(f(value)))
@@ -204,7 +204,7 @@ impl<T: Payload> AsyncValueRef<T> {
         mapped(self, |source: &Self| f(outcome_of(source).map_err(Error::clone)?))
     }
 
-    /// The value that a function of this one names, which need not be there when the function returns.
+    /// Returns the value that a function of this one names, which need not be there when the function returns.
     pub fn flat_map<U: Payload>(
         &self,
         f: impl FnOnce(&T) -> AsyncValueRef<U> + Send + 'static,
@@ -216,13 +216,13 @@ impl<T: Payload> AsyncValueRef<T> {
 }
 
 impl AsyncValueAny {
-    /// Whether it is there.
+    /// Returns whether it is available.
     #[inline]
     pub fn is_available(&self) -> bool {
         self.state() == State::Available
     }
 
-    /// Whether it will never be there.
+    /// Returns whether it is an error, so that it will never be available.
     #[inline]
     pub fn is_error(&self) -> bool {
         self.state() == State::Error
@@ -234,7 +234,7 @@ impl AsyncValueAny {
         when_concrete(self, move |source: &Self| reported(|| waiter(source.error().map_or(Ok(()), Err))));
     }
 
-    /// What a function gives when this is available; otherwise as [`AsyncValueRef::map`].
+    /// Returns the result of a function that runs once this is available; otherwise as [`AsyncValueRef::map`].
     pub fn map<U: Payload>(&self, f: impl FnOnce() -> U + Send + 'static) -> AsyncValueRef<U> {
         mapped(self, |source: &Self| match source.error() {
             Some(error) => Err(error.clone()),
@@ -269,7 +269,7 @@ impl<T: Payload> fmt::Debug for AsyncValueSetter<T> {
     }
 }
 
-/// The outcome that a waiter was called for.
+/// Returns the outcome that a waiter was called for.
 #[inline]
 fn outcome_of<T: Payload>(source: &AsyncValueRef<T>) -> Result<&T, &Error> {
     source.outcome().expect("waiters run when a value is concrete")

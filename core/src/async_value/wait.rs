@@ -82,7 +82,7 @@ impl<T: Payload> AsyncValueRef<T> {
 pub struct Available<T: Payload>(AsyncValueRef<T>);
 
 impl<T: Payload> Available<T> {
-    /// The reference.
+    /// Returns the reference.
     pub fn into_ref(self) -> AsyncValueRef<T> {
         self.0
     }

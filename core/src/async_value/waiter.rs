@@ -1,6 +1,6 @@
 //! Waiters: what runs when a value becomes concrete, in an allocation of its own or in the cell that it will set.
 //!
-//! How they are listed in a cell's word is [`super::cell`]'s; in which order they run is [`super::run`]'s. A waiter is a
+//! [`super::cell`] lists them in a cell's word; [`super::run`] orders their runs. A waiter is a
 //! node at the front of a [`Task`] or inside a [`Linked`] cell; whoever takes it out of a list runs it once.
 
 use super::cell::{
@@ -28,7 +28,7 @@ impl<U: Payload, W> Linked<U, W> {
     const TABLE: &'static Table = &Table::new::<U>(free::<Self>);
 }
 
-/// What a waiter waits for: a reference with its type, or without.
+/// The value that a waiter waits for: a reference with its type, or without.
 pub(super) trait Source {
     fn any(&self) -> &AsyncValueAny;
 
@@ -68,7 +68,7 @@ pub(super) struct Waiter {
     /// The value waited for, once it is concrete; [`LAST`] is set in the last waiter of a value, to which the
     /// producer's reference to it has passed.
     source: *mut Header,
-    /// What is behind this node; ends it.
+    /// Runs the action behind this node, and ends the node.
     run: unsafe fn(NonNull<Self>, &AsyncValueAny),
 }
 
@@ -89,7 +89,7 @@ pub(super) struct Waiters {
 impl Waiters {
     pub(super) const NONE: Self = Self { ends: None };
 
-    /// The waiters of a value that has become concrete, oldest first; `own` was the producer's.
+    /// Returns the waiters of a value that has become concrete, oldest first; `own` was the producer's.
     pub(super) fn due(newest: NonNull<Waiter>, own: AsyncValueAny) -> Self {
         let source = ManuallyDrop::new(own).header.as_ptr();
         let (mut first, mut tag, mut at) = (null_mut(), LAST, newest.as_ptr());
@@ -186,9 +186,9 @@ unsafe fn run_task<S: Source, F: FnOnce(&S)>(waiter: NonNull<Waiter>, source: &A
     work(unsafe { S::of(source) });
 }
 
-/// What a cell's own waiter does: it sets the cell, or waits for something else. It must not unwind.
+/// The action of a cell's own waiter: it sets the cell, or waits for something else. It must not unwind.
 pub(super) trait Work<U: Payload>: Sized + Send + 'static {
-    /// What it waits for.
+    /// The value that it waits for.
     type Source: Source;
 
     /// `source` is concrete.
@@ -203,7 +203,7 @@ pub(super) struct Link<U: Payload, W: Work<U>> {
 }
 
 impl<U: Payload, W: Work<U>> Link<U, W> {
-    /// A cell with nothing in it, in one of the states that are not concrete.
+    /// Returns a cell with nothing in it, in one of the states that are not concrete.
     fn with_state(state: usize) -> (Self, AsyncValueRef<U>) {
         let linked = Linked::<U, W> {
             cell: Cell::new(Linked::<U, W>::TABLE, 2, state, Body::Empty),
@@ -215,25 +215,25 @@ impl<U: Payload, W: Work<U>> Link<U, W> {
         (Self { producer, marker: PhantomData }, AsyncValueRef::adopt(header))
     }
 
-    /// A cell for a value that is computed.
+    /// Creates a cell for a value that is computed.
     #[inline]
     pub(super) fn new() -> (Self, AsyncValueRef<U>) {
         Self::with_state(UNCONSTRUCTED)
     }
 
-    /// A cell that will be another value.
+    /// Returns a cell that will be another value.
     #[inline]
     pub(super) fn indirect() -> (Self, AsyncValueRef<U>) {
         Self::with_state(INDIRECT)
     }
 
-    /// The producer, to set the cell now.
+    /// Returns the producer, to set the cell now.
     #[inline]
     pub(super) fn into_producer(self) -> Producer<U> {
         self.producer
     }
 
-    /// Whether this is the producer of that value.
+    /// Returns whether this is the producer of that value.
     pub(super) fn is_for(&self, value: &AsyncValueRef<U>) -> bool {
         self.producer.header == value.any.header
     }

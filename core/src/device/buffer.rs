@@ -28,7 +28,7 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }
@@ -38,12 +38,12 @@ impl Buffer {
         self.size
     }
 
-    /// The one type of tensor that it holds, where the space is typed.
+    /// Returns the one type of tensor that it holds, where the space is typed.
     pub fn tensor(&self) -> Option<&TensorType> {
         self.tensor.as_ref()
     }
 
-    /// Whether somebody else allocated it.
+    /// Returns whether somebody else allocated it.
     pub fn is_imported(&self) -> bool {
         self.owner.is_some()
     }

@@ -40,11 +40,11 @@ pub struct Compiled {
     pub takes: Vec<u32>,
     /// Types of its results.
     pub outputs: Vec<TensorType>,
-    /// What a device's compiler loads.
+    /// Bytes that a device's compiler loads.
     pub blob: Vec<u8>,
 }
 
-/// What stored bytes are to a device.
+/// The use that a device has for stored bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlobUse {
     /// A program that runs as it is.
@@ -61,10 +61,10 @@ unsafe impl Send for Executable {}
 unsafe impl Sync for Executable {}
 
 impl Device {
-    /// The formats of programs that its compiler reads; none if it has no compiler.
+    /// Returns the formats of programs that its compiler reads; none if it has no compiler.
     ///
     /// # Errors
-    /// What the plugin says.
+    /// Errors that the plugin reports.
     pub fn formats(&self) -> Result<Vec<String>> {
         let Some(table) = self.plugin().compiler() else { return Ok(Vec::new()) };
         let mut list = List::EMPTY;
@@ -115,15 +115,15 @@ impl Device {
         Ok(made)
     }
 
-    /// Whether its compiler takes graphs.
+    /// Returns whether its compiler takes graphs.
     pub fn takes_graphs(&self) -> bool {
         self.plugin().compiler().is_some_and(|table| table.claim.is_some())
     }
 
-    /// What each node of a graph costs here; None for those that the compiler does not take.
+    /// Returns the cost of each node of a graph here; None for those that the compiler does not take.
     ///
     /// # Errors
-    /// What the plugin says.
+    /// Errors that the plugin reports.
     pub fn claim(&self, graph: &Graph<'_>) -> Result<Vec<Option<NodeClaim>>> {
         let mut claims = vec![NodeClaim::default(); graph.nodes().len()];
         let table = self.compiler()?;
@@ -207,10 +207,10 @@ impl Device {
         self.make(Phase::Load, desc, |table| table.load)
     }
 
-    /// What stored bytes are to it.
+    /// Returns the use that it has for stored bytes.
     ///
     /// # Errors
-    /// What the plugin says.
+    /// Errors that the plugin reports.
     pub fn validate(&self, blob: &[u8]) -> Result<BlobUse> {
         let mut out = u32::MAX;
         let table = self.compiler()?;
@@ -228,7 +228,7 @@ impl Device {
         })
     }
 
-    /// Whether its programs can be stored and loaded.
+    /// Returns whether its programs can be stored and loaded.
     pub fn stores_programs(&self) -> bool {
         self.plugin().compiler().is_some_and(|table| table.blob.is_some() && table.load.is_some())
     }
@@ -333,7 +333,7 @@ impl Plugin {
     }
 }
 
-/// What a program takes, for a graph, and gives.
+/// The operands that a program takes, for a graph, and its results.
 struct ProgramInfo {
     takes: Vec<u32>,
     outputs: Vec<TensorType>,
@@ -378,7 +378,7 @@ fn read_blob(plugin: &Plugin, table: &CompileTable, handle: NonNull<abi::Executa
     Ok(reserve::copied(bytes, "the stored form of a program")?)
 }
 
-/// The types of the values of a graph that a program takes.
+/// Returns the types of the values of a graph that a program takes.
 fn input_types(graph: &Graph<'_>, takes: &[u32]) -> std::result::Result<Vec<TensorType>, String> {
     let ty = |&number: &u32| {
         let id = graph.values().get(number as usize).copied();
@@ -392,7 +392,7 @@ fn input_types(graph: &Graph<'_>, takes: &[u32]) -> std::result::Result<Vec<Tens
     takes.iter().map(ty).collect()
 }
 
-/// Whether a program gives what its graph does.
+/// Checks that a program gives the outputs of its graph.
 fn check_outputs(graph: &Graph<'_>, outputs: &[TensorType]) -> std::result::Result<(), String> {
     let ty = |&number: &u32| graph.program().value(graph.values()[number as usize]).ty.as_ref();
     if graph.outputs().iter().map(ty).eq(outputs.iter().map(Some)) {
@@ -424,7 +424,7 @@ fn types(list: &List) -> std::result::Result<Vec<TensorType>, String> {
 }
 
 impl Executable {
-    /// The device that it runs on.
+    /// Returns the device that it runs on.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }
@@ -434,7 +434,7 @@ impl Executable {
         &self.takes
     }
 
-    /// The program as bytes that [`Device::load_graph`] takes.
+    /// Returns the program as bytes that [`Device::load_graph`] takes.
     ///
     /// # Errors
     /// [`ErrorKind::UnsupportedOp`] for a program that cannot be stored.
@@ -442,12 +442,12 @@ impl Executable {
         read_blob(&self.device.plugin, &self.table, self.handle).map_err(|e| self.device.failed(e))
     }
 
-    /// Types of its inputs.
+    /// Returns the types of its inputs.
     pub fn inputs(&self) -> &[TensorType] {
         &self.inputs
     }
 
-    /// Types of its results.
+    /// Returns the types of its results.
     pub fn outputs(&self) -> &[TensorType] {
         &self.outputs
     }
@@ -457,7 +457,7 @@ impl Executable {
     /// may take for itself: they are only freed afterwards. A program that takes memory for its results is given some.
     ///
     /// # Errors
-    /// What the plugin says; then nothing is enqueued.
+    /// Errors that the plugin reports; then nothing is enqueued.
     pub fn execute(&self, stream: &mut Stream, inputs: &[&Buffer], donated: &[bool]) -> Result<Vec<Buffer>> {
         debug_assert!(donated.is_empty() || donated.len() == inputs.len());
         let execute = self

@@ -1,4 +1,4 @@
-//! What a plugin says of a device and its memory, read once and owned.
+//! A plugin's description of a device and its memory, read once and owned.
 
 use crate::about::{Refusal, RefusalKind, must_understand};
 use devbay_plugin_api::abi::tables::{DEVICE_FLAGS, SPACE_FLAGS};
@@ -101,7 +101,7 @@ impl DeviceAbout {
         })
     }
 
-    /// The kind's name.
+    /// Returns the kind's name.
     pub fn kind_name(&self) -> &'static str {
         match self.kind {
             DEVBAY_DEVICE_KIND_CPU => "cpu",
@@ -116,7 +116,7 @@ impl DeviceAbout {
 }
 
 impl Space {
-    /// The most bytes that can be wanted at once; None if the device does not say.
+    /// Returns the most bytes that can be wanted at once; None if the device does not say.
     pub fn bytes_max(&self) -> Option<u64> {
         [self.alloc_max, self.bytes_total].into_iter().filter(|&limit| limit > 0).min()
     }

@@ -7,7 +7,7 @@ use devbay_plugin_api::abi::DEVBAY_USAGE_STAGING;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long copies may take before the device counts as broken.
+/// Time after which a device whose copies have not ended counts as broken.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// Memory of the host's, as much of a device's, and a stream of its own.
@@ -20,7 +20,7 @@ pub struct Ferry {
 }
 
 impl Ferry {
-    /// A ferry for `size` bytes, or as many more as the device copies at once.
+    /// Creates a ferry for `size` bytes, or as many more as the device copies at once.
     ///
     /// # Errors
     /// Out of memory, or what the plugin says.
@@ -39,7 +39,7 @@ impl Ferry {
     /// Copies to the device so many times, then waits.
     ///
     /// # Errors
-    /// What the plugin says, after which the ferry is of no more use.
+    /// Errors that the plugin reports, after which the ferry is of no more use.
     pub fn copy_in(&mut self, n: usize) -> Result<()> {
         let dst = self.buffer.reference(0, self.size);
         self.copy(n, |stream, host| {

@@ -1,4 +1,4 @@
-//! What a device's native API knows: memory and streams that are wrapped or handed out (B10, B15).
+//! Native memory and streams of a device, wrapped or handed out (B10, B15).
 
 use super::{Buffer, Device, Stream};
 use crate::error::{Error, ErrorKind, Phase, Result};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Device {
-    /// How DLPack names the device of its memory: `DLDevice`'s device_type and device_id.
+    /// Returns DLPack's name for the device of its memory: `DLDevice`'s device_type and device_id.
     ///
     /// # Errors
     /// [`ErrorKind::UnsupportedOp`] if the plugin does not wrap native memory, or DLPack has no name for it.
@@ -93,7 +93,7 @@ impl Device {
 }
 
 impl Buffer {
-    /// The address of its first byte in the device's native API, what DLPack calls `data`.
+    /// Returns the address of its first byte in the device's native API, what DLPack calls `data`.
     ///
     /// # Errors
     /// [`ErrorKind::UnsupportedOp`] if it has no address.
@@ -118,7 +118,7 @@ impl Stream {
     /// function, the calling thread waits.
     ///
     /// # Errors
-    /// What the plugin says; [`ErrorKind::InvalidArgument`] for a stream of another device.
+    /// Errors that the plugin reports; [`ErrorKind::InvalidArgument`] for a stream of another device.
     pub fn wait_for(&mut self, other: &Stream, value: u64, limit: Duration) -> Result<()> {
         if !Arc::ptr_eq(&self.device, &other.device) {
             return Err(Error::new(ErrorKind::InvalidArgument, "a wait for a stream of another device"));

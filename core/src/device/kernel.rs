@@ -9,7 +9,7 @@ use devbay_plugin_api::abi::{self, *};
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// What a kernel is asked to do.
+/// A request to prepare a kernel.
 pub struct PrepareRequest<'a> {
     /// Position in the plugin's list of kernels.
     pub kernel_idx: u32,
@@ -21,7 +21,7 @@ pub struct PrepareRequest<'a> {
     pub inputs: &'a [Option<(TensorType, Option<Tensor>)>],
     /// Types of the results.
     pub outputs: &'a [Option<TensorType>],
-    /// What matrix products may round their inputs to.
+    /// The precision that matrix products may round their inputs to.
     pub numerics: Numerics,
     /// Name of the node.
     pub label: &'a str,
@@ -66,7 +66,7 @@ impl PrepareRequest<'_> {
 /// A constant input that a kernel wants in a layout of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pack {
-    /// Which input.
+    /// Position of the input.
     pub input_idx: usize,
     /// Names the layout in full.
     pub layout_id: u64,
@@ -90,12 +90,12 @@ unsafe impl Send for PreparedKernel {}
 unsafe impl Sync for PreparedKernel {}
 
 impl PreparedKernel {
-    /// The function to launch it with.
+    /// Returns the function to launch it with.
     pub fn launch_fn(&self) -> LaunchFn {
         self.launch
     }
 
-    /// The first argument of the function.
+    /// Returns the first argument of the function.
     pub fn state(&self) -> *const c_void {
         self.raw.state
     }

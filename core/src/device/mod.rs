@@ -53,7 +53,7 @@ use std::sync::{Arc, OnceLock};
 /// From this size on an allocation is compared with what is available first.
 const ASKED_BYTES_MIN: u64 = 64 << 20;
 
-/// What a stream is for: hints, which a device may follow.
+/// The purpose of a stream: hints, which a device may follow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StreamUse {
     /// Nothing is enqueued on it but copies, waits and signals.
@@ -93,17 +93,17 @@ impl Device {
         &self.name
     }
 
-    /// Whether its streams record launches and replay them.
+    /// Returns whether its streams record launches and replay them.
     pub(crate) fn replays(&self) -> bool {
         self.plugin.replays().is_some()
     }
 
-    /// Its kernels.
+    /// Returns its kernels.
     pub fn kernels(&self) -> &KernelTable {
         self.kernels.as_ref().unwrap_or(&self.plugin.about().kernels)
     }
 
-    /// Its number in the plugin: its position in the first list; one that came later has the next.
+    /// Returns its number in the plugin: its position in the first list; one that came later has the next.
     pub fn index(&self) -> usize {
         self.index
     }
@@ -113,12 +113,12 @@ impl Device {
         format!("{}/{}", self.plugin.name(), self.info.id)
     }
 
-    /// What the plugin says of it.
+    /// Returns the plugin's description of it.
     pub fn about(&self) -> &DeviceAbout {
         &self.info
     }
 
-    /// The plugin instance.
+    /// Returns the plugin instance.
     pub fn plugin(&self) -> &Arc<Plugin> {
         &self.plugin
     }
@@ -128,7 +128,7 @@ impl Device {
         &self.info.spaces[0]
     }
 
-    /// Whether the device was lost or taken out. It stays so: what comes back is another one.
+    /// Returns whether the device was lost or taken out. It stays so: what comes back is another one.
     pub fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed)
     }
@@ -138,17 +138,17 @@ impl Device {
         (self.bytes_in_use.load(Ordering::Relaxed), self.bytes_peak.load(Ordering::Relaxed))
     }
 
-    /// How fast it works, if that was measured before.
+    /// Returns its measured speed, if there is one.
     pub fn rates(&self) -> Option<Rates> {
         self.rates.get().copied()
     }
 
-    /// How fast it should work: as was measured, else as devices of its kind do.
+    /// Returns its expected speed: as measured, else as usual for devices of its kind.
     pub fn expected_rates(&self) -> Rates {
         self.rates().unwrap_or_else(|| self.default_rates())
     }
 
-    /// How fast devices of its kind work.
+    /// Returns the usual speed of devices of its kind.
     pub fn default_rates(&self) -> Rates {
         Rates::of_kind(self.info.kind, !(self.info.host_refs && self.space().host_visible))
     }
@@ -185,7 +185,7 @@ impl Device {
         error.on_device(&self.name)
     }
 
-    /// The note of a call.
+    /// Returns the note of a call.
     fn calling<'a>(&'a self, function: &'a str) -> Call<'a> {
         Call { device: &self.name, ..self.plugin.calling(function) }
     }
@@ -200,7 +200,7 @@ impl Device {
             .map_err(|e| self.failed(e))
     }
 
-    /// The most bytes that can be wanted at once; None if the device does not say.
+    /// Returns the most bytes that can be wanted at once; None if the device does not say.
     pub fn bytes_max(&self) -> Option<u64> {
         self.space().bytes_max()
     }
@@ -316,7 +316,7 @@ impl Device {
     /// Makes a stream for kernels and copies.
     ///
     /// # Errors
-    /// What the plugin says.
+    /// Errors that the plugin reports.
     pub fn create_stream(self: &Arc<Self>, label: &str) -> Result<Stream> {
         self.create_stream_for(label, StreamUse::default())
     }
@@ -324,7 +324,7 @@ impl Device {
     /// Makes a stream.
     ///
     /// # Errors
-    /// What the plugin says.
+    /// Errors that the plugin reports.
     pub fn create_stream_for(self: &Arc<Self>, label: &str, purpose: StreamUse) -> Result<Stream> {
         let services = self.plugin.services();
         let own_label = services.stream_label(label);
@@ -381,7 +381,7 @@ impl Device {
         Ok(kernel)
     }
 
-    /// The constants that a kernel wants packed (since 0.2), checked against what it was given.
+    /// Returns the constants that a kernel wants packed (since 0.2), checked against what it was given.
     fn read_packs(&self, prepared: &abi::Prepared, request: &PrepareRequest<'_>) -> Result<Vec<Pack>> {
         if self.plugin.minor < 2 {
             return Ok(Vec::new());
@@ -429,7 +429,7 @@ impl Device {
     /// Type of one output of an op that ONNX does not define (since 0.2).
     ///
     /// # Errors
-    /// What the plugin says, also that it has no such function.
+    /// Errors that the plugin reports, also that it has no such function.
     pub fn output_type(
         self: &Arc<Self>,
         request: &PrepareRequest<'_>,
@@ -466,7 +466,7 @@ impl Device {
         Ok(TensorType { dtype, shape: Some(dims.collect()) })
     }
 
-    /// What one launch would cost; None if the plugin cannot say.
+    /// Returns the cost of one launch; None if the plugin cannot say.
     pub fn cost(self: &Arc<Self>, request: &PrepareRequest<'_>) -> Option<KernelCost> {
         let mut out = KernelCost::empty();
         let result = request.with_abi(self.handle.as_ptr(), |desc| {

@@ -28,7 +28,7 @@ pub struct Plugin {
     pub(super) minor: u32,
     pub(super) instance: NonNull<Instance>,
     poisoned: AtomicBool,
-    /// Whether its code is not the host's own.
+    /// True if its code is not the host's own.
     foreign: AtomicBool,
     /// The extension that records launches, once somebody has asked for it.
     replays: OnceLock<Option<ReplayFns>>,
@@ -37,7 +37,7 @@ pub struct Plugin {
     compiler: OnceLock<Option<CompileTable>>,
     /// Kernels, memory spaces and devices that are not used, a line each with the reason.
     left_out: Mutex<Vec<String>>,
-    /// What it ever listed. Held while a list is asked for.
+    /// All that it ever listed. Held while a list is asked for.
     seen: Mutex<Seen>,
     pub(super) serial: Option<Mutex<()>>,
     /// Dropped when the instance is destroyed; a poisoned one's threads may still use it.
@@ -130,38 +130,39 @@ impl Plugin {
         self.foreign.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it came from a library, and was not linked in.
+    /// Returns whether it came from a library, rather than being linked in.
     pub fn is_foreign(&self) -> bool {
         self.foreign.load(Ordering::Relaxed)
     }
 
-    /// What it says of itself.
+    /// Returns its description of itself.
     pub fn about(&self) -> &About {
         &self.about
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.about.name
     }
 
-    /// The minor that was agreed on.
+    /// Returns the minor that was agreed on.
     pub fn minor(&self) -> u32 {
         self.minor
     }
 
-    /// The services it was given.
+    /// Returns the services it was given.
     pub fn services(&self) -> &Services {
         &self.services
     }
 
-    /// Whether it panicked, and is called no more.
+    /// Returns whether it panicked, and is no longer called.
     pub fn is_poisoned(&self) -> bool {
         self.poisoned.load(Ordering::Relaxed)
     }
 
-    /// The devices that it lists now, in its order. One that `known` has is that one; one that has come back after it was
-    /// lost or taken out is a new one with its old name. A known one that is not listed counts as lost from now on.
+    /// Returns the devices that it lists now, in its order. One that `known` has is that one; one that has come back
+    /// after it was lost or taken out is a new one with its old name. A known one that is not listed counts as lost
+    /// from now on.
     ///
     /// # Errors
     /// A refusal with what `devices` says, or for a list that is broken; then known ones stay as they are.
@@ -245,13 +246,13 @@ impl Plugin {
         Ok(devices)
     }
 
-    /// What is not used of it, a line each: kernels, memory spaces and devices with flags that must be understood and are
-    /// not known here, and devices that do not say which kernels they have.
+    /// Lists its parts that are not used, a line each: kernels, memory spaces and devices with flags that must be
+    /// understood and are not known here, and devices that do not say which kernels they have.
     pub fn left_out(&self) -> Vec<String> {
         lock(&self.left_out).clone()
     }
 
-    /// The kernels that a device lists in the place of the plugin's; None if it has those.
+    /// Returns the kernels that a device lists in the place of the plugin's; None if it has those.
     fn kernels_of(
         &self,
         device: NonNull<abi::Device>,
@@ -287,7 +288,7 @@ impl Plugin {
         Ok(Some(KernelTable::new(kernels)))
     }
 
-    /// The plugin's table of an extension, or None (B6).
+    /// Returns the plugin's table of an extension, or None (B6).
     pub fn extension(&self, id: u32, min_revision: u32) -> Option<NonNull<c_void>> {
         let get = self.about.table.get_extension?;
         if self.is_poisoned() {
@@ -300,8 +301,8 @@ impl Plugin {
         NonNull::new(table.cast_mut())
     }
 
-    /// The functions that record and replay launches, if it has them. Not of a serialised plugin, whose lock is held
-    /// around launches.
+    /// Returns the functions that record and replay launches, if it has them. Not of a serialised plugin, whose lock is
+    /// held around launches.
     pub(super) fn replays(&self) -> Option<ReplayFns> {
         if self.is_serialised() {
             return None;
@@ -309,7 +310,7 @@ impl Plugin {
         *self.replays.get_or_init(|| ReplayFns::of(self))
     }
 
-    /// The functions that wrap and hand out native memory and streams; empty slots if it has none.
+    /// Returns the functions that wrap and hand out native memory and streams; empty slots if it has none.
     pub(super) fn interop(&self) -> InteropTable {
         let table = self.interop.get_or_init(|| {
             let table = self.extension(extension::INTEROP, 1)?;
@@ -319,7 +320,7 @@ impl Plugin {
         table.unwrap_or_else(InteropTable::empty)
     }
 
-    /// The functions that compile whole programs, if it has them.
+    /// Returns the functions that compile whole programs, if it has them.
     pub(super) fn compiler(&self) -> Option<CompileTable> {
         *self.compiler.get_or_init(|| {
             let table = self.extension(extension::COMPILE, 1)?;
@@ -328,12 +329,12 @@ impl Plugin {
         })
     }
 
-    /// Whether calls of it come one at a time.
+    /// Returns whether calls of it come one at a time.
     pub fn is_serialised(&self) -> bool {
         self.serial.is_some()
     }
 
-    /// The lock of a serialised plugin; nothing for others.
+    /// Returns the lock of a serialised plugin; nothing for others.
     pub(crate) fn serialise(&self) -> Option<MutexGuard<'_, ()>> {
         self.serial.as_ref().map(lock)
     }
@@ -359,7 +360,7 @@ impl Plugin {
         }
     }
 
-    /// The note of a call.
+    /// Returns the note of a call.
     pub(super) fn calling<'a>(&'a self, function: &'a str) -> Call<'a> {
         Call { plugin: self.name(), function, device: "", node: "" }
     }
@@ -426,8 +427,8 @@ struct Seen {
     gone: BTreeSet<usize>,
 }
 
-/// The number of a listed device: its id's place among those ever seen; a new one where another device of the same list has
-/// it.
+/// Returns the number of a listed device: its id's place among those ever seen; a new one where another device of the
+/// same list has it.
 fn number_of(ids: &mut Vec<String>, id: &str, taken: &mut BTreeSet<usize>) -> usize {
     let known = ids.iter().enumerate().position(|(i, known)| known == id && !taken.contains(&i));
     let number = known.unwrap_or_else(|| {
@@ -451,7 +452,7 @@ impl Default for Detail {
 }
 
 impl Detail {
-    /// An empty place.
+    /// Creates an empty place.
     pub fn new() -> Self {
         Self { raw: ErrorDetail::empty(), text: [0; ERROR_TEXT_MAX] }
     }
@@ -463,7 +464,7 @@ impl Detail {
         &mut self.raw
     }
 
-    /// The words that were written.
+    /// Returns the words that were written.
     pub fn text(&self) -> String {
         let len = (self.raw.text_len as usize).min(ERROR_TEXT_MAX);
         String::from_utf8_lossy(&self.text[..len]).into_owned()

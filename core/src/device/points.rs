@@ -17,11 +17,11 @@ use std::time::Duration;
 /// Rounds in which nothing came, after which the thread sleeps between rounds.
 const ROUNDS_AWAKE: u32 = 2000;
 
-/// How long it sleeps between rounds.
+/// Time that it sleeps between rounds.
 const NAP: Duration = Duration::from_micros(50);
 
 impl Device {
-    /// Whether streams of the device can wait for each other.
+    /// Returns whether streams of the device can wait for each other.
     pub fn can_wait(&self) -> bool {
         self.plugin.about.table.stream_wait.is_some()
     }
@@ -71,8 +71,8 @@ impl Device {
         unsafe { signal(stream, value) }
     }
 
-    /// Whether what is enqueued on its streams may wait for a flush or a signal, and may be flushed within a line of launches. A
-    /// line that is recorded has none, and that of a serialised plugin holds its lock.
+    /// Returns whether what is enqueued on its streams may wait for a flush or a signal, and may be flushed within a
+    /// line of launches. A line that is recorded has none, and that of a serialised plugin holds its lock.
     pub(crate) fn gathers(&self) -> bool {
         self.plugin.about.table.stream_flush.is_some() && !self.plugin.is_serialised() && !self.replays()
     }
@@ -112,8 +112,9 @@ impl Device {
 }
 
 impl Stream {
-    /// The point of a value that was signalled, as an async value: available when the device has reached it, an error
-    /// when it can do so no more, or it was not signalled. Waiters run on the thread that the plugin calls back on.
+    /// Returns the point of a value that was signalled, as an async value: available when the device has reached it, an
+    /// error when it can do so no more, or it was not signalled. Waiters run on the thread that the plugin calls back
+    /// on.
     pub fn point(&self, value: u64) -> Chain {
         let (mut setter, point) = AsyncValueRef::<()>::unconstructed();
         if let Err(error) = self.device.check_usable() {
@@ -180,7 +181,7 @@ struct Point {
 unsafe impl Send for Point {}
 
 impl Point {
-    /// How it went, if that is known.
+    /// Returns the outcome, if it is known.
     fn outcome(&self) -> Option<Status> {
         if self.device.check_usable().is_err() {
             return Some(DEVBAY_STATUS_ABORTED);
@@ -217,7 +218,8 @@ struct Poller {
 
 static POLLER: OnceLock<Result<&'static Poller>> = OnceLock::new();
 
-/// The process's poller; its thread is started with the first point. Without a thread, points are aborted at once.
+/// Returns the process's poller; its thread is started with the first point. Without a thread, points are aborted at
+/// once.
 fn poller() -> &'static Poller {
     static WITHOUT_THREAD: OnceLock<Poller> = OnceLock::new();
     let started = POLLER.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! What launches are expected to take: what kernels say of their work, and how fast a device does it.
+//! Expected times of launches: the work that kernels report, and the speed at which a device does it.
 //!
 //! A kernel's cost function counts operations and bytes for the shapes that it was prepared for (B20). A device's
 //! [`Rates`] turn them into nanoseconds: the greater of arithmetic and memory traffic, and what a launch takes in any
@@ -11,7 +11,7 @@
 
 use devbay_plugin_api::abi::{DEVBAY_DEVICE_KIND_CPU, DEVBAY_DEVICE_KIND_OTHER, KernelCost, NodeClaim};
 
-/// What a launch mostly does.
+/// The kind of work that a launch mostly does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WorkKind {
     /// Products of matrices, and what is made of them.
@@ -48,7 +48,7 @@ impl WorkKind {
         Self::Permutation,
     ];
 
-    /// Its name in JSON.
+    /// Returns its name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Product => "product",
@@ -63,7 +63,7 @@ impl WorkKind {
         }
     }
 
-    /// What it is, in words.
+    /// Returns its name, in words.
     pub fn title(self) -> &'static str {
         match self {
             Self::Product => "matrix products",
@@ -79,7 +79,7 @@ impl WorkKind {
     }
 }
 
-/// How fast a device does one kind of work.
+/// The speed of a device at one kind of work.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct WorkRates {
     /// Operations per nanosecond.
@@ -90,7 +90,7 @@ pub struct WorkRates {
     pub launch_ns: f64,
 }
 
-/// How fast a device works, one thread of it if it is the processor.
+/// The speed of a device, or of one thread if it is the processor.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Rates {
     /// Operations per nanosecond.
@@ -109,7 +109,7 @@ pub struct Rates {
     pub from_device: Link,
 }
 
-/// What copies in one direction take.
+/// The time that copies in one direction take.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Link {
     /// Nanoseconds of a copy of nothing.
@@ -119,7 +119,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// What is there already.
+    /// The link for data that is already there.
     pub const NONE: Self = Self { latency_ns: 0.0, bytes_per_ns: f64::INFINITY };
 
     /// The same where nothing is copied, but one waits for the other.
@@ -135,8 +135,8 @@ impl Link {
 }
 
 impl Default for Rates {
-    /// A core of a server of the 2020s, as far as kernels reach its peak. Its copies are the processor's own; what a
-    /// stream of its own costs, a hand-over each way, is their latency.
+    /// Returns rates of a server core of the 2020s, as far as kernels reach its peak. Its copies are the processor's own;
+    /// what a stream of its own costs, a hand-over each way, is their latency.
     fn default() -> Self {
         let link = Link { latency_ns: 1000.0, bytes_per_ns: 10.0 };
         Self {
@@ -152,8 +152,8 @@ impl Default for Rates {
 }
 
 impl Rates {
-    /// What a device that nobody measured is taken for, by its `DEVBAY_DEVICE_KIND_*`, and by whether it has a memory of
-    /// its own.
+    /// Returns the rates assumed for a device that was not measured, by its `DEVBAY_DEVICE_KIND_*`, and by whether it
+    /// has a memory of its own.
     ///
     /// An accelerator is taken for a middling graphics card with plain kernels: 2 of the 10 to 30 Tflop/s and 300 of the
     /// 400 to 1000 GB/s that data sheets of the 2020s say, launches and copies of the order that drivers are known for,
@@ -183,7 +183,7 @@ impl Rates {
         }
     }
 
-    /// Whether all of them can be: above nothing and below infinity.
+    /// Returns whether all of them are possible: above zero and finite.
     pub fn are_possible(&self) -> bool {
         let possible = |rate: f64| rate.is_finite() && rate > 0.0;
         let links = [self.to_device, self.from_device];
@@ -194,7 +194,7 @@ impl Rates {
             && links.into_iter().all(|link| possible(link.latency_ns) && possible(link.bytes_per_ns))
     }
 
-    /// The rates of a kind of work.
+    /// Returns the rates of a kind of work.
     pub fn of_work(&self, kind: WorkKind) -> WorkRates {
         let Self { flops_per_ns, bytes_per_ns, launch_ns, .. } = *self;
         self.by_work[kind as usize].unwrap_or(WorkRates { flops_per_ns, bytes_per_ns, launch_ns })

@@ -30,7 +30,8 @@ impl ReplayFns {
     }
 }
 
-/// What a stream recorded. To be dropped behind the stream, whose end waits for replays, and before what it names.
+/// The launches that a stream recorded. To be dropped behind the stream, whose end waits for replays, and before what
+/// it names.
 pub(crate) struct Recording {
     handle: NonNull<abi::Recording>,
     fns: ReplayFns,
@@ -54,7 +55,7 @@ impl Stream {
     /// bindings: nothing was then enqueued, and it is to be launched.
     ///
     /// # Errors
-    /// What the plugin says; nothing was enqueued.
+    /// Errors that the plugin reports; nothing was enqueued.
     ///
     /// # Safety
     /// The memory and kernels that the launches name stay until the recording is dropped.
@@ -96,7 +97,7 @@ impl Stream {
     /// The memory that the recording names, and that is bound, stays until the stream has come to rest.
     ///
     /// # Errors
-    /// What the plugin says.
+    /// Errors that the plugin reports.
     #[inline]
     pub(crate) unsafe fn replay(&mut self, recording: &Recording, bindings: &[BufferRef]) -> Result<()> {
         let desc = ReplayDesc {

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long enqueued work may take before the device counts as broken: an hour, longer than any launch.
+/// Time after which a device whose work has not ended counts as broken: an hour, longer than any launch.
 pub(crate) const REST_LIMIT: Duration = Duration::from_secs(3600);
 
 /// A stream; destroyed when dropped, which waits for its work. One run at a time owns it.
@@ -28,12 +28,12 @@ pub struct Stream {
 unsafe impl Send for Stream {}
 
 impl Stream {
-    /// The handle, for the launch loop.
+    /// Returns the handle, for the launch loop.
     pub fn handle(&self) -> *mut abi::Stream {
         self.handle.as_ptr()
     }
 
-    /// The last value that was signalled.
+    /// Returns the last value that was signalled.
     pub(crate) fn signalled(&self) -> u64 {
         self.signalled
     }
@@ -43,7 +43,7 @@ impl Stream {
         self.signalled = value;
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }
@@ -54,7 +54,7 @@ impl Stream {
     /// `src` points to `dst.length` bytes that stay readable until a point signalled after this is reported.
     ///
     /// # Errors
-    /// What the plugin says; then nothing was enqueued.
+    /// Errors that the plugin reports; then nothing was enqueued.
     pub unsafe fn copy_in(&mut self, src: *const u8, dst: BufferRef) -> Result<()> {
         self.copy(&CopyDesc {
             kind: DEVBAY_COPY_HOST_TO_BUFFER,
@@ -72,7 +72,7 @@ impl Stream {
     /// this is reported.
     ///
     /// # Errors
-    /// What the plugin says; then nothing was enqueued.
+    /// Errors that the plugin reports; then nothing was enqueued.
     pub unsafe fn copy_out(&mut self, src: BufferRef, dst: *mut u8) -> Result<()> {
         self.copy(&CopyDesc {
             kind: DEVBAY_COPY_BUFFER_TO_HOST,
@@ -86,7 +86,7 @@ impl Stream {
     /// Enqueues a copy within the device.
     ///
     /// # Errors
-    /// What the plugin says; then nothing was enqueued.
+    /// Errors that the plugin reports; then nothing was enqueued.
     pub fn copy_within(&mut self, src: BufferRef, dst: BufferRef) -> Result<()> {
         self.copy(&CopyDesc {
             kind: DEVBAY_COPY_BUFFER_TO_BUFFER,
@@ -126,8 +126,8 @@ impl Stream {
         Err(self.failure(status, if self.has_failed_with(status) { Phase::Work } else { phase }))
     }
 
-    /// Whether the stream has failed with this status, so that a function that gave it has only passed it on (B13): what
-    /// failed was enqueued before.
+    /// Returns whether the stream has failed with this status, so that a function that gave it has only passed it on
+    /// (B13): what failed was enqueued before.
     #[cold]
     pub(crate) fn has_failed_with(&self, status: Status) -> bool {
         // These are the device's or the plugin's, and a stream is not asked any more.
@@ -149,7 +149,7 @@ impl Stream {
         self.device.failed(plugin.failure(status, phase, &text))
     }
 
-    /// The failure that began on this stream, once it has failed; None if it only waited for one that did.
+    /// Returns the failure that began on this stream, once it has failed; None if it only waited for one that did.
     pub(crate) fn own_failure(&self) -> Option<Error> {
         if self.device.info.inline {
             return None;
@@ -177,7 +177,7 @@ impl Stream {
     /// Enqueues the next point and gives its value (B12).
     ///
     /// # Errors
-    /// What the plugin says.
+    /// Errors that the plugin reports.
     pub fn signal(&mut self) -> Result<u64> {
         self.device.check_usable()?;
         let Some(signal) = self.device.plugin.about.table.stream_signal else {
@@ -233,7 +233,7 @@ impl Stream {
         }
     }
 
-    /// The last value reached, and the stream's status.
+    /// Returns the last value reached, and the stream's status.
     ///
     /// # Errors
     /// If the plugin has no such function.

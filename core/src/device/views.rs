@@ -1,4 +1,4 @@
-//! What plugins are shown of a program: types, attributes and graphs in the ABI's structs.
+//! Views of a program for plugins: types, attributes and graphs in the ABI's structs.
 
 use crate::program::{AttrValue, Node, Op, Program, ValueId};
 use crate::tensor::{Dim, Tensor, TensorType};
@@ -97,7 +97,7 @@ impl<'a> AttrViews<'a> {
         Self { list, floats, strings, shapes, tensors, attrs: PhantomData }
     }
 
-    /// The list that a plugin is given.
+    /// Returns the list that a plugin is given.
     pub fn list(&self) -> List {
         List::new(&self.list)
     }
@@ -151,17 +151,17 @@ impl<'a> Graph<'a> {
         })
     }
 
-    /// The program that it is a part of.
+    /// Returns the program that it is a part of.
     pub fn program(&self) -> &'a Program {
         self.program
     }
 
-    /// The nodes, in order.
+    /// Returns the nodes, in order.
     pub fn nodes(&self) -> &[&'a Node] {
         &self.nodes
     }
 
-    /// The values, as plugins number them.
+    /// Returns the values, as plugins number them.
     pub fn values(&self) -> &[ValueId] {
         &self.values
     }
@@ -171,12 +171,12 @@ impl<'a> Graph<'a> {
         self.positions.get(&id).copied()
     }
 
-    /// The values that come in, by their numbers.
+    /// Returns the values that come in, by their numbers.
     pub fn inputs(&self) -> &[u32] {
         &self.inputs
     }
 
-    /// The values that go out, by their numbers.
+    /// Returns the values that go out, by their numbers.
     pub fn outputs(&self) -> &[u32] {
         &self.outputs
     }

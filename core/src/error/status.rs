@@ -81,7 +81,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// The name of the ABI's function, or words for a person where a phase has several or none.
+    /// Returns the name of the ABI's function, or words for a person where a phase has several or none.
     pub fn name(self) -> &'static str {
         match self {
             Self::Create => "create",

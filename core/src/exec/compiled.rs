@@ -1,6 +1,6 @@
 //! Runs of programs that a device's compiler made.
 //!
-//! What is in the host's memory is uploaded, on the stream that the program then runs on; results stay on the device until
+//! Values in the host's memory are uploaded, on the stream that the program then runs on; results stay on the device until
 //! somebody wants them elsewhere. Buffers of values that nobody reads behind the program are donated to it.
 
 use super::cancel::Cancel;

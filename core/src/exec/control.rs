@@ -130,7 +130,7 @@ fn looped(stage: &ControlStage, unit: &Unit, values: &mut Values<'_>, cancel: Op
     Ok(())
 }
 
-/// What results of iterations take memory for, besides themselves.
+/// The purpose of the memory that results of iterations take besides themselves.
 const COLLECTED: &str = "the results of a loop's iterations";
 
 fn element_type(values: &Values<'_>, id: Option<ValueId>) -> Option<TensorType> {
@@ -140,9 +140,9 @@ fn element_type(values: &Values<'_>, id: Option<ValueId>) -> Option<TensorType> 
 /// Parts that are kept apart before they become one: the handle of a small one is larger than itself.
 const APART_MAX: usize = 4096;
 
-/// What the iterations of a loop give for one result.
+/// The values that a loop's iterations give for one result.
 struct Collected {
-    /// Whether the last one comes first.
+    /// True if the last one comes first.
     backwards: bool,
     n: usize,
     /// The type of all of them.
@@ -224,7 +224,7 @@ impl Collected {
     }
 }
 
-/// The type of so many tensors of one type.
+/// Returns the type of so many tensors of one type.
 fn extended(dtype: crate::tensor::DType, n: usize, shape: &[usize]) -> Result<Shaped> {
     let extents: Vec<usize> = std::iter::once(n).chain(shape.iter().copied()).collect();
     shaped(dtype, &extents)
@@ -299,7 +299,7 @@ pub struct Sliced {
     n: usize,
     /// The extents of each.
     shape: Vec<usize>,
-    /// How many runs of bytes each has, and how long they are.
+    /// Number of runs of bytes in each, and their length.
     outer: usize,
     inner: usize,
 }
@@ -322,12 +322,12 @@ impl Sliced {
         Ok(Self { tensor, backwards, n, shape, outer, inner })
     }
 
-    /// How many slices there are.
+    /// Returns the number of slices.
     pub fn count(&self) -> usize {
         self.n
     }
 
-    /// The slice of an iteration.
+    /// Returns the slice of an iteration.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`].

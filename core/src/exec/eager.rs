@@ -46,7 +46,7 @@ struct Kept {
     values: Vec<Option<Tensor>>,
     outputs: Vec<Option<Shaped>>,
     chosen: Option<Chosen>,
-    /// Whether the results have no elements, so that the kernel has nothing to do. One that finds the extents has to say them in
+    /// True if the results have no elements, so that the kernel has nothing to do. One that finds the extents has to say them in
     /// any case.
     is_empty: bool,
     /// Constant inputs that come packed, by position.
@@ -96,7 +96,7 @@ pub(crate) fn run_stage(
 /// Runs a node on operands; `constants` are the contents of those that are constants of the program.
 ///
 /// # Errors
-/// What inference, the kernels and the device say.
+/// Errors of inference, the kernels and the device.
 pub fn run(
     node: &Node,
     mut inputs: Vec<Option<RunTensor>>,
@@ -152,7 +152,7 @@ pub fn run(
     launch(node, &mut inputs, &entry, chosen, device)
 }
 
-/// The inputs that every kernel of this op must know beforehand, a bit each.
+/// Returns the inputs that every kernel of this op must know beforehand, a bit each.
 fn kernel_values(node: &Node, device: &Device) -> u64 {
     let kernels = device.kernels().find(&node.op.domain, &node.op.name);
     kernels
@@ -165,7 +165,7 @@ fn kernel_values(node: &Node, device: &Device) -> u64 {
 /// Prepares a node on the first of the devices that list a kernel for it, and do not refuse it.
 ///
 /// # Errors
-/// What each of them said.
+/// The refusals of all of them.
 fn prepare_somewhere(
     node: &Node,
     inputs: &[Option<RunTensor>],
@@ -330,7 +330,7 @@ fn upper_bounds(node: &Node, types: &[Option<TensorType>]) -> Option<Vec<TensorT
     }
 }
 
-/// What needs no launch: results without elements, and the operand with the shape of a view.
+/// Returns the results that need no launch: those without elements, and the operand with the shape of a view.
 fn without_launch(
     inputs: &[Option<RunTensor>],
     entry: &Kept,
@@ -462,7 +462,7 @@ pub struct Evaluate<'a> {
 }
 
 impl<'a> Evaluate<'a> {
-    /// An evaluator on a device.
+    /// Creates an evaluator on a device.
     pub fn new(env: &'a Env) -> Self {
         Self { env }
     }

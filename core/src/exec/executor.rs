@@ -41,12 +41,12 @@ impl Executor for Here {
 }
 
 impl Env {
-    /// An environment of one device, with a pool of its own.
+    /// Creates an environment of one device, with a pool of its own.
     pub fn new(device: &Arc<Device>, options: PlanOptions) -> Arc<Self> {
         Self::placed(&Placement::on(device), options)
     }
 
-    /// An environment of several devices, with pools of its own.
+    /// Returns an environment of several devices, with pools of its own.
     pub fn placed(placement: &Placement, options: PlanOptions) -> Arc<Self> {
         Self::with_packed(placement, options, &[])
     }

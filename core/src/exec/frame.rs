@@ -18,13 +18,13 @@ use std::sync::Arc;
 pub struct Frame {
     /// The streams that the run owns. First, because their end waits for the work that uses the rest.
     pub(crate) streams: Streams,
-    /// What the device runs with one call. Behind the streams, before the memory that it names.
+    /// Launches that the device runs with one call. Behind the streams, before the memory that it names.
     pub(crate) replay: Replay,
     /// References of all steps; those of inputs and results are patched per run.
     pub(crate) refs: Box<[BufferRef]>,
     #[expect(dead_code, reason = "the references point into them")]
     arenas: Box<[Option<Buffer>]>,
-    /// What nested and internal steps know of the run; references name its address.
+    /// The context that nested and internal steps have of the run; references name its address.
     pub(crate) context: Box<Context>,
     /// Ready counts and the threads' parts; None for a straight line.
     pub(crate) tasks: Option<TaskState>,
@@ -32,7 +32,7 @@ pub struct Frame {
     pub(crate) staging: Option<Box<Staging>>,
     /// Its part of the pool's count of runs.
     pub(crate) runs: RunCounter,
-    /// Whether a run ended badly, after which streams are not used again (ABI-NOTES 10).
+    /// True if a run ended badly, after which streams are not used again (ABI-NOTES 10).
     pub(crate) is_spent: bool,
 }
 
@@ -61,8 +61,8 @@ impl Streams {
         Ok(Self { first, others, handles })
     }
 
-    /// What a run failed of: an error that only says that work which something waited for had failed gives way to that
-    /// failure, whichever stream told first.
+    /// Returns the cause of a run's failure: an error that only says that work which something waited for had failed
+    /// gives way to that failure, whichever stream told first.
     pub fn cause_of(&self, error: Error) -> Error {
         match error.kind() {
             ErrorKind::PluginFailed => self.iter().find_map(Stream::own_failure).unwrap_or(error),
@@ -70,13 +70,13 @@ impl Streams {
         }
     }
 
-    /// The handles, by lane.
+    /// Returns the handles, by lane.
     #[inline]
     pub fn handles(&self) -> *const *mut abi::Stream {
         self.handles.as_ptr()
     }
 
-    /// The stream of a lane.
+    /// Returns the stream of a lane.
     pub fn of_lane(&self, lane: u32) -> &Stream {
         match lane.checked_sub(1) {
             None => &self.first,
@@ -84,7 +84,7 @@ impl Streams {
         }
     }
 
-    /// All streams, by lane.
+    /// Returns all streams, by lane.
     pub fn iter(&self) -> impl Iterator<Item = &Stream> {
         std::iter::once(&self.first).chain(&self.others)
     }
@@ -115,7 +115,7 @@ impl ThreadStreams {
     /// Streams for one thread.
     ///
     /// # Errors
-    /// What a plugin says.
+    /// Errors that a plugin reports.
     pub fn new(section: &Section, frame: &Streams) -> Result<Self> {
         let own = |device: &Arc<Device>| match device.about().inline {
             true => device.create_stream_for("run", section.stream_use()).map(Some),
@@ -127,13 +127,13 @@ impl ThreadStreams {
         Ok(Self { own, handles })
     }
 
-    /// The handles, by lane.
+    /// Returns the handles, by lane.
     #[inline]
     pub fn handles(&self) -> *const *mut abi::Stream {
         self.handles.as_ptr()
     }
 
-    /// The stream of an inline lane.
+    /// Returns the stream of an inline lane.
     pub fn of_lane(&self, lane: u32) -> Option<&Stream> {
         self.own[lane as usize].as_ref()
     }
@@ -166,7 +166,7 @@ pub(crate) struct Staged {
 }
 
 impl Staged {
-    /// What kernels, or the section's own copies, are given.
+    /// Returns the reference for kernels, or for the section's own copies.
     pub fn reference(&self) -> BufferRef {
         match &self.buffer {
             Some(buffer) => buffer.reference(0, self.size),
@@ -179,7 +179,7 @@ impl Staged {
 unsafe impl Send for Frame {}
 
 impl Frame {
-    /// A frame for a section.
+    /// Creates a frame for a section.
     ///
     /// # Errors
     /// Out of memory, or what the plugin says.
@@ -261,7 +261,7 @@ impl Frame {
         Ok(())
     }
 
-    /// The handle of the frame's stream, for benchmarks of a launch alone.
+    /// Returns the handle of the frame's stream, for benchmarks of a launch alone.
     pub fn stream_handle(&self) -> *mut devbay_plugin_api::abi::Stream {
         self.streams.first.handle()
     }

@@ -30,7 +30,7 @@ pub struct InputView<'a> {
 }
 
 impl<'a> InputView<'a> {
-    /// A tensor's content.
+    /// Returns a tensor's content.
     pub fn of(tensor: &'a Tensor) -> Self {
         Self { dtype: tensor.dtype(), shape: tensor.shape(), bytes: tensor.bytes() }
     }
@@ -49,7 +49,7 @@ pub struct Planned<'a> {
     inputs: &'a [InputView<'a>],
 }
 
-/// What keeps a plan.
+/// The owner that keeps a plan.
 enum Held<'a> {
     /// The caller.
     Lent(&'a Prepared),
@@ -99,7 +99,7 @@ impl Unit {
     /// Runs on the caller's memory and gives new tensors.
     ///
     /// # Errors
-    /// What planning says, or the first failure of the run.
+    /// Errors of planning, or the first failure of the run.
     pub fn run_host(&self, inputs: &[InputView<'_>], cancel: Option<&Cancel>) -> Result<Vec<Tensor>> {
         let plan = self.plan_for_run(inputs.iter().map(|input| (input.dtype, input.shape)))?;
         self.env().traced(|| self.run_plan_host(plan.prepared(), inputs, cancel))
@@ -243,7 +243,7 @@ impl Drop for Bound<'_> {
     }
 }
 
-/// Whether inputs are what the program takes, and the plan is for such.
+/// Returns whether inputs are what the program takes, and the plan is for such.
 #[inline]
 fn fit(inputs: &[InputView<'_>], plan: &Plan) -> bool {
     let is = |(ty, input): (&Shaped, &InputView<'_>)| {
@@ -290,7 +290,7 @@ fn check_outputs(section: &Section, outputs: &[OutputView<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// Whether the inputs of a stage have as many bytes as their types need.
+/// Checks that the inputs of a stage have as many bytes as their types need.
 fn check_inputs(stage: &SectionStage, inputs: &[InputView<'_>]) -> Result<()> {
     for (i, (input, ty)) in stage.plan_inputs.iter().zip(&stage.section.inputs).enumerate() {
         let found = inputs[*input as usize].bytes.len();

@@ -21,7 +21,7 @@ struct LentRef {
     operand: u32,
     /// Position of the reference in the frame.
     ref_idx: u32,
-    /// Which bits of an address are 0 if elements may begin there (B10).
+    /// Bits of an address that are 0 if elements may begin there (B10).
     align_mask: usize,
     /// The reference, its address counted from where the operand begins.
     blank: BufferRef,
@@ -48,7 +48,7 @@ impl LentRef {
 }
 
 impl Lent {
-    /// The references of a section whose inputs are these of the plan's; None if its kernels cannot work in the
+    /// Returns the references of a section whose inputs are these of the plan's; None if its kernels cannot work in the
     /// caller's memory.
     pub fn of(section: &Section, plan_inputs: &[u32]) -> Option<Self> {
         let about = section.device.about();

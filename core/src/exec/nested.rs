@@ -31,12 +31,12 @@ use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// What a step says when the caller wants no more; no plugin's status is negative.
+/// The status of a step when the caller wants no more; no plugin's status is negative.
 pub(crate) const CANCELLED: Status = -1;
-/// What a loop says that goes on for longer than it may.
+/// The status of a loop that goes on for longer than it may.
 pub(crate) const TOO_MANY_TRIPS: Status = -2;
 
-/// What nested and traced steps know of their run; part of the frame.
+/// The context that nested and traced steps have of their run; part of the frame.
 #[derive(Default)]
 pub(crate) struct Context {
     /// The run's flag, or NULL. Set before the run's threads begin.
@@ -47,9 +47,9 @@ pub(crate) struct Context {
     blame: Mutex<Option<String>>,
     /// Those of a placed section.
     timelines: Option<Timelines>,
-    /// What control flow whose regions are tasks has come to.
+    /// Progress of control flow whose regions are tasks.
     progress: Box<[Progress]>,
-    /// How often a loop may run its body.
+    /// Number of times that a loop may run its body.
     trips_max: u64,
 }
 
@@ -59,7 +59,7 @@ impl Context {
         Self { trips_max, ..Self::default() }
     }
 
-    /// How often a loop may run its body.
+    /// Returns the number of times that a loop may run its body.
     pub fn trips_max(&self) -> u64 {
         self.trips_max
     }
@@ -71,17 +71,17 @@ impl Context {
         self.run.store(trace::run_number(), Ordering::Relaxed);
     }
 
-    /// The number of the run that goes on, for traces; 0 if it is not traced.
+    /// Returns the number of the run that goes on, for traces; 0 if it is not traced.
     pub fn run(&self) -> u32 {
         self.run.load(Ordering::Relaxed)
     }
 
-    /// The run's timelines, where asynchronous devices take part beside others.
+    /// Returns the run's timelines, where asynchronous devices take part beside others.
     pub fn timelines(&self) -> Option<&Timelines> {
         self.timelines.as_ref()
     }
 
-    /// What control flow has come to, by number.
+    /// Returns the progress of control flow, by number.
     pub fn progress(&self) -> &[Progress] {
         &self.progress
     }
@@ -95,7 +95,7 @@ impl Context {
         self.timelines = Some(timelines);
     }
 
-    /// The node within a region that failed, once.
+    /// Returns the node within a region that failed, once.
     pub fn take_blame(&self) -> Option<String> {
         lock(&self.blame).take()
     }
@@ -114,7 +114,7 @@ impl Refs {
         unsafe { self.0.add(i) }
     }
 
-    /// The address that reference `i` names.
+    /// Returns the address that reference `i` names.
     ///
     /// # Safety
     /// The step has a reference `i`.

@@ -50,7 +50,7 @@ impl Range {
     }
 }
 
-/// What one participant shows.
+/// The ranges that one participant shows.
 #[derive(Default)]
 pub struct Offers {
     words: [AtomicU64; WORDS],
@@ -70,13 +70,13 @@ impl Offers {
         false
     }
 
-    /// Whether there is room to show another range. For the owner alone.
+    /// Returns whether there is room to show another range. For the owner alone.
     #[inline]
     pub fn has_room(&self) -> bool {
         self.words.iter().any(|word| word.load(Ordering::Relaxed) == 0)
     }
 
-    /// Whether something is there to take.
+    /// Returns whether something is there to take.
     pub fn is_showing(&self) -> bool {
         self.words.iter().any(|word| word.load(Ordering::Relaxed) != 0)
     }

@@ -52,7 +52,7 @@ impl RunCounter {
 }
 
 impl FramePool {
-    /// An empty pool.
+    /// Creates an empty pool.
     pub fn new() -> Self {
         Self { first: AtomicPtr::new(null_mut()), rest: ArrayQueue::new(FRAMES_MAX), runs: Mutex::default() }
     }
@@ -71,7 +71,7 @@ impl FramePool {
         counter
     }
 
-    /// How many runs took a frame of this pool so far.
+    /// Returns the number of runs that took a frame of this pool so far.
     pub fn n_runs(&self) -> u64 {
         let runs = lock(&self.runs);
         runs.past + runs.counters.iter().map(RunCounter::get).sum::<u64>()

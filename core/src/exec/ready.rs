@@ -97,7 +97,7 @@ impl Ready {
         task
     }
 
-    /// The place of a task that came by itself; the first is number 0.
+    /// Returns the place of a task that came by itself; the first is number 0.
     #[inline(always)]
     pub fn single(&self, number: u32) -> u32 {
         // SAFETY: it is an index of the ring.

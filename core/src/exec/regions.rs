@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 /// No region: control flow has come to its end, or to its exit.
 const NO_REGION: u32 = u32::MAX;
 
-/// What control flow has come to in a run; part of the frame's context.
+/// The progress of control flow in a run; part of the frame's context.
 pub(crate) struct Progress {
     /// The region that comes next.
     chosen: AtomicU32,
@@ -38,7 +38,7 @@ impl Progress {
         Self { chosen: AtomicU32::new(NO_REGION), at: AtomicI64::new(0), trips: AtomicI64::new(0) }
     }
 
-    /// The region that comes next, as the entry or exit says that this thread ran last.
+    /// Returns the region that comes next, as the entry or exit says that this thread ran last.
     pub fn chosen(&self) -> Option<usize> {
         let chosen = self.chosen.load(Ordering::Relaxed);
         (chosen != NO_REGION).then_some(chosen as usize)
@@ -85,7 +85,7 @@ impl Choice<'_> {
         }
     }
 
-    /// Whether the truth value that a reference names is set, or there is none.
+    /// Returns whether the truth value that a reference names is set, or there is none.
     fn is_set(&self, at: u32) -> bool {
         let truth = self.get(at).addr as *const u8;
         // SAFETY: NULL, or one truth value that the host may read.

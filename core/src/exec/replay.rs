@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::plan::section::{Section, StepKind};
 use devbay_plugin_api::abi::BufferRef;
 
-/// How often a frame's references may have moved until nothing is recorded any more.
+/// Number of times that a frame's references may have moved until nothing is recorded any more.
 const MOVES_MAX: u32 = 3;
 
 /// Whether, and what, a frame has recorded.
@@ -47,7 +47,7 @@ impl Replay {
         }
     }
 
-    /// Whether there is something to record or to replay.
+    /// Returns whether there is something to record or to replay.
     #[inline]
     pub fn is_on(&self) -> bool {
         !matches!(self, Self::Off)

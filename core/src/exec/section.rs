@@ -150,22 +150,22 @@ impl Frame {
 }
 
 impl Section {
-    /// What its streams are for.
+    /// Returns the purpose of its streams.
     pub(crate) fn stream_use(&self) -> StreamUse {
         StreamUse { copies: false, priority: self.stream_priority }
     }
 
-    /// Whether its one stream can wait for this one.
+    /// Returns whether its one stream can wait for this one.
     pub(crate) fn waits_for(&self, other: &Stream) -> bool {
         !self.is_placed && !self.device.about().inline && Arc::ptr_eq(&self.device, other.device())
     }
 
-    /// The name of the node of one of the section's steps.
+    /// Returns the name of the node of one of the section's steps.
     pub(crate) fn label(&self, step: &Step) -> &str {
         self.steps.element_offset(step).map_or("", |step| &self.labels[step])
     }
 
-    /// What the launch of one of the section's steps is known by.
+    /// Describes the launch of one of the section's steps.
     #[cold]
     fn launching(&self, step: &Step) -> Launching {
         let device = &self.lanes[step.lane as usize];
@@ -176,7 +176,8 @@ impl Section {
         }
     }
 
-    /// What the status of a launch of one of the section's steps says, in the words of the stream that it was for.
+    /// Makes an error of the status of a launch of one of the section's steps, in the words of the stream that it was
+    /// for.
     #[cold]
     pub(crate) fn launch_failed(
         &self,
@@ -239,7 +240,7 @@ pub(crate) unsafe fn launch_steps<'a, const CHECKED: bool>(
 }
 
 impl Patch {
-    /// The reference to memory as the patched launch's device knows it.
+    /// Returns the reference to memory as the patched launch's device knows it.
     #[inline]
     pub(crate) fn reference(&self, memory: BufferRef) -> BufferRef {
         let own = part_of(memory, self.offset, self.length);

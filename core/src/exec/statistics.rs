@@ -1,4 +1,4 @@
-//! What the plans of a unit were used for, and what making them took.
+//! Uses of a unit's plans, and the cost of making them.
 //!
 //! Runs that find their plan touch nothing that other threads write: each counts in the frame that it holds
 //! (`pool.rs`), and the counters are added up here when somebody asks. Everything else is counted while a plan is made.
@@ -10,7 +10,7 @@ use crate::trace::now_ns;
 use devbay_plugin_api::locks::lock;
 use std::sync::{Mutex, MutexGuard};
 
-/// What the plans of a unit were used for so far, and what making them took.
+/// The uses of a unit's plans so far, and the cost of making them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PlanStatistics {
     /// Runs that found the plan for their inputs.
@@ -73,7 +73,7 @@ impl Tally {
         Laps { tally: self, since_ns: now_ns(), is_made: false }
     }
 
-    /// All of it, for a unit with these plans.
+    /// Returns all of it, for a unit with these plans.
     pub fn statistics(&self, plans: &[Prepared], env: &Env) -> PlanStatistics {
         let counts = *self.lock();
         let runs = counts.hits + plans.iter().map(Prepared::n_runs).sum::<u64>();

@@ -1,6 +1,6 @@
 //! The loop in which a participant runs tasks: launch, count down, next.
 //!
-//! What it promises stands in [`super::tasks`]. It is in a file of its own because it is written for the machine:
+//! Its guarantees stand in [`super::tasks`]. It is in a file of its own because it is written for the machine:
 //! launches are calls that could change whatever a reference leads to, so that what the loop needs of the run is copied
 //! into local variables first, and what is seldom done is a function of [`TaskRun`].
 
@@ -20,7 +20,7 @@ pub(super) const SINGLES_WORTH: u32 = 4;
 /// References of a task's first step that are fetched ahead.
 const REFS_AHEAD: usize = 6;
 
-/// What a participant's loop needs of a run.
+/// The parts of a run that a participant's loop needs.
 ///
 /// Functions with `SHARED` false are for the caller while it is alone. They break with a task that is to be gone on
 /// with as one of several; those with `SHARED` never do.

@@ -53,20 +53,21 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How often a participant without tasks looks for some before it leaves, or lets others run: some microseconds.
+/// Number of times that a participant without tasks looks for some before it leaves, or lets others run: some
+/// microseconds.
 const LOOKS: u32 = 256;
 
-/// How often the caller of a run looks before it sleeps, where only other threads can have something for it.
+/// Number of times that the caller of a run looks before it sleeps, where only other threads can have something for it.
 const LOOKS_MAX: u32 = 8192;
 
 /// The same where a device can, which may take long.
 const DEVICE_LOOKS_MAX: u32 = 1024;
 
-/// How long a device that is lost, or whose plugin panicked, has to call back. What has not come by then may come with
+/// Time that a device that is lost, or whose plugin panicked, has to call back. What has not come by then may come with
 /// the end of its streams, or never.
 const LOST_LIMIT: Duration = Duration::from_millis(100);
 
-/// What a run of several tasks changes beside a frame's references; part of the frame.
+/// The state that a run of several tasks changes beside a frame's references; part of the frame.
 pub(crate) struct TaskState {
     /// For each task how many it still waits for.
     ready: Box<[AtomicU32]>,
@@ -89,7 +90,7 @@ pub(super) struct Participant {
 // slot: the caller of the run, or the worker of that number.
 unsafe impl Sync for Participant {}
 
-/// What a participant keeps to itself.
+/// The state that a participant keeps to itself.
 pub(super) struct Local {
     pub ready: Ready,
     /// Tasks that were run and not yet subtracted from `remaining`.
@@ -100,7 +101,7 @@ impl TaskState {
     /// State for the tasks of a section and so many threads.
     ///
     /// # Errors
-    /// What the plugin says of another stream.
+    /// Errors that the plugin reports for another stream.
     pub fn new(section: &Section, frame: &Streams, n_threads: usize) -> Result<Self> {
         let n_tasks = section.graph.len();
         let participant = |_| {
@@ -137,16 +138,16 @@ pub(super) struct TaskRun<'a> {
     context: &'a Context,
     /// The frame's streams, which asynchronous lanes use.
     streams: &'a Streams,
-    /// What comes back from devices, if the section is placed.
+    /// Arrivals from devices, if the section is placed.
     inbox: Option<&'a Inbox>,
     refs: *const BufferRef,
     queue: &'a WorkQueue,
     pub cancel: Option<&'a Cancel>,
     /// Tasks that have not ended.
     remaining: CachePadded<AtomicU32>,
-    /// Whether a task failed.
+    /// True if a task failed.
     pub failed: AtomicBool,
-    /// Whether tasks were lost, so that what remains will not end.
+    /// True if tasks were lost, so that what remains will not end.
     abandoned: AtomicBool,
     /// The first failure.
     failure: Mutex<Option<Error>>,
@@ -354,7 +355,7 @@ impl TaskRun<'_> {
         n > 0 && self.remaining.fetch_sub(n, Ordering::AcqRel) == n
     }
 
-    /// The loop of a participant. Never a call of its own: then what it gives stays in registers.
+    /// Returns the loop of a participant. Never a call of its own: then what it gives stays in registers.
     #[inline(always)]
     fn task_loop(&self, slot: u32, n_worth: u32) -> TaskLoop<'_> {
         let participant = &self.state.participants[slot as usize];
@@ -451,8 +452,8 @@ impl TaskRun<'_> {
         self.state.poisoned[task as usize].load(Ordering::Relaxed)
     }
 
-    /// Whether a task follows from one that failed, or works on a device that may not be called any more: of one that
-    /// is lost, nothing is asked but its end (ABI-NOTES 17).
+    /// Returns whether a task follows from one that failed, or works on a device that may not be called any more: of
+    /// one that is lost, nothing is asked but its end (ABI-NOTES 17).
     #[cold]
     pub(super) fn must_not_run(&self, task: u32) -> bool {
         let steps = &self.section.steps[self.graph.steps_of(task as usize)];
@@ -465,8 +466,8 @@ impl TaskRun<'_> {
         self.state.poisoned[task as usize].store(true, Ordering::Relaxed);
     }
 
-    /// What follows the entry or the exit of control flow that this participant has run: a task, or `NO_TASK` if a
-    /// region's first are with those that are ready; None if it has come to its end.
+    /// Returns what follows the entry or the exit of control flow that this participant has run: a task, or `NO_TASK`
+    /// if a region's first are with those that are ready; None if it has come to its end.
     #[inline(never)]
     pub(super) fn choose(&self, control: u32, is_exit: bool, local: &mut Local) -> Option<u32> {
         let Control { entry, exit, ref regions } = self.graph.controls[control as usize];

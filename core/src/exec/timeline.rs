@@ -44,12 +44,12 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// The next arrival.
+    /// Returns the next arrival.
     pub fn take(&self) -> Option<(u32, Status)> {
         self.ready.pop()
     }
 
-    /// Whether one has come.
+    /// Returns whether one has come.
     pub fn has_mail(&self) -> bool {
         !self.ready.is_empty()
     }
@@ -82,9 +82,9 @@ impl Calls {
 /// A lane in a run.
 struct Clock {
     stream: *mut Stream,
-    /// What the stream had signalled when the run began, or the region of control flow that uses it now.
+    /// The stream's last signal when the run began, or the region of control flow that uses it now.
     base: AtomicU64,
-    /// What it will have signalled when that has ended.
+    /// The stream's last signal when that has ended.
     end: AtomicU64,
 }
 
@@ -94,7 +94,7 @@ impl Default for Clock {
     }
 }
 
-/// What a device is given to call back with.
+/// The argument with which a device calls back.
 struct ArrivalCall {
     inbox: *const Inbox,
     arrival: u32,
@@ -153,7 +153,7 @@ impl Timelines {
         clock.end.store(end + u64::from(n), Ordering::Relaxed);
     }
 
-    /// The last value that each lane's stream has signalled in a run that has ended, or was to.
+    /// Returns the last value that each lane's stream has signalled in a run that has ended, or was to.
     pub fn signalled(&self) -> impl Iterator<Item = u64> {
         self.clocks.iter().map(|clock| clock.end.load(Ordering::Relaxed))
     }
@@ -176,7 +176,7 @@ impl Drop for Timelines {
     }
 }
 
-/// The timelines of the run that a step belongs to.
+/// Returns the timelines of the run that a step belongs to.
 ///
 /// # Safety
 /// `refs` are those of a step whose first reference is the context of a frame with timelines, which runs now.

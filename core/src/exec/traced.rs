@@ -18,7 +18,7 @@ use std::ffi::c_void;
 /// A step's state.
 struct TracedStep {
     launch: LaunchFn,
-    /// What `launch` wants.
+    /// The state that `launch` wants.
     state: *const c_void,
     recorder: Recorder,
     section: u32,
@@ -92,7 +92,7 @@ pub(super) fn trace(section: &mut Section, told: Told<'_>) {
 }
 
 impl StepInfo {
-    /// A node that is planned while it runs.
+    /// Returns a node that is planned while it runs.
     pub(super) fn of_lone(node: &Node, chosen: &Chosen, device: &Device) -> Self {
         let kind = if device.about().inline { StepKind::Kernel } else { StepKind::Enqueue };
         Self { kernel: chosen.name.clone(), kind, ..Self::of_stage(node) }
@@ -113,7 +113,7 @@ impl StepInfo {
         }
     }
 
-    /// A program that a device's compiler made.
+    /// Returns a program that a device's compiler made.
     pub(super) fn of_program(stage: &CompiledStage) -> Self {
         let (first, rest) =
             (stage.labels.first().cloned().unwrap_or_default(), stage.labels.len().max(1) - 1);

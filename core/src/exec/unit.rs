@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex};
 /// A program that runs.
 pub struct Unit {
     program: Arc<Program>,
-    /// What the passes over the model did.
+    /// Effects of the passes over the model.
     passes: Vec<Applied>,
     /// Programs that need not be specialised.
     ahead: Arc<[Specialised]>,
@@ -41,7 +41,7 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// A unit without plans.
+    /// Creates a unit without plans.
     pub fn new(program: impl Into<Arc<Program>>, env: Arc<Env>) -> Self {
         Self {
             program: program.into(),
@@ -54,7 +54,7 @@ impl Unit {
         }
     }
 
-    /// A unit of a model, whose passes run now.
+    /// Returns a unit of a model, whose passes run now.
     ///
     /// # Errors
     /// As [`Env::run_passes`].
@@ -66,7 +66,8 @@ impl Unit {
         Ok(Self { passes, ..Self::new(program, env) })
     }
 
-    /// A unit of a model whose passes ran before, and did this; for some types of inputs it was specialised then too.
+    /// Returns a unit of a model whose passes ran before, and did this; for some types of inputs it was specialised
+    /// then too.
     pub fn of_compiled(
         program: Program,
         passes: Vec<Applied>,
@@ -76,7 +77,7 @@ impl Unit {
         Self { passes, ahead, ..Self::new(program, env) }
     }
 
-    /// The program for inputs of known types, before the passes that go by devices; with what passes did.
+    /// Returns the program for inputs of known types, before the passes that go by devices; with what passes did.
     ///
     /// # Errors
     /// As [`Env::specialised`].
@@ -88,29 +89,29 @@ impl Unit {
         Ok(Specialised { program, passes })
     }
 
-    /// What the passes over the model did, those over specialised programs not counted.
+    /// Returns the effects of the passes over the model, those over specialised programs not counted.
     pub fn model_passes(&self) -> &[Applied] {
         &self.passes
     }
 
-    /// What passes did to the model, and then to the program of a plan.
+    /// Returns the effects of passes on the model, and then on the program of a plan.
     pub fn passes(&self, plan: &Plan) -> Vec<Applied> {
         let mut all = self.passes.clone();
         plan.passes.iter().for_each(|&applied| Applied::add(&mut all, applied));
         all
     }
 
-    /// The program, not specialised.
+    /// Returns the program, not specialised.
     pub fn program(&self) -> &Program {
         &self.program
     }
 
-    /// What it is planned with.
+    /// Returns the environment that it is planned with.
     pub fn env(&self) -> &Arc<Env> {
         &self.env
     }
 
-    /// The plans that it has now.
+    /// Returns the plans that it has now.
     pub fn plans(&self) -> Vec<Arc<Plan>> {
         self.plans.load().iter().map(|prepared| Arc::clone(prepared.plan())).collect()
     }
@@ -138,10 +139,10 @@ impl Unit {
         Some(Found { plans, at })
     }
 
-    /// The plan for input types, made now if there is none.
+    /// Returns the plan for input types, made now if there is none.
     ///
     /// # Errors
-    /// What specialising and planning say.
+    /// Errors of specialising and planning.
     pub fn plan_for<'a, I>(&self, inputs: I) -> Result<Arc<Plan>>
     where
         I: Iterator<Item = (DType, &'a [usize])> + Clone,
@@ -172,7 +173,7 @@ impl Unit {
         Ok(found)
     }
 
-    /// The plan for input types, and whether it was made now.
+    /// Returns the plan for input types, and whether it was made now.
     fn find_or_plan<'a, I>(&self, inputs: I) -> Result<(Found, bool)>
     where
         I: Iterator<Item = (DType, &'a [usize])> + Clone,
@@ -218,21 +219,22 @@ impl Unit {
         Ok(plan)
     }
 
-    /// Types of the results for inputs of these types, as far as they do not depend on data. Nothing is planned.
+    /// Returns the types of the results for inputs of these types, as far as they do not depend on data. Nothing is
+    /// planned.
     ///
     /// # Errors
-    /// What specialising says.
+    /// Errors of specialising.
     pub fn result_types(&self, inputs: &[TensorType]) -> Result<Vec<Option<TensorType>>> {
         let Specialised { program, .. } = self.specialised(inputs)?;
         Ok(program.main.outputs.iter().map(|&id| program.value(id).ty.clone()).collect())
     }
 
-    /// What its plans were used for so far, and what making them took. Those of nested regions are not in it.
+    /// Returns the uses of its plans so far, and the cost of making them, without those of nested regions.
     pub fn statistics(&self) -> PlanStatistics {
         self.tally.statistics(&self.plans.load(), &self.env)
     }
 
-    /// Whether the program's inputs are declared to be of such types, as far as they are declared.
+    /// Returns whether the program's inputs are declared to be of such types, as far as they are declared.
     fn takes(&self, types: &[Shaped]) -> bool {
         let declared = &self.program.main.inputs;
         let takes = |(&id, ty): (&ValueId, &Shaped)| {
@@ -244,7 +246,7 @@ impl Unit {
     /// Runs on tensors of a run.
     ///
     /// # Errors
-    /// What planning says, or the first failure of the run.
+    /// Errors of planning, or the first failure of the run.
     pub fn run(&self, inputs: Vec<RunTensor>, cancel: Option<&Cancel>) -> Result<Vec<RunTensor>> {
         let plan = self.plan_for_run(inputs.iter().map(|input| (input.ty.dtype, &*input.ty.shape)))?;
         self.run_plan(plan.prepared(), inputs, cancel)
@@ -353,7 +355,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// The plan.
+    /// Returns the plan.
     #[inline]
     pub fn prepared(&self) -> &Prepared {
         &self.plans[self.at]
@@ -400,7 +402,7 @@ impl Values<'_> {
         }
     }
 
-    /// The constant that a value is, if it is one.
+    /// Returns the constant that a value is, if it is one.
     pub fn constant(&self, id: ValueId) -> Option<&Tensor> {
         self.plan.program.constant(id)
     }

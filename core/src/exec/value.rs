@@ -26,13 +26,13 @@ enum Content {
 }
 
 impl RunTensor {
-    /// A tensor in host memory; None if its size overflows, which a [`Tensor`]'s does not.
+    /// Returns a tensor in host memory; None if its size overflows, which a [`Tensor`]'s does not.
     pub fn host(tensor: Tensor) -> Option<Self> {
         let ty = Shaped::new(tensor.dtype(), tensor.shape())?;
         Some(Self { ty, content: Content::Host(tensor) })
     }
 
-    /// A tensor in a buffer of its own.
+    /// Returns a tensor in a buffer of its own.
     pub fn device(ty: Shaped, buffer: Buffer) -> Self {
         Self { ty, content: Content::Device(Arc::new(buffer)) }
     }
@@ -46,7 +46,7 @@ impl RunTensor {
         Ok(Self::device(ty, buffer))
     }
 
-    /// The buffer that it is in, if it is in a device's.
+    /// Returns the buffer that it is in, if it is in a device's.
     pub fn buffer(&self) -> Option<&Arc<Buffer>> {
         match &self.content {
             Content::Host(_) => None,
@@ -54,7 +54,7 @@ impl RunTensor {
         }
     }
 
-    /// The tensor that it is, if it is in host memory.
+    /// Returns the tensor that it is, if it is in host memory.
     pub fn as_host(&self) -> Option<&Tensor> {
         match &self.content {
             Content::Host(tensor) => Some(tensor),
@@ -62,7 +62,7 @@ impl RunTensor {
         }
     }
 
-    /// The same bytes with another shape of as many.
+    /// Returns the same bytes with another shape of as many.
     pub fn with_type(&self, ty: Shaped) -> Self {
         debug_assert_eq!(self.ty.size, ty.size);
         let content = match &self.content {
@@ -75,7 +75,7 @@ impl RunTensor {
         Self { ty, content }
     }
 
-    /// The first bytes, as many as a type needs; the type is no larger.
+    /// Returns the first bytes, as many as a type needs; the type is no larger.
     ///
     /// # Errors
     /// For host memory, if its size does not fit after all.
@@ -130,8 +130,8 @@ impl RunTensor {
         }
     }
 
-    /// The buffer on a device that a program takes, whole and of the tensor's type. What is in the host's memory, or
-    /// elsewhere, is copied on the stream; the second is then what has to stay until the stream is at rest.
+    /// Returns the buffer on a device that a program takes, whole and of the tensor's type. What is in the host's
+    /// memory, or elsewhere, is copied on the stream; the second is then what has to stay until the stream is at rest.
     ///
     /// # Errors
     /// Out of memory, or what the plugin says of the copies.
@@ -157,7 +157,7 @@ impl RunTensor {
         Ok((Arc::new(buffer), Some(source)))
     }
 
-    /// The content in host memory. No work that writes it is in flight.
+    /// Returns the content in host memory. No work that writes it is in flight.
     ///
     /// # Errors
     /// Out of memory, or what the plugin says of the copy.
@@ -174,7 +174,7 @@ impl RunTensor {
     /// Copies the content into host memory of its size. No work that writes it is in flight.
     ///
     /// # Errors
-    /// What the plugin says of the copy.
+    /// Errors that the plugin reports for the copy.
     pub fn read_into(&self, dst: &mut [u8]) -> Result<()> {
         match &self.content {
             Content::Host(tensor) => {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// A step's state.
 struct WatchedStep {
     launch: LaunchFn,
-    /// What `launch` wants.
+    /// The state that `launch` wants.
     state: *const c_void,
     device: Arc<Device>,
     node: String,

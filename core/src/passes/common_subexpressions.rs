@@ -58,7 +58,7 @@ fn share(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) -
     Ok(gone)
 }
 
-/// Whether what a node calculates is given by its op, attributes and operands.
+/// Returns whether a node's op, attributes and operands determine its results.
 fn is_given_by_operands(node: &Node) -> bool {
     let is_pure = catalogue::find(&node.op.domain, &node.op.name).is_some_and(|def| def.is_pure());
     is_pure && node.regions.is_empty()
@@ -78,7 +78,7 @@ fn hash(program: &Program, node: &Node) -> u64 {
     hasher.finish()
 }
 
-/// Whether two nodes calculate the same, and have as many results.
+/// Returns whether two nodes calculate the same, and have as many results.
 fn is_same(program: &Program, a: &Node, b: &Node) -> bool {
     let is_operand = |(a, b): (&Option<ValueId>, &Option<ValueId>)| {
         let constants = || Some((program.constant((*a)?)?, program.constant((*b)?)?));

@@ -49,8 +49,8 @@ fn fold(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) ->
     Ok(folded)
 }
 
-/// How many zeros a Pad puts before and after each spatial axis, as Conv's `pads` has them; None for other nodes, for
-/// other values, and if it cuts, or pads the batch or the channels.
+/// Returns the numbers of zeros that a Pad puts before and after each spatial axis, as Conv's `pads` has them; None for
+/// other nodes, for other values, and if it cuts, or pads the batch or the channels.
 fn zeros_around(program: &Program, node: &Node) -> Option<Vec<i64>> {
     if !node.op.is("Pad") || node.string("mode", "constant") != "constant" {
         return None;
@@ -87,7 +87,7 @@ fn zeros_around(program: &Program, node: &Node) -> Option<Vec<i64>> {
     Some(zeros)
 }
 
-/// The pads of a convolution and those in front of it; None if its own follow from the extents of its image.
+/// Returns the pads of a convolution and those in front of it; None if its own follow from the extents of its image.
 fn sum(conv: &Node, zeros: &[i64]) -> Option<Vec<i64>> {
     let own = match conv.string("auto_pad", "NOTSET") {
         "NOTSET" | "" => conv.ints("pads"),

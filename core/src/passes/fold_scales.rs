@@ -19,7 +19,7 @@ use crate::tensor::{F32, Tensor, n_elements};
 use devbay_plugin_api::reserve;
 use std::collections::HashMap;
 
-/// What is folded.
+/// The kind of nodes that are folded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Folds {
     /// BatchNormalization.
@@ -76,7 +76,7 @@ fn fold(
     Ok(folded)
 }
 
-/// What the pass takes memory for.
+/// The purpose of the memory that the pass takes.
 const FOLDED: &str = "folded weights";
 
 /// Numbers with their shape.
@@ -114,15 +114,15 @@ impl Numbers {
     }
 }
 
-/// What a node does to each channel of its input: multiply, then add.
+/// The effect of a node on each channel of its input: multiply, then add.
 struct Change {
     factor: Option<Numbers>,
     term: Option<Numbers>,
-    /// Whether weights that others use too may be copied for it.
+    /// True if weights that others use too may be copied for it.
     copies_weights: bool,
 }
 
-/// The input that a node changes per channel with constants, and how.
+/// Returns the input that a node changes per channel with constants, and how.
 fn change_of(program: &Program, node: &Node, folds: Folds) -> Option<(ValueId, Change)> {
     if !node.op.domain.is_empty() {
         return None;
@@ -174,7 +174,7 @@ fn arithmetic(program: &Program, node: &Node) -> Option<(ValueId, Change)> {
     Some((input, Change { factor, term, copies_weights: false }))
 }
 
-/// What can take a change, by where its weights have their output channels.
+/// The kind of node that can take a change, by where its weights have their output channels.
 #[derive(Clone, Copy)]
 enum Form {
     /// Weights `[out, in / groups, ...]` (ONNX Conv-11).
@@ -187,7 +187,7 @@ enum Form {
     MatMul,
 }
 
-/// What is known of a result's shape.
+/// The known facts of a result's shape.
 struct ResultShape {
     n_channels: usize,
     /// Axes after that of the channels.
@@ -212,7 +212,7 @@ impl Form {
         })
     }
 
-    /// What weights of this shape, and the first operand's rank if it is known, say of the result.
+    /// Derives the result's shape from weights of this shape, and the first operand's rank if it is known.
     fn result(self, weights: &[usize], rank: Option<usize>) -> Option<ResultShape> {
         let (n_channels, axes_behind, rank_min) = match (self, weights) {
             (Self::Conv, [out, _, _, ..]) => (*out, weights.len() - 2, weights.len()),
@@ -235,7 +235,7 @@ impl Form {
         (n_channels > 0).then_some(ResultShape { n_channels, axes_behind, rank_min })
     }
 
-    /// The output channel of the weight at a position.
+    /// Returns the output channel of the weight at a position.
     fn channel(self, shape: &[usize], at: usize) -> usize {
         let taps = || n_elements(&shape[2..]).unwrap_or(usize::MAX);
         match self {
@@ -327,7 +327,7 @@ fn folded(program: &Program, node: &Node, change: &Change, uses: &Uses) -> Optio
     all_finite.then_some(Folded { weights, bias })
 }
 
-/// What a node adds to each channel.
+/// Returns the number that a node adds to each channel.
 fn old_bias(form: Form, node: &Node, bias: &Tensor, result: &ResultShape) -> Option<Vec<f64>> {
     let Form::Gemm { .. } = form else {
         let values = bias.elements::<f32>()?;

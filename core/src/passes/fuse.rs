@@ -72,7 +72,7 @@ struct Activation {
     params: Vec<f32>,
 }
 
-/// What follows a convolution or matrix product.
+/// The work that follows a convolution or matrix product.
 enum Tail {
     Activation(Activation),
     /// A value of the result's shape is added.
@@ -81,13 +81,14 @@ enum Tail {
     Bias(ValueId),
 }
 
-/// Whether others may be fused into this node.
+/// Returns whether others may be fused into this node.
 fn is_head(program: &Program, node: &Node) -> bool {
     fused_of(&node.op).is_some()
         && node.output(0).and_then(|id| program.value(id).ty.as_ref()).is_some_and(|ty| ty.dtype == F32)
 }
 
-/// The op that a head becomes with a tail; None for ops that are no heads, as the other ones of devbay's domain.
+/// Returns the op that a head becomes with a tail; None for ops that are no heads, as the other ones of devbay's
+/// domain.
 fn fused_of(op: &Op) -> Option<&'static str> {
     Some(match (&*op.domain, &*op.name) {
         ("", "Conv") | (DEVBAY_DOMAIN, "FusedConv") => "FusedConv",
@@ -97,7 +98,7 @@ fn fused_of(op: &Op) -> Option<&'static str> {
     })
 }
 
-/// The fused op of a head, if there is a kernel for it and the tail fits.
+/// Returns the fused op of a head, if there is a kernel for it and the tail fits.
 fn with_tail(head: &Node, tail: Tail, kernels: &KernelTable) -> Option<Node> {
     let fused = fused_of(&head.op)?;
     // The activation comes last: nothing is added after one.
@@ -132,7 +133,7 @@ fn with_tail(head: &Node, tail: Tail, kernels: &KernelTable) -> Option<Node> {
     Some(node)
 }
 
-/// The input of a node that is an activation with constant parameters.
+/// Returns the input of a node that is an activation with constant parameters.
 fn activation_of(program: &Program, node: &Node) -> Option<(ValueId, Activation)> {
     if !node.op.domain.is_empty() {
         return None;
@@ -150,8 +151,8 @@ fn activation_of(program: &Program, node: &Node) -> Option<(ValueId, Activation)
     Some((node.input(0)?, Activation { name, params }))
 }
 
-/// What an Add adds to the result of a head: a vector over the last axis, or a value of its shape that is made
-/// before.
+/// Returns the value that an Add adds to the result of a head: a vector over the last axis, or a value of its shape
+/// that is made before.
 fn addition_of(
     program: &Program,
     node: &Node,

@@ -5,7 +5,7 @@
 //! missing. Where all three are transposed from `[batch, sequence, heads, size]`, and the result is transposed back, the op
 //! takes them as they were and no transposition is left; else the keys' goes alone.
 //!
-//! What lies between must be used inside alone; it goes only if the device has a kernel that takes the new op's types.
+//! Values in between must be used inside alone; they go only if the device has a kernel that takes the new op's types.
 //!
 //! To the op minus infinity in a mask is more than a number: what it hides may hold anything, and a query that sees nothing
 //! gets zeros, where the many ops give what is no number. So a mask that may have it stays added, and only one that is
@@ -85,7 +85,7 @@ struct Found {
 }
 
 impl Found {
-    /// The types of queries, keys, values and result.
+    /// Returns the types of queries, keys, values and result.
     fn types(&self) -> [TensorType; 4] {
         let [q, k, v] = &self.operands;
         [&q.extents, &k.extents, &v.extents, &self.result].map(|extents| TensorType::new(F32, extents))
@@ -129,7 +129,7 @@ impl Found {
 }
 
 impl Search<'_> {
-    /// The attention whose product with the values is this node.
+    /// Returns the attention whose product with the values is this node.
     fn attention(&self, at: usize) -> Option<Found> {
         let node = &self.nodes[at];
         if !node.op.is("MatMul") {
@@ -251,7 +251,7 @@ impl Search<'_> {
         }
     }
 
-    /// The extents of an f32 as those of batch, heads and a matrix.
+    /// Returns the extents of an f32 as those of batch, heads and a matrix.
     fn extents(&self, id: ValueId) -> Option<[usize; 4]> {
         self.ty(id).filter(|ty| ty.dtype == F32)?;
         match *self.shape(id)?.as_slice() {
@@ -261,7 +261,7 @@ impl Search<'_> {
         }
     }
 
-    /// The order of axes that a transposition makes, as of four.
+    /// Returns the order of axes that a transposition makes, as of four.
     fn order(&self, node: &Node) -> Option<[i64; 4]> {
         match *node.ints("perm")? {
             [a, b, c] => Some([0, a + 1, b + 1, c + 1]),
@@ -270,7 +270,8 @@ impl Search<'_> {
         }
     }
 
-    /// Whether a value is what may be added to scores: finite, and its extents are theirs or 1, but for the keys'.
+    /// Returns whether a value is what may be added to scores: finite, and its extents are theirs or 1, but for the
+    /// keys'.
     fn is_mask(&self, id: ValueId, full: &[usize; 4]) -> bool {
         let shape = self.ty(id).filter(|ty| ty.dtype == F32).and_then(TensorType::known_shape);
         let Some((n, outer)) = shape.as_ref().and_then(|shape| shape.split_last()) else { return false };
@@ -281,7 +282,8 @@ impl Search<'_> {
             && outer.iter().rev().zip(full[..3].iter().rev()).all(fits)
     }
 
-    /// What constant number a value is a multiple of, and of what. Nodes in between go if nobody else wants them.
+    /// Returns the constant factor of a value, and the value that it multiplies. Nodes in between go if nobody else
+    /// wants them.
     fn scaled(&self, id: ValueId, members: &mut BTreeSet<usize>) -> (f64, ValueId) {
         let number = |id| scalar(self.program, id).filter(|number| number.is_finite() && *number != 0.0);
         let once = |op| self.made_by(id, op).filter(|_| self.uses.count(id) == 1);

@@ -66,16 +66,16 @@ fn fuse(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) ->
 /// An op that may be fused.
 struct Fusible {
     op: &'static str,
-    /// What the node reads.
+    /// Values that the node reads.
     reads: Vec<ValueId>,
-    /// What is calculated with.
+    /// Operands of the calculation.
     operands: Vec<ValueId>,
     params: [f32; 2],
     output: ValueId,
     shape: Vec<usize>,
 }
 
-/// The formula of a node that may be a step: that of its op, or of the form that its attributes say.
+/// Returns the formula of a node that may be a step: that of its op, or of the form that its attributes say.
 fn formula_of(node: &Node) -> Option<&'static Formula> {
     let mut forms = formula::of_op(&node.op.domain, &node.op.name).filter(|formula| formula.row.is_fused);
     let usual = forms.next()?;
@@ -138,7 +138,7 @@ impl Search<'_> {
         self.steps[at].as_ref().expect("only steps are members")
     }
 
-    /// The nodes of the group that ends with `last`, in order.
+    /// Returns the nodes of the group that ends with `last`, in order.
     fn group(&self, last: usize, gone: &[bool]) -> BTreeSet<usize> {
         let mut members = BTreeSet::from([last]);
         let mut within: HashMap<ValueId, u32> = HashMap::new();
@@ -199,7 +199,7 @@ impl Search<'_> {
         inputs.len() <= INPUTS_MAX && constants.len() <= CONSTANTS_MAX
     }
 
-    /// The fused node in place of the group's last one; None if it would be none, or have another shape.
+    /// Returns the fused node in place of the group's last one; None if it would be none, or have another shape.
     fn node(&self, members: &BTreeSet<usize>, last: &Node) -> Option<Node> {
         let (inputs, constants) = self.leaves(members);
         if members.len() < 2 || inputs.is_empty() || !self.gives_shape(&inputs, last) {
@@ -241,8 +241,8 @@ impl Search<'_> {
         Some(node)
     }
 
-    /// Whether the tensors that are read give the result's shape: a number of a high rank, which is built in, may have
-    /// given it more dimensions.
+    /// Returns whether the tensors that are read give the result's shape: a number of a high rank, which is built in,
+    /// may have given it more dimensions.
     fn gives_shape(&self, inputs: &[ValueId], last: &Node) -> bool {
         let shape = |id: ValueId| self.program.value(id).ty.as_ref().and_then(|ty| ty.known_shape());
         let Some(wanted) = last.output(0).and_then(shape) else { return false };

@@ -4,7 +4,7 @@
 //! may be absent; a scale of ones is then made. `x * (1 + erf(x / sqrt(2))) / 2` becomes Gelu 20, and
 //! `x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2` the same with `approximate = "tanh"` (ONNX Gelu-20), whatever
 //! the order of their factors. `x * clip(x + 3, 0, 6) / 6` and `x * HardSigmoid(x)` with slope 1 / 6 become HardSwish 22.
-//! What lies between must be used inside alone; it goes only if the device has a kernel that takes the new op's types.
+//! Values in between must be used inside alone; they go only if the device has a kernel that takes the new op's types.
 //!
 //! Runs on specialised programs, before [`super::fuse`] and [`super::fuse_elementwise`] take parts of these.
 
@@ -20,7 +20,7 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
 /// The factor of the cube in GELU's approximation by tanh.
 const CUBIC: f64 = 0.044_715;
-/// How far constants may be off: they come with the digits that an exporter printed.
+/// Greatest error of constants: they come with the digits that an exporter printed.
 const OFF_MAX: f64 = 1e-5;
 /// Products in one product, at most.
 const DEPTH_MAX: usize = 4;
@@ -129,13 +129,13 @@ impl Found {
 }
 
 impl Search<'_> {
-    /// Whether nobody outside uses what lies between, and the result is like the operand.
+    /// Returns whether values in between are unused outside, and the result is like the operand.
     fn is_whole(&self, found: &Found) -> bool {
         self.is_closed(&found.members, found.last)
             && self.nodes[found.last].output(0).and_then(|id| self.ty(id)) == self.ty(found.x)
     }
 
-    /// Whether a kernel takes the new op.
+    /// Returns whether a kernel takes the new op.
     fn takes(&self, kernels: &KernelTable, found: &Found) -> bool {
         let Some(ty) = self.ty(found.x).filter(|ty| ty.dtype == F32 && ty.known_shape().is_some()) else {
             return false;
@@ -148,7 +148,7 @@ impl Search<'_> {
         has_kernel(kernels, found.op.name(), &vec![Some(ty); n_inputs], ty)
     }
 
-    /// The normalisation whose division is this node, with the scale and the bias behind it.
+    /// Returns the normalisation whose division is this node, with the scale and the bias behind it.
     fn layer_norm(&self, at: usize) -> Option<Found> {
         let node = &self.nodes[at];
         let mut members = BTreeSet::from([at]);
@@ -188,7 +188,7 @@ impl Search<'_> {
         Some(Found { members, last, x, op: Fused::LayerNorm { epsilon, n, scale, bias } })
     }
 
-    /// The means of a value's rows, with an extent of 1 for the last axis: the node, and whose they are.
+    /// Returns the means of a value's rows, with an extent of 1 for the last axis: the node, and whose they are.
     fn mean_of_rows(&self, id: ValueId) -> Option<(usize, ValueId)> {
         let (at, node) = self.made_by(id, "ReduceMean")?;
         let of = node.input(0)?;
@@ -198,7 +198,7 @@ impl Search<'_> {
         (is_last && node.int("keepdims", 1) == 1).then_some((at, of))
     }
 
-    /// What a value is the square of, and the node that makes it.
+    /// Returns the value that a value is the square of, and the node that makes it.
     fn square_of(&self, id: ValueId) -> Option<(usize, ValueId)> {
         if let Some((at, node)) = self.made_by(id, "Pow") {
             return (scalar(self.program, node.input(1)?)? == 2.0).then_some((at, node.input(0)?));
@@ -207,14 +207,16 @@ impl Search<'_> {
         (node.input(0) == node.input(1)).then_some((at, node.input(0)?))
     }
 
-    /// The value of which this one is the difference from the means of its rows, and the two nodes that make it.
+    /// Returns the value of which this one is the difference from the means of its rows, and the two nodes that make
+    /// it.
     fn centred(&self, id: ValueId) -> Option<(ValueId, [usize; 2])> {
         let (at, node) = self.made_by(id, "Sub")?;
         let (mean, of) = self.mean_of_rows(node.input(1)?)?;
         (node.input(0)? == of).then_some((of, [at, mean]))
     }
 
-    /// The node behind another one, its only reader, that takes a vector over the last axis as its other operand.
+    /// Returns the node behind another one, its only reader, that takes a vector over the last axis as its other
+    /// operand.
     fn behind(&self, at: usize, op: &str, n: usize) -> Option<(usize, ValueId)> {
         let made = self.nodes[at].output(0).filter(|id| self.uses.count(*id) == 1)?;
         let next = *self.users.get(&made)?;
@@ -227,7 +229,7 @@ impl Search<'_> {
         Some((next, vector))
     }
 
-    /// The GELU or HardSwish whose last product is this node.
+    /// Returns the GELU or HardSwish whose last product is this node.
     fn activation(&self, at: usize) -> Option<Found> {
         let node = &self.nodes[at];
         if !(node.op.is("Mul") || node.op.is("Div")) {
@@ -249,7 +251,8 @@ impl Search<'_> {
         })
     }
 
-    /// Whether a number of times a value is `clip(x / 6 + 1 / 2, 0, 1)`: as HardSigmoid, or as a Clip of `x + 3` to 0 and 6.
+    /// Checks that a number of times a value is `clip(x / 6 + 1 / 2, 0, 1)`: as HardSigmoid, or as a Clip of `x + 3` to
+    /// 0 and 6.
     fn is_ramp(&self, x: ValueId, ramp: ValueId, number: f64, members: &mut BTreeSet<usize>) -> Option<()> {
         if let Some((at, node)) = self.made_by(ramp, "HardSigmoid") {
             members.insert(at);
@@ -274,7 +277,7 @@ impl Search<'_> {
         Some(inner)
     }
 
-    /// Whether a value is `erf(x / sqrt(2))`, false, or what approximates it by tanh, true; None if it is neither.
+    /// Returns false for `erf(x / sqrt(2))`, true for its approximation by tanh; None for any other value.
     fn is_curve(&self, x: ValueId, curve: ValueId, members: &mut BTreeSet<usize>) -> Option<bool> {
         if let Some((at, node)) = self.made_by(curve, "Erf") {
             members.insert(at);
@@ -360,7 +363,7 @@ struct Product {
     factors: Vec<ValueId>,
 }
 
-/// Whether a constant is a number, but for the digits that it was written with.
+/// Returns whether a constant is a number, but for the digits that it was written with.
 fn close(found: f64, expected: f64) -> bool {
     (found - expected).abs() <= OFF_MAX * expected
 }

@@ -57,13 +57,13 @@ fn hoist(program: &mut Program, region: &mut Region, stay: &dyn Fn(&Node) -> boo
     Ok(gone)
 }
 
-/// What is done to every operand of a Concat.
+/// The operation done to every operand of a Concat.
 struct Done {
     /// The first of the nodes: its op and attributes are those of all.
     like: Node,
     /// Operands before it is done, in order.
     parts: Vec<ValueId>,
-    /// Which operand of the nodes these are.
+    /// Position of these operands in the nodes.
     side: usize,
     /// The other operands, if there are any.
     constants: Vec<ValueId>,
@@ -71,7 +71,7 @@ struct Done {
     axis: usize,
 }
 
-/// What is done to all operands of a node alike, if it is a Concat of several.
+/// Returns the operation done alike to all operands of a node, if it is a Concat of several.
 fn same_on_all(
     program: &Program,
     concat: &Node,
@@ -121,7 +121,8 @@ fn same_on_all(
     })
 }
 
-/// Whether an op of two operands is elementwise, and takes the one at `side` in any shape that can be broadcast.
+/// Returns whether an op of two operands is elementwise, and takes the one at `side` in any shape that can be
+/// broadcast.
 fn is_broadcast(op: &Op, side: usize) -> bool {
     catalogue::find(&op.domain, &op.name).is_some_and(|def| {
         let is_pair = def.inputs.n_min() == 2 || def.forms[0].is_some_and(|form| form.is_fold);
@@ -133,11 +134,11 @@ fn takes_tails(node: &Node) -> bool {
     TAKES_TAILS.contains(&&*node.op.name) || !node.op.domain.is_empty()
 }
 
-/// What the pass takes memory for.
+/// The purpose of the memory that the pass takes.
 const OPERANDS: &str = "the operands of joined parts";
 
-/// The bytes that an operand is along an axis of a part, an element after the other: one value for all, or one for each.
-/// Some(empty) if there is no such operand; None if it varies along another axis.
+/// Returns the bytes that an operand is along an axis of a part, an element after the other: one value for all, or one
+/// for each. Some(empty) if there is no such operand; None if it varies along another axis.
 ///
 /// # Errors
 /// Out of memory: what is left out of some parts alone would be wrong.
@@ -173,7 +174,7 @@ fn along_axis(
 }
 
 impl Done {
-    /// The Concat of what comes before, and then what was done to its parts as one node.
+    /// Returns the Concat of what comes before, and then what was done to its parts as one node.
     fn apart(&self, program: &mut Program, concat: &Node) -> Result<(Node, Node)> {
         let output = concat.output(0);
         let whole = output.and_then(|id| program.value(id).ty.as_ref()?.known_shape()).unwrap_or_default();
@@ -193,7 +194,7 @@ impl Done {
         Ok((before, after))
     }
 
-    /// The other operands of all parts as one constant along the axis.
+    /// Returns the other operands of all parts as one constant along the axis.
     fn joined_constants(&self, program: &mut Program, first: ValueId, rank: usize) -> Result<ValueId> {
         let dtype: DType = program.value(first).constant.as_ref().map_or(F32, Tensor::dtype);
         let mut bytes = Vec::new();

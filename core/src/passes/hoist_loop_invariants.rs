@@ -65,14 +65,14 @@ fn take_invariants(body: &mut Region, may_move: &dyn Fn(&Node) -> bool) -> Resul
     Ok(moved)
 }
 
-/// Whether a node gives the same for the same operands, and all its results have known types.
+/// Returns whether a node gives the same for the same operands, and all its results have known types.
 fn is_settled(program: &Program, node: &Node) -> bool {
     let is_pure = catalogue::find(&node.op.domain, &node.op.name).is_some_and(|def| def.is_pure());
     let known = |id: &ValueId| program.value(*id).ty.as_ref().is_some_and(|ty| ty.known_shape().is_some());
     is_pure && node.regions.is_empty() && node.outputs.iter().flatten().all(known)
 }
 
-/// Whether a loop has a first iteration, whatever its inputs hold.
+/// Returns whether a loop has a first iteration, whatever its inputs hold.
 fn runs_once(program: &Program, node: &Node) -> bool {
     let number = |id: ValueId| program.constant(id).and_then(Tensor::to_int);
     if node.op.is("Loop") {
@@ -89,7 +89,7 @@ fn runs_once(program: &Program, node: &Node) -> bool {
     (layout.n_states..node.inputs.len()).next().and_then(extent).is_some_and(|extent| extent > 0)
 }
 
-/// Whether a node gives a result for every value of its operands.
+/// Returns whether a node gives a result for every value of its operands.
 fn cannot_fail(program: &Program, node: &Node) -> bool {
     let Some(def) = catalogue::find(&node.op.domain, &node.op.name) else { return false };
     if !has_constant_shape(program, node) {

@@ -50,7 +50,7 @@ pub enum Moment {
 pub struct Pass {
     /// Its name.
     pub name: &'static str,
-    /// What it does, in a line.
+    /// Description in a line.
     pub doc: &'static str,
     /// When it runs.
     pub moments: &'static [Moment],
@@ -156,13 +156,13 @@ pub const PASSES: &[Pass] = &[
 /// The folding of constants, which is a part of specialising.
 pub const FOLD_CONSTANTS: &str = "fold-constants";
 
-/// What a pass may ask.
+/// The surroundings that a pass may ask.
 pub struct Around<'a> {
     /// The kernels of the device that has most of the program; none before devices matter.
     pub kernels: &'a KernelTable,
     /// Nodes that stay as they are, because they are pinned to a device by name.
     pub stay: &'a dyn Fn(&Node) -> bool,
-    /// What floats become narrower ones, and the constants that did; None for none.
+    /// Floats that become narrower ones, and the constants that did; None for none.
     pub(crate) narrow: Option<(Narrowing, &'a Narrowed)>,
     /// Runs a node on constants.
     pub evaluator: RefCell<&'a mut dyn Evaluator>,
@@ -172,13 +172,13 @@ impl Around<'_> {
     /// The results of a node on constants; None if no kernel runs it.
     ///
     /// # Errors
-    /// What the kernel says of these operands.
+    /// Errors that the kernel reports for these operands.
     pub fn evaluate(&self, node: &Node, inputs: &[Option<Tensor>]) -> Result<Option<Vec<Tensor>>> {
         self.evaluator.borrow_mut().evaluate(node, inputs)
     }
 }
 
-/// Which passes run: all, but for those that were switched off.
+/// The passes that run: all, but for those that were switched off.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Switches {
     off: Vec<&'static str>,
@@ -223,7 +223,7 @@ impl Switches {
         names(&PASSES[..at]).chain([FOLD_CONSTANTS]).chain(names(&PASSES[at..]))
     }
 
-    /// What a pass does, in a line; None for a name that no pass has.
+    /// Returns a pass's description in a line; None for a name that no pass has.
     pub fn doc(name: &str) -> Option<&'static str> {
         match PASSES.iter().find(|pass| pass.name == name) {
             Some(pass) => Some(pass.doc),
@@ -231,7 +231,7 @@ impl Switches {
         }
     }
 
-    /// Whether a pass runs.
+    /// Returns whether a pass runs.
     pub fn runs(&self, name: &str) -> bool {
         !self.off.contains(&name)
     }
@@ -243,7 +243,7 @@ impl fmt::Display for Switches {
     }
 }
 
-/// What a pass did to a program.
+/// The effect of a pass on a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Applied {
     /// The pass.
@@ -270,13 +270,13 @@ impl Applied {
     }
 }
 
-/// How often the passes of a moment run, at most: what one does may be what another waits for.
+/// Most times that the passes of a moment run: what one does may be what another waits for.
 const ROUNDS_MAX: usize = 4;
 
 /// Runs the passes of a moment that are on, again until they change nothing, and gives what each did.
 ///
 /// # Errors
-/// What passes say: out of memory, or what a kernel says of constants.
+/// Errors of passes: out of memory, or those that a kernel reports for constants.
 pub fn run(
     program: &mut Program,
     moment: Moment,
@@ -336,7 +336,7 @@ fn scalar(program: &Program, id: ValueId) -> Option<f32> {
     }
 }
 
-/// Whether all elements of a tensor are finite; false for types of floats that are not looked into.
+/// Returns whether all elements of a tensor are finite; false for types of floats that are not looked into.
 fn all_finite(tensor: &Tensor) -> bool {
     // An exponent of ones is that of infinities and of what is no number.
     let halves = |exponent: u16| {
@@ -351,14 +351,14 @@ fn all_finite(tensor: &Tensor) -> bool {
     }
 }
 
-/// Whether each element of an op's result depends on one element of each operand.
+/// Returns whether each element of an op's result depends on one element of each operand.
 fn is_elementwise(op: &Op) -> bool {
     catalogue::find(&op.domain, &op.name).is_some_and(|def| def.is_elementwise)
 }
 
-/// Whether all that says how a node's result is shaped is constant. What comes with a run is checked by the run, and may be
-/// wrong: a node that is not made, or not where it was, has no error any more. A known type says nothing of it, since a model
-/// may state any, and some follow from the other operand.
+/// Returns whether all that says how a node's result is shaped is constant. What comes with a run is checked by the
+/// run, and may be wrong: a node that is not made, or not where it was, has no error any more. A known type says
+/// nothing of it, since a model may state any, and some follow from the other operand.
 fn has_constant_shape(program: &Program, node: &Node) -> bool {
     let shaped_by = catalogue::find(&node.op.domain, &node.op.name).and_then(|def| def.shaped_by);
     let is_constant = |id: &ValueId| program.constant(*id).is_some();

@@ -49,7 +49,7 @@ impl Narrowing {
         Err(Error::new(ErrorKind::InvalidArgument, text))
     }
 
-    /// The narrower type.
+    /// Returns the narrower type.
     pub fn to(self) -> DType {
         self.to
     }
@@ -101,7 +101,7 @@ impl Narrowed {
 /// Narrows what it can; gives the number of nodes that compute in the narrower type now.
 ///
 /// # Errors
-/// What a kernel says of constants.
+/// Errors that a kernel reports for constants.
 pub fn run(program: &mut Program, around: &Around<'_>) -> Result<usize> {
     let Some((narrowing, narrowed)) = around.narrow else { return Ok(0) };
     let mut pass = Pass { narrowing, narrowed, around, constants: HashMap::new() };
@@ -112,16 +112,16 @@ struct Pass<'p, 'a> {
     narrowing: Narrowing,
     narrowed: &'p Narrowed,
     around: &'p Around<'a>,
-    /// What constants became; None for those that stay.
+    /// New values of constants; None for those that stay.
     constants: HashMap<ValueId, Option<ValueId>>,
 }
 
 /// A node in the narrower type.
 struct Choice {
     node: Node,
-    /// Which of its inputs are narrow.
+    /// Inputs that are narrow.
     inputs: Vec<usize>,
-    /// Which of its outputs are, and their types.
+    /// Outputs that are narrow, and their types.
     outputs: Vec<(usize, TensorType)>,
 }
 
@@ -196,7 +196,7 @@ impl Pass<'_, '_> {
         program.add_value(Value { name, ty, constant: None })
     }
 
-    /// What a Cast from the narrower type to the wider one reads and makes.
+    /// Returns the operand and the result of a Cast from the narrower type to the wider one.
     fn widening(&self, program: &Program, node: &Node) -> Option<(ValueId, ValueId)> {
         let (source, made) = node.input(0).zip(node.output(0)).filter(|_| node.op.is("Cast"))?;
         let is = |id: ValueId, dtype| program.value(id).ty.as_ref().is_some_and(|ty| ty.dtype == dtype);
@@ -252,7 +252,8 @@ impl Pass<'_, '_> {
         Ok(None)
     }
 
-    /// Which results are narrow if these inputs are; None if the op is not defined so, or no kernel takes it.
+    /// Returns the results that are narrow if these inputs are; None if the op is not defined so, or no kernel takes
+    /// it.
     fn outputs_of(
         &self,
         program: &Program,
@@ -293,7 +294,7 @@ impl Pass<'_, '_> {
         runs.then_some(narrow)
     }
 
-    /// What a constant becomes; None if it stays.
+    /// Returns the new value of a constant; None if it stays.
     fn constant(&mut self, program: &mut Program, id: ValueId) -> Result<Option<ValueId>> {
         if let Some(known) = self.constants.get(&id) {
             return Ok(*known);
@@ -332,7 +333,7 @@ fn cast(from: ValueId, to: ValueId, dtype: DType) -> Result<Node> {
     Ok(node)
 }
 
-/// How many elements are infinite.
+/// Returns the number of infinite elements.
 fn n_infinite(dtype: DType, bytes: &[u8]) -> usize {
     let infinity: u64 = match dtype {
         F64 => f64::INFINITY.to_bits(),
@@ -343,12 +344,12 @@ fn n_infinite(dtype: DType, bytes: &[u8]) -> usize {
     magnitudes(dtype, bytes).filter(|&magnitude| magnitude == infinity).count()
 }
 
-/// Whether all elements are zero.
+/// Returns whether all elements are zero.
 fn is_zero(dtype: DType, bytes: &[u8]) -> bool {
     magnitudes(dtype, bytes).all(|magnitude| magnitude == 0)
 }
 
-/// The bits of each element but its sign.
+/// Returns the bits of each element but its sign.
 fn magnitudes(dtype: DType, bytes: &[u8]) -> impl Iterator<Item = u64> {
     let sign = 1u64 << (dtype.bits - 1);
     bytes.chunks_exact(usize::from(dtype.bits / 8)).map(move |element| {

@@ -28,8 +28,8 @@ const MOVES: &[&str] = &[
 type Range = (f64, f64);
 
 impl Search<'_> {
-    /// The numbers between which elements of an f32 lie; those that are no numbers do not count. None if that is not
-    /// known, or one may be infinite.
+    /// Returns the numbers between which elements of an f32 lie; those that are no numbers do not count. None if that
+    /// is not known, or one may be infinite.
     pub fn range(&self, id: ValueId) -> Option<Range> {
         self.range_within(id, DEPTH_MAX)
     }
@@ -64,7 +64,7 @@ impl Search<'_> {
     }
 }
 
-/// Whether no rounding makes an infinity of it.
+/// Returns whether no rounding makes an infinity of it.
 fn is_within_f32((low, high): Range) -> bool {
     f64::max(-low, high) <= f64::from(f32::MAX)
 }
@@ -73,7 +73,7 @@ fn union(a: Range, b: Range) -> Range {
     (a.0.min(b.0), a.1.max(b.1))
 }
 
-/// What an operation that is monotonic in each operand gives.
+/// Returns the range of an operation that is monotonic in each operand.
 fn corners(a: Range, b: Range, f: impl Fn(f64, f64) -> f64) -> Option<Range> {
     let all = [f(a.0, b.0), f(a.0, b.1), f(a.1, b.0), f(a.1, b.1)];
     all.into_iter().map(|corner| (corner, corner)).reduce(union)
@@ -88,7 +88,7 @@ fn of_constant(constant: &Tensor) -> Option<Range> {
     range.map_or(Some((0.0, 0.0)), |range| is_within_f32(range).then_some(range))
 }
 
-/// What a type of integers holds; None for floats, which may be infinite.
+/// Returns the range of a type of integers; None for floats, which may be infinite.
 fn of_type(dtype: DType) -> Option<Range> {
     Some(match dtype {
         BOOL => (0.0, 1.0),

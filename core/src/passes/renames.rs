@@ -16,7 +16,7 @@ impl Renames {
         self.now.insert(old, new);
     }
 
-    /// What a value is now.
+    /// Returns the value that now stands for a value.
     pub fn of(&self, id: ValueId) -> ValueId {
         self.now.get(&id).copied().unwrap_or(id)
     }

@@ -12,7 +12,7 @@ pub struct Search<'a> {
     pub program: &'a Program,
     /// The region's nodes.
     pub nodes: &'a [Node],
-    /// How often values are used in the region.
+    /// Number of times that each value is used in the region.
     pub uses: Uses,
     /// By value, the node that makes it; none that stays.
     makers: HashMap<ValueId, usize>,
@@ -31,24 +31,24 @@ impl<'a> Search<'a> {
         Self { program, nodes: &region.nodes, uses: Uses::of_region(program, region), makers, users }
     }
 
-    /// The type of a value.
+    /// Returns the type of a value.
     pub fn ty(&self, id: ValueId) -> Option<&TensorType> {
         self.program.value(id).ty.as_ref()
     }
 
-    /// The extents of a value, if all are known.
+    /// Returns the extents of a value, if all are known.
     pub fn shape(&self, id: ValueId) -> Option<Vec<usize>> {
         self.ty(id)?.known_shape()
     }
 
-    /// The node that makes a value, if it is of this op and has one result.
+    /// Returns the node that makes a value, if it is of this op and has one result.
     pub fn made_by(&self, id: ValueId, op: &str) -> Option<(usize, &'a Node)> {
         let at = *self.makers.get(&id)?;
         let node = &self.nodes[at];
         (node.op.is(op) && node.outputs.len() == 1).then_some((at, node))
     }
 
-    /// The node that makes a value.
+    /// Returns the node that makes a value.
     pub fn maker(&self, id: ValueId) -> Option<&'a Node> {
         self.makers.get(&id).map(|&at| &self.nodes[at])
     }
@@ -59,7 +59,7 @@ impl<'a> Search<'a> {
         is(a).map(|found| (found, b)).or_else(|| is(b).map(|found| (found, a)))
     }
 
-    /// Whether nobody but the members uses what they make, but for the result of the last one.
+    /// Returns whether only the members use what they make, but for the result of the last one.
     pub fn is_closed(&self, members: &BTreeSet<usize>, last: usize) -> bool {
         let inside = |id: ValueId| {
             let reads = members.iter().flat_map(|&at| self.nodes[at].inputs.iter().flatten());
@@ -71,7 +71,8 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Whether a kernel of the device takes an ONNX op of the catalogue's version with operands and a result of these types.
+/// Returns whether a kernel of the device takes an ONNX op of the catalogue's version with operands and a result of
+/// these types.
 pub fn has_kernel(
     kernels: &KernelTable,
     op: &str,

@@ -59,7 +59,7 @@ fn simplify(program: &mut Program, region: &mut Region, stay: &dyn Fn(&Node) -> 
     Ok(changes)
 }
 
-/// The operand that a node's only result is, if it is one, to the last bit of its type.
+/// Returns the operand that a node's only result is, if it is one, to the last bit of its type.
 fn same_as(program: &Program, node: &Node, makers: &HashMap<ValueId, Node>) -> Option<ValueId> {
     if node.outputs.iter().skip(1).any(Option::is_some) || !has_constant_shape(program, node) {
         return None;
@@ -89,7 +89,7 @@ fn same_as(program: &Program, node: &Node, makers: &HashMap<ValueId, Node>) -> O
     (ty(same)? == ty(node.output(0)?)?).then_some(same)
 }
 
-/// The number that all elements of a constant are; None if they differ or it has none.
+/// Returns the number that all elements of a constant are; None if they differ or it has none.
 fn all_of(program: &Program, id: ValueId) -> Option<f64> {
     let tensor = program.constant(id)?;
     fn only(mut values: impl Iterator<Item = f64>) -> Option<f64> {
@@ -104,7 +104,7 @@ fn all_of(program: &Program, id: ValueId) -> Option<f64> {
     }
 }
 
-/// Whether all elements of a constant are a zero: of floats, one of the sign of `zero`.
+/// Returns whether all elements of a constant are a zero: of floats, one of the sign of `zero`.
 fn is_neutral(program: &Program, id: ValueId, zero: f64) -> bool {
     let is_like = |is_negative: bool| is_negative == zero.is_sign_negative();
     let has_sign = |tensor: &Tensor| match tensor.dtype() {
@@ -115,12 +115,12 @@ fn is_neutral(program: &Program, id: ValueId, zero: f64) -> bool {
     all_of(program, id) == Some(0.0) && program.constant(id).is_some_and(has_sign)
 }
 
-/// Whether a Dropout drops nothing; true for other ops.
+/// Returns whether a Dropout drops nothing; true for other ops.
 fn is_inference(program: &Program, node: &Node) -> bool {
     node.input(2).is_none_or(|id| program.constant(id).and_then(Tensor::to_int) == Some(0))
 }
 
-/// Whether a slice takes elements in their order: one as large as the whole is then the whole.
+/// Returns whether a slice takes elements in their order: one as large as the whole is then the whole.
 fn steps_forward(program: &Program, node: &Node) -> bool {
     node.input(4).is_none_or(|id| all_of(program, id) == Some(1.0))
 }
@@ -145,7 +145,7 @@ fn merge_transposes(node: &mut Node, makers: &HashMap<ValueId, Node>) -> bool {
     true
 }
 
-/// Whether a node's result has the elements of its first operand in their order.
+/// Returns whether a node's result has the elements of its first operand in their order.
 fn is_reshape(program: &Program, node: &Node) -> bool {
     let shape = |id: Option<ValueId>| program.value(id?).ty.as_ref()?.known_shape();
     let (Some(from), Some(to)) = (shape(node.input(0)), shape(node.output(0))) else { return false };
@@ -174,7 +174,7 @@ fn is_float(program: &Program, id: Option<ValueId>) -> bool {
     ty.is_some_and(|ty| [F16, BF16, F32, F64].contains(&ty.dtype))
 }
 
-/// The Reshape that a node is; None if the types of its operands are not known.
+/// Returns the Reshape that a node is; None if the types of its operands are not known.
 fn as_reshape(program: &mut Program, node: &Node) -> Result<Option<Node>> {
     let shape = |id: Option<ValueId>| program.value(id?).ty.as_ref()?.known_shape();
     let (Some(of), Some(result), Some(to)) = (node.input(0), node.output(0), shape(node.output(0))) else {

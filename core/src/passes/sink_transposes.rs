@@ -97,7 +97,7 @@ impl Kind {
     }
 }
 
-/// What lies behind values.
+/// The uses that lie behind values.
 struct Ahead {
     /// Values that a node needs as they are, or that are results.
     needed: HashSet<ValueId>,
@@ -132,12 +132,12 @@ impl Ahead {
 #[derive(Clone)]
 struct Transposed {
     source: ValueId,
-    /// Which axis of the source each axis is.
+    /// For each axis, the axis of the source that it is.
     perm: Vec<usize>,
 }
 
 impl Transposed {
-    /// What a Transpose makes.
+    /// Returns the transposed value that a Transpose makes.
     fn by(program: &Program, node: &Node) -> Option<Self> {
         let source = node.input(0)?;
         let rank = program.value(source).ty.as_ref()?.known_shape()?.len();
@@ -149,11 +149,11 @@ impl Transposed {
     }
 }
 
-/// What a node takes in place of an operand.
+/// The replacement for an operand of a node.
 enum Operand {
     /// Nothing, or the operand itself.
     Same,
-    /// What the operand was before its transposition.
+    /// The operand before its transposition.
     Source(ValueId),
     /// The operand, its one axis where the sources have it.
     View(Vec<usize>),
@@ -161,7 +161,7 @@ enum Operand {
     Constant(Tensor),
 }
 
-/// What a node becomes on values that are not transposed.
+/// The form of a node on values that are not transposed.
 struct Change {
     operands: Vec<Operand>,
     /// Transpositions among the operands, each once.
@@ -266,7 +266,7 @@ impl Change {
         Some(Self { operands, from, axis: None, shape, behind })
     }
 
-    /// Whether less is left to transpose, or may be.
+    /// Returns whether less is left to transpose, or may be.
     fn pays(
         &self,
         program: &Program,
@@ -331,12 +331,12 @@ impl Change {
     }
 }
 
-/// Which axis a number means, counted from the end if it is negative.
+/// Returns the axis that a number means, counted from the end if it is negative.
 fn position(axis: i64, rank: usize) -> Option<usize> {
     usize::try_from(if axis < 0 { axis + rank as i64 } else { axis }).ok().filter(|&axis| axis < rank)
 }
 
-/// The elements that an op does in one go where one of its operands varies along an axis only.
+/// Returns the elements that an op does in one go where one of its operands varies along an axis only.
 fn row(shape: &[usize], axis: usize) -> usize {
     match n_elements(&shape[axis + 1..]).unwrap_or(usize::MAX) {
         1 => shape[axis],
@@ -344,7 +344,7 @@ fn row(shape: &[usize], axis: usize) -> usize {
     }
 }
 
-/// How many elements are transposed in a region, and by how many nodes, once those that follow each other are one.
+/// Returns the number of elements transposed in a region, and of nodes that do so, once successive ones are merged.
 fn left(program: &Program, region: &Region) -> (usize, usize) {
     let mut needed: HashSet<ValueId> = region.outputs.iter().copied().collect();
     for node in region.nodes.iter().filter(|node| Kind::of(node) != Kind::Transpose) {

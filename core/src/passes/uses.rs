@@ -3,7 +3,7 @@
 use crate::program::{Node, Program, Region, ValueId};
 use std::collections::HashSet;
 
-/// How often each value is used, as an operand or as a result, nested regions included.
+/// Number of uses of each value, as an operand or as a result, nested regions included.
 pub struct Uses {
     counts: Vec<u32>,
 }
@@ -35,7 +35,7 @@ impl Uses {
         }
     }
 
-    /// How often a value is used.
+    /// Returns the number of uses of a value.
     pub fn count(&self, id: ValueId) -> u32 {
         // Values that a pass adds are used where it puts them.
         self.counts.get(id.idx()).copied().unwrap_or(1)

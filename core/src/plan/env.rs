@@ -1,4 +1,4 @@
-//! What plans are made with: devices with their constants, which nodes may run where, and options.
+//! The environment of plans: devices with their constants, which nodes may run where, and options.
 
 use super::executor::Executor;
 use super::limits::Limits;
@@ -22,7 +22,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What plans are made with: devices and their constants.
+/// The environment of plans: devices and their constants.
 pub struct Env {
     /// The device that runs whatever it can, and is not pinned elsewhere.
     pub device: Arc<Device>,
@@ -32,9 +32,9 @@ pub struct Env {
     others: Vec<(Arc<Device>, ConstantPool)>,
     /// Nodes by name that run on a device of their own, by position.
     pins: HashMap<String, usize>,
-    /// What all of this was made from.
+    /// The placement that all of this was made from.
     pub placement: Placement,
-    /// How plans are made.
+    /// Options of planning.
     pub options: PlanOptions,
     /// Kernels of the plans that are there.
     pub(crate) kernels: KernelCache,
@@ -55,17 +55,17 @@ pub struct Placement {
     pub others: Vec<Arc<Device>>,
     /// Nodes by name, and the device that each must run on.
     pub pins: Vec<(String, Arc<Device>)>,
-    /// What decides among the devices for nodes that are not pinned.
+    /// The rule that picks a device for nodes that are not pinned.
     pub by: PlaceBy,
 }
 
-/// What decides which device runs a node.
+/// The rule that decides which device runs a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PlaceBy {
     /// The order of the devices: the first one runs whatever it has a kernel for, the others the rest.
     #[default]
     Order,
-    /// What launches and copies should take together ([`super::place::by_cost`]).
+    /// The expected time of launches and copies together ([`super::place::by_cost`]).
     Cost,
 }
 
@@ -75,7 +75,7 @@ impl Placement {
         Self { device: Arc::clone(device), others: Vec::new(), pins: Vec::new(), by: PlaceBy::Order }
     }
 
-    /// All devices, each once: the first, the others, and those that nodes are pinned to.
+    /// Returns all devices, each once: the first, the others, and those that nodes are pinned to.
     pub fn devices(&self) -> Vec<&Arc<Device>> {
         let mut devices: Vec<&Arc<Device>> = vec![&self.device];
         for device in self.others.iter().chain(self.pins.iter().map(|(_, device)| device)) {
@@ -100,35 +100,35 @@ impl PartialEq for Placement {
     }
 }
 
-/// How plans are made.
+/// Options of planning.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PlanOptions {
     /// Plans that a unit keeps, by input types; the least recently used goes first.
     pub plans_max: usize,
-    /// How launches are divided into tasks.
+    /// The policy that divides launches into tasks.
     pub tasks: tasks::Policy,
-    /// Which passes run over programs before they are planned.
+    /// Passes that run over programs before they are planned.
     pub passes: Switches,
-    /// What matrix products may round their inputs to. Ops that run one by one, since their types depend on data, are
-    /// strict.
+    /// The precision that matrix products may round their inputs to. Ops that run one by one, since their types depend
+    /// on data, are strict.
     pub numerics: Numerics,
-    /// How urgent the work is beside that of other sessions on the same device: above 0 more, below 0 less. A hint, which
-    /// devices with streams of several priorities follow.
+    /// Priority of the work beside that of other sessions on the same device: above 0 more urgent, below 0 less. A
+    /// hint, which devices with streams of several priorities follow.
     pub stream_priority: i32,
-    /// Whether devices whose plugins gather launches are told to begin within long tasks (`order/flushes.rs`), and not at their ends
+    /// True if devices whose plugins gather launches are told to begin within long tasks (`order/flushes.rs`), and not at their ends
     /// alone. Each time costs a submission of the driver's.
     pub flushes: bool,
-    /// What floats are narrower than the model says, where kernels allow it; inputs and results keep their types.
+    /// Floats that are narrower than the model says, where kernels allow it; inputs and results keep their types.
     pub narrow: Option<Narrowing>,
     /// Bytes of the device's memory that a section may take: constants that stay there, arena and workspaces of one run. Of
     /// what needs more, constants are streamed ([decisions/0018](../../../docs/decisions/0018-weight-streaming.md)). None
     /// for no limit.
     pub memory_budget: Option<u64>,
-    /// How much a model may ask for.
+    /// Limits of what a model may ask for.
     pub limits: Limits,
-    /// How fast devices work; None for each one's own rates.
+    /// Speeds of devices; None for each one's own rates.
     pub rates: Option<cost::Rates>,
-    /// What launches took when they were measured: it counts in the place of estimates.
+    /// Measured times of launches, used in place of estimates.
     pub feedback: Option<Arc<feedback::Feedback>>,
     /// Who takes down what runs of these plans do and when; None, at no cost, for nobody.
     pub trace: Option<Recorder>,
@@ -204,7 +204,7 @@ impl Env {
         }
     }
 
-    /// The devices that a node may run on, first choice first.
+    /// Returns the devices that a node may run on, first choice first.
     pub fn sites_of(&self, node: &Node) -> std::ops::Range<usize> {
         match self.pins.get(&*node.name) {
             Some(&site) => site..site + 1,
@@ -212,7 +212,7 @@ impl Env {
         }
     }
 
-    /// The first of a node's devices that lists a kernel for it; the very first if none does.
+    /// Returns the first of a node's devices that lists a kernel for it; the very first if none does.
     pub fn listed_site(&self, node: &Node) -> usize {
         self.listed_sites(node).next().unwrap_or(self.sites_of(node).start)
     }
@@ -267,7 +267,7 @@ impl Env {
         specialise(&ahead.program, types, false, &mut *self.executor.evaluator(self))
     }
 
-    /// The constants that kernels of the plans that are there have in layouts of their own.
+    /// Returns the constants that kernels of the plans that are there have in layouts of their own.
     ///
     /// # Errors
     /// As [`ConstantPool::packed`].
@@ -276,7 +276,7 @@ impl Env {
         Ok(all.collect::<Result<Vec<_>>>()?.concat())
     }
 
-    /// How many constants were packed for kernels so far, on all devices.
+    /// Returns the number of constants packed for kernels so far, on all devices.
     pub fn pack_counts(&self) -> PackCounts {
         let counts = (0..self.n_sites()).map(|site| self.site(site).1.pack_counts());
         counts.fold(PackCounts::default(), |sum, counts| PackCounts {
@@ -285,12 +285,12 @@ impl Env {
         })
     }
 
-    /// Whether a node is pinned.
+    /// Returns whether a node is pinned.
     pub fn is_pinned(&self, node: &Node) -> bool {
         self.pins.contains_key(&*node.name)
     }
 
-    /// Whether a device's kernels work, inline, in memory that the host reads and writes at the references'
+    /// Returns whether a device's kernels work, inline, in memory that the host reads and writes at the references'
     /// addresses: such devices share a section, and need no copies between them.
     pub(crate) fn works_in_host_memory(&self, site: usize) -> bool {
         let device = self.site(site).0;
@@ -298,13 +298,13 @@ impl Env {
         about.inline && about.host_refs && space.host_visible && !device.plugin().is_serialised()
     }
 
-    /// Whether a device's kernels work in the host's memory, at once or later.
+    /// Returns whether a device's kernels work in the host's memory, at once or later.
     pub(crate) fn reads_host_memory(&self, site: usize) -> bool {
         let device = self.site(site).0;
         device.about().host_refs && device.space().host_visible
     }
 
-    /// Whether a device's launches may be in one section with those of other devices.
+    /// Returns whether a device's launches may be in one section with those of other devices.
     pub(super) fn shares_sections(&self, site: usize) -> bool {
         let device = self.site(site).0;
         let (about, space) = (device.about(), device.space());
@@ -312,20 +312,20 @@ impl Env {
         !device.plugin().is_serialised() && !about.may_block && is_plain
     }
 
-    /// Whether operands of a device's kernels may be parts of values, and these be moved: in the host's memory by the
-    /// host, else by the device.
+    /// Returns whether operands of a device's kernels may be parts of values, and these be moved: in the host's memory
+    /// by the host, else by the device.
     pub(crate) fn divides_operands(&self, site: usize) -> bool {
         self.shares_sections(site) && (self.works_in_host_memory(site) || !self.reads_host_memory(site))
     }
 
-    /// The device whose memory, the host's, the inputs and results of a section of several devices live in.
+    /// Returns the device whose memory, the host's, the inputs and results of a section of several devices live in.
     pub(crate) fn home_site(&self) -> Option<usize> {
         let is_home = |site: &usize| self.reads_host_memory(*site) && self.shares_sections(*site);
         let inline = (0..self.n_sites()).find(|&site| self.works_in_host_memory(site));
         inline.or_else(|| (0..self.n_sites()).find(is_home))
     }
 
-    /// What costs of the first device are estimated with: what the options say, else what was measured, else what is
+    /// Returns the rates for costs of the first device: those of the options, else those measured, else those
     /// usual for its kind.
     pub fn rates(&self) -> cost::Rates {
         self.rates_of(0)

@@ -28,9 +28,9 @@ pub(crate) trait Executor: Sync {
 pub(crate) struct Told<'a> {
     /// The nodes' names, if the section is traced.
     pub names: &'a [String],
-    /// What launches are known as to measurements, if the section is traced.
+    /// Keys of launches in measurements, if the section is traced.
     pub signatures: &'a [Option<Arc<str>>],
-    /// What each launch waits for.
+    /// Launches that each launch waits for.
     pub edges: &'a Edges,
     /// The launch of each step, if it is one.
     pub launch_of: &'a [Option<u32>],

@@ -1,4 +1,4 @@
-//! How much a model may ask for: what is more is an error, and is not begun.
+//! Limits of what a model may ask for: what is more is an error, and is not begun.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::program::verify::REGION_DEPTH_MAX;
@@ -11,13 +11,13 @@ use std::time::Duration;
 pub struct Limits {
     /// Nodes of a model, those of nested regions included.
     pub nodes: usize,
-    /// How deep regions nest.
+    /// Depth to which regions may nest.
     pub nesting: usize,
     /// Bytes that a run of a plan may take on all devices: constants, values, workspaces and results.
     pub bytes: u64,
-    /// How often a loop may run its body.
+    /// Number of times that a loop may run its body.
     pub trips: u64,
-    /// How long planning for given inputs may take.
+    /// Time that planning for given inputs may take.
     pub planning: Duration,
 }
 
@@ -98,7 +98,7 @@ impl Limits {
         Err(Error::new(ErrorKind::OutOfMemory, text))
     }
 
-    /// The error of a loop that goes on for too long.
+    /// Returns the error of a loop that goes on for too long.
     pub(crate) fn too_many_trips(trips: u64) -> Error {
         exceeded("trips", format!("a loop wants to run more than {trips} times"))
     }
@@ -108,7 +108,7 @@ fn exceeded(name: &str, text: String) -> Error {
     Error::new(ErrorKind::UnsupportedModel, format!("{text} (limit {name})"))
 }
 
-/// How deep the regions of a region nest. A verified program's do so within bounds.
+/// Returns the depth of nesting of a region. A verified program's regions nest within bounds.
 fn nesting(region: &Region) -> usize {
     let inner = region.nodes.iter().flat_map(|node| &node.regions);
     inner.map(|(_, region)| 1 + nesting(region)).max().unwrap_or(0)

@@ -23,7 +23,7 @@
 //! | what follows what: tasks, lanes, waits | [`order`] |
 //! | where values live | [`memory`] |
 //!
-//! What it is made with is [`Env`], what may be asked for [`limits`]. The result is [`mod@section`], with the steps that are
+//! It is made with [`Env`], within [`limits`]. The result is [`mod@section`], with the steps that are
 //! ours in `steps.rs`; [`report`] shows it.
 
 pub mod compiled;
@@ -69,13 +69,13 @@ use std::sync::Arc;
 pub struct Plan {
     /// The specialised program.
     pub program: Program,
-    /// What the passes over it did, those over the model not counted.
+    /// Effects of the passes over it, those over the model not counted.
     pub passes: Box<[Applied]>,
     /// Types of the inputs.
     pub inputs: Box<[Shaped]>,
-    /// Whether these are types that the program takes, not only such as it can be planned for.
+    /// True if these are types that the program takes, not only such as it can be planned for.
     pub(crate) is_declared: bool,
-    /// What is done, in order.
+    /// Stages, in order.
     pub stages: Box<[Stage]>,
 }
 
@@ -210,7 +210,7 @@ impl Plan {
         all
     }
 
-    /// Whether a part of it is planned when its types are known, as it runs: no count of this plan's has that.
+    /// Returns whether a part of it is planned when its types are known, as it runs: no count of this plan's has that.
     pub fn is_open(&self) -> bool {
         self.stages.iter().any(|stage| matches!(stage, Stage::Control(_) | Stage::Eager(_)))
     }
@@ -225,7 +225,7 @@ impl Plan {
         self.sections().map(of).fold(0, u64::saturating_add)
     }
 
-    /// The section, if that is all there is.
+    /// Returns the section, if that is all there is.
     pub fn single(&self) -> Option<&SectionStage> {
         match &*self.stages {
             [Stage::Section(section)] => Some(section),
@@ -233,7 +233,7 @@ impl Plan {
         }
     }
 
-    /// All programs of compilers.
+    /// Returns all programs of compilers.
     pub fn compiled(&self) -> impl Iterator<Item = &CompiledStage> {
         self.stages.iter().filter_map(|stage| match stage {
             Stage::Compiled(stage) => Some(stage),
@@ -241,7 +241,7 @@ impl Plan {
         })
     }
 
-    /// All sections, those of nested regions that were not planned yet left out.
+    /// Returns all sections, those of nested regions that were not planned yet left out.
     pub fn sections(&self) -> impl Iterator<Item = &Section> {
         self.stages.iter().filter_map(|stage| match stage {
             Stage::Section(stage) => Some(&stage.section),
@@ -317,13 +317,13 @@ fn divide(work: &[NodeWork], env: &Env) -> Vec<Group> {
     groups
 }
 
-/// Whether all extents of a node's operands and results are known.
+/// Returns whether all extents of a node's operands and results are known.
 fn is_typed(program: &Program, node: &Node) -> bool {
     let known = |id: &ValueId| program.value(*id).ty.as_ref().is_some_and(|ty| ty.known_shape().is_some());
     node.inputs.iter().chain(&node.outputs).flatten().all(known)
 }
 
-/// Whether a node can be planned now: all types known, and whatever its kernels must know beforehand.
+/// Returns whether a node can be planned now: all types known, and whatever its kernels must know beforehand.
 fn is_static(program: &Program, node: &Node, env: &Env) -> bool {
     let kind = catalogue::find(&node.op.domain, &node.op.name).map(|def| def.kind);
     if kind == Some(OpKind::Control) {

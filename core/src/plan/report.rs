@@ -1,4 +1,4 @@
-//! What a plan is, as plain data: for `devbay inspect --plan`, drawings and tests.
+//! A plan as plain data: for `devbay inspect --plan`, drawings and tests.
 //!
 //! A report is made from a plan and what it was planned with; it holds no handle and changes nothing. Its text form is
 //! its `Display`. Times are those that the plan was divided by: estimates, or what earlier runs measured where the plan
@@ -18,26 +18,26 @@ use crate::tensor::TensorType;
 pub struct PlanReport {
     /// The program's name.
     pub name: String,
-    /// What it was planned for.
+    /// Conditions that it was planned for.
     pub conditions: Conditions,
     /// Its inputs: name and type.
     pub inputs: Vec<(String, String)>,
-    /// What is done, in order.
+    /// Stages, in order.
     pub stages: Vec<StageReport>,
 }
 
-/// What a plan was made for.
+/// The conditions that a plan was made for.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Conditions {
     /// The device.
     pub device: String,
     /// Threads of the queue.
     pub n_threads: usize,
-    /// How fast the device works.
+    /// Speed of the device.
     pub rates: Rates,
     /// Who says so.
     pub rates_from: RatesFrom,
-    /// Whether measured times were to be had.
+    /// True if measured times were to be had.
     pub has_feedback: bool,
 }
 
@@ -75,7 +75,7 @@ pub struct CompiledReport {
     pub device: String,
     /// Its nodes, with their ops.
     pub nodes: Vec<String>,
-    /// Whether an earlier compilation was found.
+    /// True if an earlier compilation was found.
     pub is_stored: bool,
     /// Arithmetic operations.
     pub flops: u64,
@@ -113,13 +113,13 @@ pub struct TaskReport {
     pub steps: Vec<StepReport>,
     /// Nanoseconds of all of them.
     pub cost_ns: f64,
-    /// How many tasks at least come before it.
+    /// Least number of tasks that come before it.
     pub level: u32,
-    /// Whether it is on the path that takes longest.
+    /// True if it is on the path that takes longest.
     pub on_path: bool,
     /// Tasks that wait for it; of a task that signals, its arrival too.
     pub succs: Vec<u32>,
-    /// Whether it has no launches, and is ready when a device has reached the point behind the task before it.
+    /// True if it has no launches, and is ready when a device has reached the point behind the task before it.
     pub is_arrival: bool,
 }
 
@@ -130,7 +130,7 @@ pub struct StepReport {
     pub node: String,
     /// The kernel: op and version; `copy` for a copy, empty for waits and signals of streams.
     pub kernel: String,
-    /// What it is.
+    /// Its kind.
     pub kind: StepKind,
     /// The device, where a section has several.
     pub device: Option<String>,
@@ -170,7 +170,8 @@ pub struct RegionReport {
 }
 
 impl PlanReport {
-    /// A plan's report; `env` is what it was planned with, `regions` has the plans so far of each region of each stage.
+    /// Returns a plan's report; `env` is what it was planned with, `regions` has the plans so far of each region of
+    /// each stage.
     pub fn of(plan: &Plan, env: &Env, regions: &dyn Fn(usize, usize) -> Vec<Self>) -> Self {
         let rates_from = match (env.options.rates, env.device.rates()) {
             (Some(_), _) => RatesFrom::Options,
@@ -202,7 +203,7 @@ impl PlanReport {
         }
     }
 
-    /// The sections, in order; nested ones left out.
+    /// Returns the sections, in order; nested ones left out.
     pub fn sections(&self) -> impl Iterator<Item = &SectionReport> {
         self.stages.iter().filter_map(|stage| match stage {
             StageReport::Section(section) => Some(section),
@@ -210,7 +211,7 @@ impl PlanReport {
         })
     }
 
-    /// The programs of compilers, in order.
+    /// Returns the programs of compilers, in order.
     pub fn compiled(&self) -> impl Iterator<Item = &CompiledReport> {
         self.stages.iter().filter_map(|stage| match stage {
             StageReport::Compiled(stage) => Some(stage),
@@ -328,7 +329,7 @@ impl SectionReport {
         steps.filter(|step| step.kind.is_launch()).count()
     }
 
-    /// The part of the section's work that `cost_ns` is.
+    /// Returns the part of the section's work that `cost_ns` is.
     pub fn share(&self, cost_ns: f64) -> f64 {
         if self.work_ns > 0.0 { cost_ns / self.work_ns } else { 0.0 }
     }

@@ -26,7 +26,7 @@ pub struct Step {
     pub state: *const c_void,
     /// Position of its first reference.
     pub first_ref: u32,
-    /// Which of the section's devices it is for.
+    /// Position among the section's devices of the one that it is for.
     pub lane: u32,
 }
 
@@ -42,7 +42,7 @@ pub struct Patch {
     pub ref_idx: u32,
     /// Position of the input or result.
     pub operand: u32,
-    /// Whether another device than the first reads it, which knows memory by its address alone.
+    /// True if another device than the first reads it, which knows memory by its address alone.
     pub foreign: bool,
     /// Where in the operand it begins.
     pub offset: u64,
@@ -55,9 +55,9 @@ pub struct Patch {
 pub struct ArenaRef {
     /// Position of the reference.
     pub ref_idx: u32,
-    /// Which of the section's memories the arena is in.
+    /// The section's memory that the arena is in.
     pub memory: u32,
-    /// Whether another device than that memory's reads it.
+    /// True if another device than that memory's reads it.
     pub foreign: bool,
 }
 
@@ -69,7 +69,7 @@ pub struct Memory {
     pub arena: usize,
 }
 
-/// What a step is.
+/// The kind of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StepKind {
     /// A kernel.
@@ -85,7 +85,7 @@ pub enum StepKind {
 }
 
 impl StepKind {
-    /// Whether it does what a node is for, or copies for it.
+    /// Returns whether it does what a node is for, or copies for it.
     pub fn is_launch(self) -> bool {
         !matches!(self, Self::Order | Self::Control)
     }
@@ -116,23 +116,23 @@ pub struct Shaped {
 }
 
 impl Shaped {
-    /// A type in full; None if its size overflows.
+    /// Creates a type in full; None if its size overflows.
     pub fn new(dtype: DType, shape: &[usize]) -> Option<Self> {
         let size = n_elements(shape).and_then(|n| bytes_of(dtype, n))?;
         Some(Self { dtype, shape: shape.into(), size })
     }
 
-    /// How its elements are aligned, in bytes: a power of two.
+    /// Returns the alignment of its elements, in bytes: a power of two.
     pub(crate) fn align(&self) -> usize {
         (self.dtype.bits as usize).div_ceil(8).next_power_of_two()
     }
 
-    /// Whether it is that type.
+    /// Returns whether it is that type.
     pub(crate) fn is_type(&self, ty: &TensorType) -> bool {
         self.dtype == ty.dtype && ty.known_shape().is_some_and(|shape| *self.shape == *shape)
     }
 
-    /// Whether it is the type of these elements and extents.
+    /// Returns whether it is the type of these elements and extents.
     #[inline]
     pub(crate) fn is(&self, dtype: DType, shape: &[usize]) -> bool {
         // Shapes are short: a call of `memcmp` takes longer than this loop.
@@ -169,7 +169,7 @@ impl ConstantBytes {
         *place += size;
     }
 
-    /// All of them.
+    /// Returns all of them.
     pub fn total(&self) -> usize {
         self.in_file + self.made + self.packed + self.uploaded
     }
@@ -184,7 +184,7 @@ pub struct MemoryReport {
     pub lower_bound: usize,
     /// Bytes of constants that kernels read where they stay.
     pub constants: usize,
-    /// How these lie.
+    /// Bytes of these by place.
     pub constants_by_place: ConstantBytes,
     /// Bytes of constants that every run copies to the device.
     pub streamed: usize,
@@ -196,9 +196,9 @@ pub struct Section {
     pub device: Arc<Device>,
     /// The device of each lane. If several devices take part, the first lane's works in the host's memory.
     pub lanes: Box<[Arc<Device>]>,
-    /// How urgent the work on its streams is ([`PlanOptions::stream_priority`](super::PlanOptions::stream_priority)).
+    /// Priority of the work on its streams ([`PlanOptions::stream_priority`](super::PlanOptions::stream_priority)).
     pub stream_priority: i32,
-    /// Whether asynchronous devices take part beside others: then tasks signal and arrive (`plan/order/streams.rs`).
+    /// True if asynchronous devices take part beside others: then tasks signal and arrive (`plan/order/streams.rs`).
     pub is_placed: bool,
     /// For each lane how often a run signals on it.
     pub n_signals: Box<[u32]>,
@@ -206,9 +206,9 @@ pub struct Section {
     pub memories: Box<[Memory]>,
     /// Launches, task by task; in this order they could run one after the other.
     pub steps: Box<[Step]>,
-    /// Which steps go together, and what waits for what.
+    /// Tasks that steps are divided into, and the waits between them.
     pub graph: TaskGraph,
-    /// What each step is.
+    /// Kind of each step.
     pub kinds: Box<[StepKind]>,
     /// Nanoseconds that each step should take.
     pub costs_ns: Box<[f32]>,
@@ -224,15 +224,15 @@ pub struct Section {
     pub n_worth: u32,
     /// References, a run of them for each step.
     pub refs: Box<[BufferRef]>,
-    /// Which references are offsets into an arena.
+    /// References that are offsets into an arena.
     pub arena_refs: Box<[ArenaRef]>,
-    /// Which references are of the frame's context.
+    /// References to the frame's context.
     pub context_refs: Box<[u32]>,
-    /// How often a loop may run its body.
+    /// Number of times that a loop may run its body.
     pub trips_max: u64,
-    /// Which references are inputs.
+    /// References that are inputs.
     pub input_patches: Box<[Patch]>,
-    /// Which references are written results.
+    /// References that are written results.
     pub output_patches: Box<[Patch]>,
     /// Types of the inputs.
     pub inputs: Box<[Shaped]>,
@@ -242,13 +242,13 @@ pub struct Section {
     pub results: Box<[(Shaped, Source)]>,
     /// Types of the written results.
     pub written: Box<[Shaped]>,
-    /// Which result each written one is.
+    /// Position among the results of each written one.
     pub result_of_written: Box<[u32]>,
     /// Memory.
     pub memory: MemoryReport,
     /// Name of each step's node, for errors.
     pub labels: Box<[String]>,
-    /// What each step runs, for reports: op and kernel.
+    /// Op and kernel of each step, for reports.
     pub kernels: Box<[String]>,
     /// Records what the steps do and when, if the section is traced.
     pub(crate) traced: Option<Recorder>,
@@ -268,19 +268,19 @@ pub struct Section {
 }
 
 impl Section {
-    /// Whether it is one straight line: run by one thread, without a question.
+    /// Returns whether it is one straight line: run by one thread, without a question.
     #[inline]
     pub fn is_line(&self) -> bool {
         self.graph.len() <= 1
     }
 
-    /// Whether kernels write all of its results.
+    /// Returns whether kernels write all of its results.
     #[inline]
     pub(crate) fn writes_all(&self) -> bool {
         self.written.len() == self.results.len()
     }
 
-    /// Whether workers take part in its runs, if there are any.
+    /// Returns whether workers take part in its runs, if there are any.
     pub(crate) fn is_shared(&self) -> bool {
         self.n_worth < NO_TASK
     }
@@ -290,7 +290,7 @@ impl Section {
         self.kinds.iter().filter(|kind| kind.is_launch()).count()
     }
 
-    /// Whether its launches are taken down ([`PlanOptions::trace`](super::PlanOptions)).
+    /// Returns whether its launches are taken down ([`PlanOptions::trace`](super::PlanOptions)).
     pub fn is_traced(&self) -> bool {
         self.traced.is_some()
     }
@@ -300,7 +300,7 @@ impl Section {
         std::mem::forget((self.prepared.clone(), self.constants.clone()));
     }
 
-    /// The node with the largest operand in the arena, for the error when there is no memory for it.
+    /// Returns the node with the largest operand in the arena, for the error when there is no memory for it.
     pub(crate) fn largest_in_arena(&self) -> Option<&str> {
         let in_arena = self.arena_refs.iter().map(|reference| reference.ref_idx);
         let largest = in_arena.max_by_key(|&i| self.refs[i as usize].length)?;

@@ -31,7 +31,7 @@ pub(crate) enum OwnStep {
     Exit,
 }
 
-/// Which way a copy goes.
+/// The direction of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum CopyKind {
     /// From the host's memory to the device's.
@@ -154,7 +154,7 @@ pub(crate) mod of_loop {
 
 /// Control flow whose regions are tasks, for its entry and its exit.
 pub(crate) struct Control {
-    /// Which of the section's it is.
+    /// Its number among the section's.
     pub number: u32,
     /// The first reference of its entry, and of its exit.
     pub entry_ref: u32,
@@ -167,7 +167,7 @@ pub(crate) struct Control {
 /// Lanes, and how often a region's tasks signal on each.
 pub(crate) type SignalsOfRegion = Box<[(u32, u32)]>;
 
-/// What is pointed where; references are named by position among the section's.
+/// The references that control flow redirects, by their positions among the section's.
 pub(crate) enum Flow {
     /// Regions are `then` and `else`.
     If { results: Box<[Merge]> },
@@ -181,7 +181,7 @@ pub(crate) enum Flow {
 
 /// A result of an If.
 pub(crate) struct Merge {
-    /// What `else` gives; what `then` gives is next.
+    /// The candidate that `else` gives; the one that `then` gives is next.
     pub first_candidate: u32,
     /// References of those who use it.
     pub uses: Box<[Patch]>,

@@ -132,7 +132,7 @@ fn control(stage: &ControlReport, indent: &str, f: &mut fmt::Formatter<'_>) -> f
     Ok(())
 }
 
-/// How constants lie, if there are any.
+/// Describes the places of constants, if there are any.
 fn places(constants: &ConstantBytes) -> String {
     let ConstantBytes { in_file, made, packed, uploaded } = *constants;
     let places = [(in_file, "in the file"), (made, "made"), (packed, "packed"), (uploaded, "uploaded")];
@@ -213,7 +213,7 @@ fn section(
     Ok(())
 }
 
-/// What a step runs, if it is control flow: each time so long.
+/// Writes the steps that control flow runs each time, with their times.
 fn regions(step: &StepReport, indent: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for region in &step.regions {
         writeln!(f, "{indent}{}, each time:", region.name)?;

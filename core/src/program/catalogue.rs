@@ -34,7 +34,7 @@ pub fn check_signature(node: &Node) -> Result<()> {
     row.attributes.check(attributes.chain(graphs)).map_err(|fault| invalid(fault.to_string()))
 }
 
-/// Whether a kernel that declares the version `kernel_since` of an op implements its nodes, if it takes their
+/// Returns whether a kernel that declares the version `kernel_since` of an op implements its nodes, if it takes their
 /// types. Kernels of later versions do, as far as those are known: they only add to the catalogue's.
 pub fn accepts(def: &OpRow, kernel_since: u32) -> bool {
     let exists = match def.domain {
@@ -44,8 +44,8 @@ pub fn accepts(def: &OpRow, kernel_since: u32) -> bool {
     exists && def.same_since <= kernel_since
 }
 
-/// What versions after the oldest that kernels may have added: op, attribute, the version that it came with, and
-/// the value that changes nothing. Of an attribute that is not in the catalogue's version, nothing else can be said.
+/// Attributes added by versions after the oldest that kernels may have: op, attribute, the version that it came with,
+/// and the value that changes nothing. Of an attribute that is not in the catalogue's version, nothing else can be said.
 const ADDED: &[(&str, &str, u32, Added)] = &[
     ("DequantizeLinear", "block_size", 21, Added::Zero),
     ("DequantizeLinear", "output_dtype", 23, Added::Zero),
@@ -65,7 +65,7 @@ enum Added {
 }
 
 impl Added {
-    /// Whether a node says no more than it would without the attribute.
+    /// Returns whether a node says no more than it would without the attribute.
     fn changes_nothing(&self, node: &Node, name: &str) -> bool {
         match (node.attr(name), self) {
             (None | Some(AttrValue::Int(0)), Self::Zero | Self::ZeroOrInput(_)) => true,
@@ -76,7 +76,7 @@ impl Added {
     }
 }
 
-/// The oldest version of a kernel that can know what the node says, as far as its attributes are concerned.
+/// Returns the oldest version of a kernel that can know what the node says, as far as its attributes are concerned.
 pub fn oldest_kernel(node: &Node) -> u32 {
     let says = |(op, name, _, added): &&(&str, &str, u32, Added)| {
         node.op.is(op) && !added.changes_nothing(node, name)

@@ -12,14 +12,14 @@ pub trait Evaluator {
     /// The results, or None if this evaluator cannot run the node, which is then left in the program.
     ///
     /// # Errors
-    /// What the kernel says of these operands.
+    /// Errors that the kernel reports for these operands.
     fn evaluate(&mut self, node: &Node, inputs: &[Option<Tensor>]) -> Result<Option<Vec<Tensor>>>;
 
     /// Types of the results of an op that the catalogue does not have; None if this evaluator does not know
     /// them either.
     ///
     /// # Errors
-    /// What the kernel says of these operands.
+    /// Errors that the kernel reports for these operands.
     fn output_types(
         &mut self,
         _node: &Node,

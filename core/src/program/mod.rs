@@ -32,7 +32,7 @@ use std::sync::Arc;
 pub struct ValueId(pub u32);
 
 impl ValueId {
-    /// Its position in [`Program::values`].
+    /// Returns its position in [`Program::values`].
     pub fn idx(self) -> usize {
         self.0 as usize
     }
@@ -71,7 +71,7 @@ pub struct Region {
     pub outputs: Vec<ValueId>,
 }
 
-/// Which operation a node is.
+/// The operation of a node.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Op {
     /// Domain; empty for ONNX's own.
@@ -83,22 +83,22 @@ pub struct Op {
 }
 
 impl Op {
-    /// An op of ONNX's own domain.
+    /// Returns an op of ONNX's own domain.
     pub fn onnx(name: &str, version: u32) -> Self {
         Self { domain: Arc::from(""), name: Arc::from(name), version }
     }
 
-    /// An op of devbay's domain: fused patterns.
+    /// Returns an op of devbay's domain: fused patterns.
     pub fn devbay(name: &str, version: u32) -> Self {
         Self { domain: Arc::from(DEVBAY_DOMAIN), name: Arc::from(name), version }
     }
 
-    /// The op of a row, in the version that programs hold.
+    /// Returns the op of a row, in the version that programs hold.
     pub fn of(row: &OpRow) -> Self {
         Self { domain: row.domain.into(), name: row.name.into(), version: row.version }
     }
 
-    /// Whether it is ONNX's op of that name.
+    /// Returns whether it is ONNX's op of that name.
     pub fn is(&self, name: &str) -> bool {
         self.domain.is_empty() && &*self.name == name
     }
@@ -122,7 +122,7 @@ impl fmt::Display for Op {
 pub struct Node {
     /// Name in the model; may be empty.
     pub name: Arc<str>,
-    /// Which operation.
+    /// Its operation.
     pub op: Op,
     /// Operands; None where an optional one is absent.
     pub inputs: Vec<Option<ValueId>>,
@@ -135,12 +135,12 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node without attributes and regions.
+    /// Creates a node without attributes and regions.
     pub fn new(op: Op, inputs: Vec<Option<ValueId>>, outputs: Vec<Option<ValueId>>) -> Self {
         Self { name: Arc::from(""), op, inputs, outputs, attrs: Vec::new(), regions: Vec::new() }
     }
 
-    /// The attribute called `name`.
+    /// Returns the attribute called `name`.
     pub fn attr(&self, name: &str) -> Option<&AttrValue> {
         self.attrs.iter().find(|(known, _)| &**known == name).map(|(_, value)| value)
     }
@@ -191,22 +191,22 @@ impl Node {
         Some(self.attrs.remove(i).1)
     }
 
-    /// The region called `name`.
+    /// Returns the region called `name`.
     pub fn region(&self, name: &str) -> Option<&Region> {
         self.regions.iter().find(|(known, _)| &**known == name).map(|(_, region)| region)
     }
 
-    /// The operand at `i`, None if it is absent or beyond those given.
+    /// Returns the operand at `i`, None if it is absent or beyond those given.
     pub fn input(&self, i: usize) -> Option<ValueId> {
         self.inputs.get(i).copied().flatten()
     }
 
-    /// The result at `i`, None if nobody wants it.
+    /// Returns the result at `i`, None if nobody wants it.
     pub fn output(&self, i: usize) -> Option<ValueId> {
         self.outputs.get(i).copied().flatten()
     }
 
-    /// How it is called in messages: name and op.
+    /// Returns its name for messages: name and op.
     pub fn label(&self) -> String {
         if self.name.is_empty() {
             let output = self.outputs.iter().flatten().next();
@@ -239,7 +239,7 @@ pub enum AttrValue {
 }
 
 impl AttrValue {
-    /// Its type, as the definitions of ops have it.
+    /// Returns its type, as the definitions of ops have it.
     pub fn ty(&self) -> AttributeType {
         match self {
             Self::Int(_) => AttributeType::Int,
@@ -253,7 +253,7 @@ impl AttrValue {
     }
 }
 
-/// What devbay-ops found wrong with a node, as an error of the model.
+/// Converts an error that devbay-ops found in a node to an error of the model.
 pub(crate) fn of_model(error: sdk::Error) -> Error {
     let kind = match error.status() {
         DEVBAY_STATUS_INVALID => ErrorKind::InvalidModel,
@@ -296,12 +296,12 @@ impl Program {
         &mut self.values[id.idx()]
     }
 
-    /// The content of a value, if it is constant.
+    /// Returns the content of a value, if it is constant.
     pub fn constant(&self, id: ValueId) -> Option<&Tensor> {
         self.values[id.idx()].constant.as_ref()
     }
 
-    /// Number of nodes, those of nested regions included.
+    /// Returns the number of nodes, those of nested regions included.
     pub fn n_nodes(&self) -> usize {
         let mut n = 0;
         self.main.visit(&mut |_| n += 1);

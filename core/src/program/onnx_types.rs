@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::tensor::DType;
 use devbay_ops::onnx_types;
 
-/// The element type of ONNX's number.
+/// Returns the element type of ONNX's number.
 ///
 /// # Errors
 /// [`ErrorKind::UnsupportedModel`](crate::error::ErrorKind::UnsupportedModel) for strings and the floats of 6 bits, which

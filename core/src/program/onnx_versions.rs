@@ -1,4 +1,4 @@
-//! Which versions ONNX's ops have: the facts of `table.rs`, which is generated, behind a few questions.
+//! Versions of ONNX's ops: the facts of `table.rs`, which is generated, behind a few questions.
 //!
 //! A version is the opset in which a definition of an op appeared; it is in force until the next one. What
 //! the versions mean for devbay is the [catalogue](super::catalogue)'s.
@@ -10,29 +10,29 @@ use table::{DEPRECATED, ML_OPS, OPS};
 /// The newest opset of ONNX's own domain that is known here.
 pub const NEWEST_OPSET: u32 = table::NEWEST_OPSET;
 
-/// The versions of an op of ONNX's own domain, oldest first; None if there is no such op.
+/// Returns the versions of an op of ONNX's own domain, oldest first; None if there is no such op.
 pub fn versions(op: &str) -> Option<&'static [u32]> {
     let i = OPS.binary_search_by_key(&op, |(name, _)| name).ok()?;
     Some(OPS[i].1)
 }
 
-/// The version of an op that is in force in an opset; None if the op is not known, or not yet there. The
+/// Returns the version of an op that is in force in an opset; None if the op is not known, or not yet there. The
 /// opset may be newer than [`NEWEST_OPSET`]; what it changed is not known then.
 pub fn since_version(op: &str, opset: u32) -> Option<u32> {
     versions(op)?.iter().rev().find(|&&since| since <= opset).copied()
 }
 
-/// Whether ONNX's own domain has ever had an op of that name.
+/// Returns whether ONNX's own domain has ever had an op of that name.
 pub fn exists(op: &str) -> bool {
     versions(op).is_some()
 }
 
-/// Whether ONNX has declared a version unfit for use: its op was replaced or wrongly defined.
+/// Returns whether ONNX has declared a version unfit for use: its op was replaced or wrongly defined.
 pub fn is_deprecated(op: &str, since: u32) -> bool {
     DEPRECATED.contains(&(op, since))
 }
 
-/// Whether it is the name of an op of ai.onnx.ml, which devbay does not run.
+/// Returns whether it is the name of an op of ai.onnx.ml, which devbay does not run.
 pub fn is_ml_op(op: &str) -> bool {
     ML_OPS.binary_search(&op).is_ok()
 }

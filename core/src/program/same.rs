@@ -1,4 +1,4 @@
-//! Whether constants and attributes are the same, for who looks for nodes that are.
+//! Comparison of constants and attributes, for passes that look for equal nodes.
 //!
 //! Constants of few bytes are compared by their content, since importers, passes and each specialised program make their
 //! own; larger ones by where they are.
@@ -10,17 +10,17 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// Constants of at most so many bytes are compared by their content.
 const CONTENT_BYTES_MAX: usize = 256;
 
-/// Whether a constant is compared by its content.
+/// Returns whether a constant is compared by its content.
 pub(crate) fn is_small(tensor: &Tensor) -> bool {
     tensor.bytes().len() <= CONTENT_BYTES_MAX
 }
 
-/// Whether two constants of one type have the same content, as far as that is looked at.
+/// Returns whether two constants of one type have the same content, as far as that is looked at.
 pub(crate) fn same_content(a: &Tensor, b: &Tensor) -> bool {
     a.identity() == b.identity() || (is_small(a) && a.bytes() == b.bytes())
 }
 
-/// What [`same_content`] compares, for a hash.
+/// Hashes what [`same_content`] compares.
 pub(crate) fn hash_content(tensor: &Tensor, hasher: &mut impl Hasher) {
     match is_small(tensor) {
         true => hasher.write(tensor.bytes()),
@@ -28,7 +28,7 @@ pub(crate) fn hash_content(tensor: &Tensor, hasher: &mut impl Hasher) {
     }
 }
 
-/// Whether two nodes have the same attributes, in whatever order.
+/// Returns whether two nodes have the same attributes, in whatever order.
 pub(crate) fn same_attrs(a: &Node, b: &Node) -> bool {
     let same = |(name, value): &(std::sync::Arc<str>, AttrValue)| {
         b.attr(name).is_some_and(|other| same_attr(value, other))
@@ -36,7 +36,7 @@ pub(crate) fn same_attrs(a: &Node, b: &Node) -> bool {
     a.attrs.len() == b.attrs.len() && a.attrs.iter().all(same)
 }
 
-/// What [`same_attrs`] compares, for a hash: nodes may differ in nothing else, and there may be very many of them.
+/// Hashes what [`same_attrs`] compares: nodes may differ in nothing else, and there may be very many of them.
 pub(crate) fn hash_attrs(node: &Node, hasher: &mut impl Hasher) {
     let hash = |(name, value): &(std::sync::Arc<str>, AttrValue)| {
         let mut own = DefaultHasher::new();
@@ -61,7 +61,7 @@ fn hash_attr(value: &AttrValue, hasher: &mut impl Hasher) {
     }
 }
 
-/// Whether two attributes are the same, numbers to the bit.
+/// Returns whether two attributes are the same, numbers to the bit.
 pub(crate) fn same_attr(a: &AttrValue, b: &AttrValue) -> bool {
     let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
     match (a, b) {

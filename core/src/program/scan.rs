@@ -1,19 +1,19 @@
-//! How a Scan's operands are divided, as its attributes say.
+//! The division of a Scan's operands, as its attributes say.
 
 use super::{Node, Region};
 use crate::error::{Error, ErrorKind, Result};
 
-/// How a Scan's operands are divided.
+/// The division of a Scan's operands.
 pub struct ScanLayout {
     /// State values.
     pub n_states: usize,
     /// Axis of each scan input.
     pub input_axes: Vec<i64>,
-    /// Whether each scan input is read backwards.
+    /// For each scan input, true if it is read backwards.
     pub input_backwards: Vec<bool>,
     /// Axis of each scan output.
     pub output_axes: Vec<i64>,
-    /// Whether each scan output is written backwards.
+    /// For each scan output, true if it is written backwards.
     pub output_backwards: Vec<bool>,
 }
 

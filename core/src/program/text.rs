@@ -55,7 +55,7 @@ const VERSION: u32 = 1;
 /// First word of the form.
 const MAGIC: &str = "devbay-program";
 
-/// Whether `name` needs no quotes after `%`: it cannot be taken for a number or run into what follows.
+/// Returns whether `name` needs no quotes after `%`: it cannot be taken for a number or run into what follows.
 fn is_bare_value(name: &str) -> bool {
     name.bytes().all(is_value_byte) && name.bytes().next().is_some_and(|b| !b.is_ascii_digit())
 }
@@ -64,7 +64,7 @@ fn is_value_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'/' | b'-')
 }
 
-/// Whether `name` needs no quotes elsewhere: dimensions, attributes, regions.
+/// Returns whether `name` needs no quotes elsewhere: dimensions, attributes, regions.
 fn is_bare_word(name: &str) -> bool {
     name.bytes().all(is_word_byte) && name.bytes().next().is_some_and(|b| b.is_ascii_alphabetic())
 }

@@ -3,7 +3,7 @@
 //! It runs after import, on parsed text, and after each pass in tests, so that the stages behind it index
 //! values without asking. It knows nothing of op semantics but the regions that If, Loop and Scan need.
 //!
-//! What holds of a verified program:
+//! Invariants of a verified program:
 //! 1. Each number of a value is less than [`Program::values`] is long.
 //! 2. A value that is used has one definition: it is an input of a region, a result of a node, or constant.
 //!    Values that nothing refers to are allowed, because passes leave them behind.
@@ -25,7 +25,7 @@ use crate::cancel::look;
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::HashSet;
 
-/// How deep regions may nest.
+/// Greatest depth to which regions may nest.
 pub const REGION_DEPTH_MAX: usize = 64;
 
 /// Checks a program.
@@ -217,7 +217,7 @@ fn check_names<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> std::res
     Ok(())
 }
 
-/// How a value is called in messages.
+/// Returns a value's name for messages.
 fn label(program: &Program, id: ValueId) -> String {
     match program.values.get(id.idx()) {
         Some(value) if !value.name.is_empty() => format!("%{} ({:?})", id.0, &*value.name),

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Threads of a pool at most.
 pub const BLOCKING_THREADS_MAX: usize = 64;
 
-/// How long a thread stays without a job.
+/// Time that a thread stays without a job.
 const IDLE: Duration = Duration::from_secs(5);
 
 /// A pool of threads that comes and goes; dropping it drops the jobs that wait, and lets those that run end.
@@ -50,7 +50,7 @@ impl PoolState {
 }
 
 impl BlockingPool {
-    /// A pool without threads yet.
+    /// Creates a pool without threads yet.
     pub fn new() -> Self {
         Self::with_limits(BLOCKING_THREADS_MAX, IDLE)
     }

@@ -46,12 +46,12 @@ use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
 
-/// What may be open at once; a caller that finds no place works alone.
+/// Number of loops and shared runs that may be open at once; a caller that finds no place works alone.
 pub const PLACES: usize = 32;
 
 const OPEN: u32 = 1 << 31;
 
-/// What a loop runs: `chunk(begin, end, slot)` gives 0, or a status that ends the loop.
+/// The body of a loop: `chunk(begin, end, slot)` gives 0, or a status that ends the loop.
 ///
 /// `Sync`, because many threads run it at once.
 pub type Body<'a> = dyn Fn(u64, u64, u32) -> i32 + Sync + 'a;
@@ -65,7 +65,7 @@ pub trait Shared: Sync {
     fn abandon(&self, error: Error);
 }
 
-/// What is open at a place.
+/// The work that is open at a place.
 #[derive(Clone, Copy)]
 enum Work {
     Nothing,
@@ -81,7 +81,7 @@ struct Loop {
     body: *const Body<'static>,
     n: u64,
     grain: u64,
-    /// What the loop is run under, its lifetime erased as the body's is.
+    /// The flag that the loop is run under, its lifetime erased as the body's is.
     under: Under<'static>,
 }
 
@@ -92,11 +92,11 @@ struct BoardPlace {
     processor: AtomicU32,
     /// The caller's slot in other work; 0 if it has none.
     caller: AtomicU32,
-    /// Whether somebody uses that slot here.
+    /// True if somebody uses that slot here.
     guest: AtomicBool,
     /// First status that was not 0.
     failed: AtomicI32,
-    /// What the body threw, if it panicked.
+    /// The panic of the body, if it panicked.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     /// Written by the place's caller while it is closed and empty, read by those inside.
     work: UnsafeCell<Work>,
@@ -127,7 +127,7 @@ fn unpack(range: u64) -> (u32, u32) {
 }
 
 impl Board {
-    /// A board for `n_slots` participants: slot 0 is a loop's caller, the others are helpers.
+    /// Creates a board for `n_slots` participants: slot 0 is a loop's caller, the others are helpers.
     pub fn new(n_slots: u32) -> Self {
         Self::with_places(n_slots, PLACES)
     }
@@ -153,7 +153,7 @@ impl Board {
         }
     }
 
-    /// Whether a helper may find work.
+    /// Returns whether a helper may find work.
     #[inline]
     pub fn has_work(&self) -> bool {
         self.open.load(Ordering::Relaxed) != 0
@@ -450,7 +450,7 @@ fn take(place: &BoardPlace, slot: u32) -> Option<u32> {
     None
 }
 
-/// The loop's chunks: a grain that gives fewer than 2^32 of them, and their number.
+/// Returns the loop's chunks: a grain that gives fewer than 2^32 of them, and their number.
 fn whole_chunks(n: u64, grain: u64) -> (u64, u32) {
     /// Chunks that can be counted.
     const CHUNKS_MAX: u64 = u32::MAX as u64 / 2;

@@ -8,7 +8,7 @@ use crossbeam_queue::SegQueue;
 /// It may call `parallel_for` and run tasks. It does not wait for another job of its queue, which may be behind it.
 pub type Job = Box<dyn FnOnce() + Send>;
 
-/// Which of the jobs that wait starts first. What has started is not interrupted.
+/// The order in which queued jobs start. A job that has started is not interrupted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Priority {
     /// After all others.
@@ -35,12 +35,12 @@ impl Lanes {
         self.lanes[priority as usize].push(job);
     }
 
-    /// The job that is to start next.
+    /// Returns the job that is to start next.
     pub fn pop(&self) -> Option<Job> {
         self.lanes.iter().rev().find_map(SegQueue::pop)
     }
 
-    /// Whether no job waits.
+    /// Returns whether no job waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.lanes.iter().all(SegQueue::is_empty)

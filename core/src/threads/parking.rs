@@ -27,13 +27,13 @@ pub struct Parking {
     workers: Box<[Sleeper]>,
     /// Counts what may be reason to wake up.
     epoch: AtomicU32,
-    /// How many workers sleep or are about to: a hint for those who offer often.
+    /// Number of workers that sleep or are about to: a hint for those who offer often.
     n_parked: AtomicU32,
     stopped: AtomicBool,
 }
 
 impl Parking {
-    /// A place for each of so many workers.
+    /// Creates a place for each of so many workers.
     pub fn new(n_workers: usize) -> Self {
         let sleeper = |_| Sleeper { thread: OnceLock::new(), parked: AtomicBool::new(false) };
         Self {
@@ -44,7 +44,7 @@ impl Parking {
         }
     }
 
-    /// How many workers there are.
+    /// Returns the number of workers.
     pub fn n_workers(&self) -> usize {
         self.workers.len()
     }
@@ -59,7 +59,7 @@ impl Parking {
         self.stopped.store(true, Ordering::SeqCst);
     }
 
-    /// Whether workers are to end.
+    /// Returns whether workers are to end.
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }

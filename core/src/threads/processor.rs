@@ -1,4 +1,4 @@
-//! Which processor a thread runs on: chosen by the application, or so that a woken worker does not get its waker's.
+//! The processor that a thread runs on: chosen by the application, or so that a woken worker does not get its waker's.
 //!
 //! Linux on a virtual machine takes halted processors for busy ones, and then puts a thread that wakes on its waker's.
 //! The two take turns, and with one of them inside a loop the other waits for the scheduler's tick: 4 ms for a loop
@@ -21,12 +21,12 @@ pub struct Seat {
     thread: system::Pid,
     /// The processor that it is kept off.
     taken: AtomicU32,
-    /// Whether somebody else says where the thread runs.
+    /// True if somebody else says where the thread runs.
     fixed: bool,
 }
 
 impl Seat {
-    /// The seat of this thread.
+    /// Returns the seat of this thread.
     pub fn of_this_thread() -> Self {
         Self {
             #[cfg(all(target_os = "linux", not(loom)))]
@@ -36,7 +36,7 @@ impl Seat {
         }
     }
 
-    /// The seat of this thread, which nobody here moves.
+    /// Returns the seat of this thread, which nobody here moves.
     pub fn fixed() -> Self {
         Self { fixed: true, ..Self::of_this_thread() }
     }
@@ -80,7 +80,7 @@ impl Seat {
     }
 }
 
-/// The processor that this thread runs on.
+/// Returns the processor that this thread runs on.
 #[inline]
 pub fn current() -> u32 {
     #[cfg(all(target_os = "linux", not(loom)))]

@@ -30,10 +30,10 @@ pub const THREADS_MAX: usize = 512;
 /// The system gives one reason for both.
 const NO_THREAD: &str = "cannot start a worker thread: too little memory for its stack, or too many threads";
 
-/// How often an idle worker looks for work before it lets others run too: about 50 microseconds.
+/// Number of times that an idle worker looks for work before it lets others run too: about 50 microseconds.
 const SPINS: u32 = 4000;
 
-/// How long a worker looks on before it parks. A model's loops come some 10 or 100 microseconds apart, and waking a
+/// Time that a worker looks on before it parks. A model's loops come some 10 or 100 microseconds apart, and waking a
 /// halted processor of a virtual machine takes as long.
 const LINGER: Duration = Duration::from_millis(1);
 
@@ -41,14 +41,14 @@ const LINGER: Duration = Duration::from_millis(1);
 ///
 /// **Threads**: called from any, also from those that it lends. It does not wait for what it is given.
 pub trait Threads: Send + Sync {
-    /// How many jobs may run at once.
+    /// Returns the number of jobs that may run at once.
     fn n_threads(&self) -> usize;
 
     /// Runs a job on one of the threads, soon. A job that is dropped instead is a run that was cancelled.
     fn run(&self, job: Job);
 }
 
-/// What a queue of its own threads is made of.
+/// The options of a queue of its own threads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueueOptions {
     /// Threads, the calling one counted.
@@ -86,7 +86,7 @@ pub struct WorkQueue {
 }
 
 impl WorkQueue {
-    /// A queue of `n_threads`, the calling thread counted.
+    /// Creates a queue of `n_threads`, the calling thread counted.
     ///
     /// # Errors
     /// As [`WorkQueue::with_options`].
@@ -94,7 +94,7 @@ impl WorkQueue {
         Self::with_options(&QueueOptions { threads: n_threads, affinity: None })
     }
 
-    /// A queue of threads of its own.
+    /// Returns a queue of threads of its own.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for 0 or more than [`THREADS_MAX`] threads, and for processors that this process
@@ -117,7 +117,7 @@ impl WorkQueue {
         Ok(queue)
     }
 
-    /// A queue on the application's threads. Whoever calls takes part beside them.
+    /// Returns a queue on the application's threads. Whoever calls takes part beside them.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if it has none, or [`THREADS_MAX`] or more.

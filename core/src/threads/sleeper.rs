@@ -4,7 +4,7 @@ use crate::sync::{self, AtomicBool, Mutex, Ordering, fence, thread};
 use devbay_plugin_api::locks::unpoisoned;
 use std::time::Duration;
 
-/// How long a caller sleeps before it looks by itself: at parallel loops that opened meanwhile.
+/// Time that a caller sleeps before it looks by itself: at parallel loops that opened meanwhile.
 const NAP: Duration = Duration::from_millis(1);
 
 /// Where the one caller of a run sleeps.
@@ -29,7 +29,7 @@ impl Sleeper {
         self.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// Whether the caller sleeps, as far as this thread knows.
+    /// Returns whether the caller sleeps, as far as this thread knows.
     #[inline]
     pub fn is_asleep(&self) -> bool {
         self.asleep.load(Ordering::Relaxed)

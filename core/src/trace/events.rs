@@ -5,7 +5,7 @@ use std::sync::Arc;
 /// One mark on a plugin's timeline.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Mark {
-    /// What ran.
+    /// Name of the work that ran.
     pub name: String,
     /// Where it ran.
     pub track: String,
@@ -22,7 +22,7 @@ pub struct Mark {
 /// Takes plugins' marks: plugin, mark.
 pub type TraceSink = Arc<dyn Fn(&str, Mark) + Send + Sync>;
 
-/// What a thread did for some time.
+/// An activity of a thread for some time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
     /// A run of a session, on the thread that it was started for.
@@ -38,17 +38,17 @@ pub enum What {
     },
     /// Bytes went from the host to a device, staging included.
     CopyIn {
-        /// How many.
+        /// Number of bytes.
         bytes: u64,
     },
     /// Bytes came from a device to the host, staging included.
     CopyOut {
-        /// How many.
+        /// Number of bytes.
         bytes: u64,
     },
     /// Values were joined on a device.
     CopyWithin {
-        /// How many bytes.
+        /// Number of bytes.
         bytes: u64,
     },
     /// The thread waited for a stream to come to rest.
@@ -60,7 +60,7 @@ pub enum What {
 /// One thing on a thread's timeline. Events of a thread are apart or one is inside the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// What it was.
+    /// The activity.
     pub what: What,
     /// The run that it was for, counted from 1 by recorder.
     pub run: u32,
@@ -81,7 +81,7 @@ pub struct ThreadEvents {
     pub n_dropped: u64,
 }
 
-/// What a step is to its thread.
+/// The kind of a step, as seen by its thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StepKind {
     /// A kernel runs, and has ended when the step has.
@@ -107,11 +107,11 @@ pub struct StepInfo {
     pub name: String,
     /// Op and version of the kernel, or of the control flow.
     pub kernel: String,
-    /// What it is.
+    /// Its kind.
     pub kind: StepKind,
     /// Nanoseconds that it should take; 0 if nobody estimated it.
     pub cost_ns: f32,
-    /// What it is known as to measurements (`plan/cost/feedback.rs`); None for what is no launch of a section.
+    /// Its key in measurements (`plan/cost/feedback.rs`); None unless it is a launch of a section.
     pub signature: Option<Arc<str>>,
     /// The section's task that it is of.
     pub task: u32,
@@ -122,7 +122,7 @@ pub struct StepInfo {
 }
 
 impl StepInfo {
-    /// The op, without the kernel's version.
+    /// Returns the op, without the kernel's version.
     pub fn op(&self) -> &str {
         self.kernel.split('@').next().unwrap_or_default()
     }
@@ -137,7 +137,7 @@ pub struct SectionInfo {
     pub steps: Vec<StepInfo>,
 }
 
-/// What a recorder took down.
+/// The data that a recorder collected.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
     /// By thread, in the order in which they first did something.
@@ -156,7 +156,7 @@ impl Recording {
         self.n_marks_dropped + self.threads.iter().map(|thread| thread.n_dropped).sum::<u64>()
     }
 
-    /// The step that an event is of, if it is a launch.
+    /// Returns the step that an event is of, if it is a launch.
     pub fn step(&self, what: What) -> Option<&StepInfo> {
         match what {
             What::Launch { section, step, .. } => {

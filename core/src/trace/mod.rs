@@ -1,6 +1,6 @@
-//! What runs did and when: events of the host's threads, and the marks of plugins, on one clock.
+//! A trace of runs: events of the host's threads, and the marks of plugins, on one clock.
 //!
-//! Whether a plan is traced is decided when it is made (`PlanOptions::trace`): then each
+//! A plan is traced if its options say so when it is made (`PlanOptions::trace`): then each
 //! step calls a function of ours, which notes the time before and after it calls the kernel's (`exec/traced.rs`). A plan
 //! that is not traced has the kernels' own functions, and the launch loop is the same for both, so that tracing costs
 //! nothing where nobody asked for it. What blocks or copies anyway asks whether its thread is in a traced run

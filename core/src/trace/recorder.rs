@@ -66,7 +66,7 @@ impl Default for Recorder {
 }
 
 impl PartialEq for Recorder {
-    /// Whether both are clones of one.
+    /// Returns whether both are clones of one.
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
@@ -79,7 +79,7 @@ impl fmt::Debug for Recorder {
 }
 
 impl Recorder {
-    /// A recorder that keeps so many events of each thread, and as many marks of all plugins together.
+    /// Creates a recorder that keeps so many events of each thread, and as many marks of all plugins together.
     pub fn new(events_max: usize) -> Self {
         static N_RECORDERS: AtomicU64 = AtomicU64::new(0);
         let shared = Shared {
@@ -125,19 +125,19 @@ impl Recorder {
         }
     }
 
-    /// The number of a run that begins, from 1.
+    /// Returns the number of a run that begins, from 1.
     pub(crate) fn count_run(&self) -> u32 {
         self.shared.n_runs.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The number of a section from now on.
+    /// Returns the number of a section from now on.
     pub(crate) fn add_section(&self, section: SectionInfo) -> u32 {
         let mut sections = lock(&self.shared.sections);
         sections.push(Arc::new(section));
         sections.len() as u32 - 1
     }
 
-    /// The number of the section that is a single node, made now if there is none.
+    /// Returns the number of the section that is a single node, made now if there is none.
     pub(crate) fn lone_section(&self, section: SectionInfo) -> u32 {
         let mut sections = lock(&self.shared.sections);
         let same = |known: &Arc<SectionInfo>| {

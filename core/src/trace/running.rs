@@ -15,7 +15,7 @@ thread_local! {
     static RECORDER: RefCell<Option<Recorder>> = const { RefCell::new(None) };
 }
 
-/// The traced run that this thread is in; 0 if it is in none.
+/// Returns the traced run that this thread is in; 0 if it is in none.
 #[inline]
 pub(crate) fn run_number() -> u32 {
     RUN.get()
@@ -68,7 +68,7 @@ pub(crate) fn begin_lone(device: &str, stream: u64, step: impl FnOnce() -> StepI
 /// A run that is on the thread until this is dropped.
 #[must_use]
 pub(crate) struct Running {
-    /// What the thread was in before: a job may begin inside a run that waits.
+    /// The thread's state before: a job may begin inside a run that waits.
     before: (u32, Option<Recorder>),
     span: Option<Span>,
 }

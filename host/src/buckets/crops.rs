@@ -1,4 +1,4 @@
-//! What of results is padding: by the types that follow from inputs of other lengths.
+//! Finds the padding in results from the types that follow from inputs of other lengths.
 
 use super::elements::{copy_common, element_bytes};
 use super::{Buckets, Fit};
@@ -11,17 +11,17 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// How results of padded inputs are cropped, by the inputs' shapes.
+/// Crops for results of padded inputs, by the inputs' shapes.
 #[derive(Default)]
 pub(super) struct CropCache(Mutex<HashMap<Vec<Vec<usize>>, Arc<Crops>>>);
 
-/// How results of inputs of certain shapes are cropped.
+/// Crops for results of inputs of certain shapes.
 pub(super) struct Crops {
     /// Per output, the symbol that each axis has, by position.
     pub axes: Vec<Vec<Option<usize>>>,
     /// Per symbol, the shortest length that this is known for.
     shortest: Vec<usize>,
-    /// Whether a run was compared with one that is not padded.
+    /// True once a run was compared with one that is not padded.
     pub is_checked: AtomicBool,
 }
 
@@ -46,7 +46,7 @@ impl CropCache {
 }
 
 impl Buckets {
-    /// How results are cropped.
+    /// Returns the crops of results.
     ///
     /// An axis has a symbol if its extent is the symbol's at the padded size, at the length asked for and at one less than
     /// the size; it has none if the extent is the same at all three. Only types are found for that, once for each bucket
@@ -144,7 +144,7 @@ impl Buckets {
 }
 
 impl Fit {
-    /// A result without what padding has added.
+    /// Removes the padding from a result.
     pub(super) fn crop(&self, result: Tensor, axes: &[Option<usize>]) -> Result<Tensor> {
         let extents = result.shape().iter().zip(axes);
         let shape: Vec<usize> =
@@ -163,7 +163,7 @@ impl Fit {
     }
 }
 
-/// Types of a plan's results.
+/// Returns the types of a plan's results.
 fn result_types(plan: &Plan) -> Vec<Option<TensorType>> {
     plan.program.main.outputs.iter().map(|&id| plan.program.value(id).ty.clone()).collect()
 }

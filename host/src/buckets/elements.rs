@@ -2,12 +2,12 @@
 
 use devbay_core::tensor::{BOOL, DType, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, bytes_of};
 
-/// Bytes of an element; None for elements that share bytes.
+/// Returns the size of an element in bytes; None for elements that share bytes.
 pub(super) fn element_bytes(dtype: DType) -> Option<usize> {
     bytes_of(dtype, 1).filter(|_| (dtype.bits as usize * dtype.lanes as usize).is_multiple_of(8))
 }
 
-/// An element of a value; None if there is none.
+/// Returns an element of a value; None if there is none.
 pub(super) fn element_of(dtype: DType, value: f64) -> Option<Vec<u8>> {
     if value == 0.0 {
         return element_bytes(dtype).map(|size| vec![0; size]);

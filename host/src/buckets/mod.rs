@@ -5,8 +5,8 @@
 //! right for models in which padded positions do not change the others, as with an attention mask; whoever asks for
 //! buckets asserts it, and [`BucketOptions::check`] has it looked at.
 //!
-//! Which axes of results have a symbol is not read off the names that the model gives them, which may be missing or wrong,
-//! but off the types that follow from inputs of other lengths (`crops.rs`).
+//! Axes of results that have a symbol are found from the types that follow from inputs of other lengths (`crops.rs`), not
+//! from the model's names for them, which may be missing or wrong.
 
 mod crops;
 mod elements;
@@ -25,7 +25,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// How inputs whose lengths change are brought to few lengths.
+/// Options for padding inputs of varying length to a few sizes.
 #[derive(Clone, Default, Debug)]
 pub struct BucketOptions {
     /// Symbols of the model's inputs, and the sizes that each is padded to.
@@ -47,7 +47,7 @@ pub enum Sizes {
 }
 
 impl Sizes {
-    /// The smallest size that a length fits; None for no length, and for one that is longer than all sizes.
+    /// Returns the smallest size that a length fits; None for no length, and for one that is longer than all sizes.
     pub fn fit(&self, length: usize) -> Option<usize> {
         match self {
             _ if length == 0 => None,
@@ -80,7 +80,7 @@ fn invalid(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidArgument, text)
 }
 
-/// What a session pads and crops by.
+/// A session's rules for padding and cropping.
 pub(crate) struct Buckets {
     symbols: Vec<(String, Sizes)>,
     inputs: Vec<Input>,
@@ -89,7 +89,7 @@ pub(crate) struct Buckets {
     crops: CropCache,
 }
 
-/// How one input is padded.
+/// Padding of one input.
 struct Input {
     name: Arc<str>,
     dtype: DType,
@@ -107,7 +107,7 @@ pub(crate) struct Fit {
 }
 
 impl Buckets {
-    /// What options mean for a model's inputs and outputs.
+    /// Applies options to a model's inputs and outputs.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a symbol or an input that the model does not have, one that is given twice, sizes
@@ -167,7 +167,7 @@ impl Buckets {
         Ok(Self { symbols, inputs, outputs, check: options.check, crops: CropCache::default() })
     }
 
-    /// What inputs of these shapes, which the model takes, have to become; None if they may stay as they are.
+    /// Returns the padded sizes for inputs of these shapes, which the model takes; None if they need no padding.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] where inputs have different lengths along one symbol.
@@ -211,7 +211,7 @@ impl Buckets {
         }
     }
 
-    /// The inputs with padding behind their content; None for one that has no symbol.
+    /// Returns the inputs with padding behind their content; None for one that has no symbol.
     fn pad(&self, fit: &Fit, inputs: &[InputView<'_>]) -> Result<Vec<Option<Tensor>>> {
         let pad = |((input, view), shape): ((&Input, &InputView<'_>), &Vec<usize>)| {
             if view.shape == shape {
@@ -325,7 +325,7 @@ impl Buckets {
 }
 
 impl Fit {
-    /// What is padded: the symbol, its length, its size.
+    /// Lists the padded symbols: name, length, size.
     fn padded<'a>(&'a self, buckets: &'a Buckets) -> impl Iterator<Item = (&'a str, usize, usize)> {
         let all = buckets.symbols.iter().zip(self.lengths.iter().zip(&self.sizes));
         all.map(|((name, _), (&length, &size))| (name.as_str(), length, size))
@@ -340,7 +340,7 @@ impl Fit {
         wanted.collect::<Vec<_>>().join(" and ")
     }
 
-    /// Types of the padded inputs, in the model's order.
+    /// Returns the types of the padded inputs, in the model's order.
     pub fn types<'a>(&'a self, buckets: &'a Buckets) -> impl Iterator<Item = (DType, &'a [usize])> + Clone {
         buckets.inputs.iter().zip(&self.shapes).map(|(input, shape)| (input.dtype, shape.as_slice()))
     }

@@ -21,7 +21,7 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// A weight as a tensor.
+    /// Returns a weight as a tensor.
     ///
     /// # Errors
     /// For one that is not there, or has not the bytes that the type needs.
@@ -31,13 +31,13 @@ impl Weights {
         Tensor::from_storage(dtype, shape, Arc::clone(&self.file), place.start, place.len())
     }
 
-    /// How many bytes a weight has.
+    /// Returns the number of bytes of a weight.
     pub fn length(&self, number: u32) -> usize {
         self.places.get(number as usize).map_or(0, ExactSizeIterator::len)
     }
 }
 
-/// The tensors that programs refer to.
+/// Returns the tensors that programs refer to.
 pub fn tensors(forms: &[TensorForm<'_>], weights: &Weights) -> Result<Vec<Tensor>> {
     let tensor = |form: &TensorForm<'_>| {
         let (dtype, shape) = (dtype(form.dtype)?, extents(&form.shape)?);
@@ -57,7 +57,7 @@ pub fn tensors(forms: &[TensorForm<'_>], weights: &Weights) -> Result<Vec<Tensor
     forms.iter().map(tensor).collect()
 }
 
-/// A program, verified.
+/// Decodes a program, verified.
 pub fn program(form: &ProgramForm<'_>, tensors: &[Tensor]) -> Result<Program> {
     let values = form.values.iter().map(|value| {
         Ok(Value {
@@ -135,7 +135,7 @@ fn attribute(form: &AttrForm<'_>, tensors: &[Tensor]) -> Result<AttrValue> {
     })
 }
 
-/// What passes did; those that there are no longer are left out.
+/// Returns the effects of passes, without passes that no longer exist.
 pub fn applied(forms: &[AppliedForm<'_>]) -> Vec<Applied> {
     let applied = |&(name, changes, before, after): &AppliedForm<'_>| {
         let name = Switches::names().find(|known| *known == name)?;

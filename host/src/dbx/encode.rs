@@ -22,7 +22,7 @@ pub struct Pool<'a> {
     tensors_known: HashMap<(Identity, DTypeForm, &'a [usize]), u32>,
     weights: Vec<&'a [u8]>,
     weights_known: HashMap<[u8; 32], u32>,
-    /// What is in the file by the identity of its bytes: hashing them is what takes long.
+    /// Weights in the file by the identity of their bytes, to save hashing them again.
     bytes_known: HashMap<Identity, u32>,
     places: Vec<Weight>,
     end: usize,
@@ -70,7 +70,7 @@ impl<'a> Pool<'a> {
         Ok(at)
     }
 
-    /// A program that refers to this pool's tensors.
+    /// Encodes a program that refers to this pool's tensors.
     pub fn program(&mut self, program: &'a Program) -> Result<ProgramForm<'a>> {
         let mut values = Vec::with_capacity(program.values.len());
         for value in &program.values {
@@ -141,7 +141,7 @@ impl<'a> Pool<'a> {
         Ok(forms)
     }
 
-    /// The head of a file with these tensors and weights, and the weights' bytes.
+    /// Returns the head of a file with these tensors and weights, and the weights' bytes.
     pub fn into_head(self, rest: Head<'a>) -> (Head<'a>, Vec<&'a [u8]>) {
         (Head { weights: self.places, tensors: self.tensors, ..rest }, self.weights)
     }

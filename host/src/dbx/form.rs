@@ -1,4 +1,4 @@
-//! What a compiled model's file holds, as it is written: the layout of the file, and the form of its head.
+//! The written form of a compiled model: the layout of the file, and the form of its head.
 //!
 //! All numbers of the layout are little-endian.
 //!
@@ -53,7 +53,7 @@ pub struct Head<'a> {
     pub tensors: Vec<TensorForm<'a>>,
     /// The model, with the passes run that need no types.
     pub model: ProgramForm<'a>,
-    /// What these passes did.
+    /// Effects of these passes.
     pub passes: Vec<AppliedForm<'a>>,
     /// Passes that were switched off.
     pub off: Vec<&'a str>,
@@ -167,10 +167,10 @@ pub enum AttrForm<'a> {
     Tensor(u32),
 }
 
-/// What a pass did: its name, changes, and nodes before and after it.
+/// Effect of a pass: its name, changes, and nodes before and after it.
 pub type AppliedForm<'a> = (&'a str, u64, u64, u64);
 
-/// The checksum of the first bytes of a file.
+/// Computes the checksum of the first bytes of a file.
 pub fn checksum(covered: &[u8]) -> [u8; 32] {
     let mut sha = Sha256::new();
     sha.update(&covered[..CHECKSUM.start]);

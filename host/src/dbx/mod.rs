@@ -4,10 +4,10 @@
 //! folded, passes run), and the constants that the kernels of the devices at hand asked for in a layout of their own, as they
 //! asked for them. It is mapped: nothing of the weights is read, copied or packed before a run touches it.
 //!
-//! What is left for the start of a session is to find the types again, the passes that go by devices, and planning:
-//! kernels are prepared by a plugin, in the process that runs them. So a file suits any device and any version of a plugin. Where
-//! constants were packed for another plugin, or another version of it, they are packed again; for inputs of other types, other
-//! passes or pins, the model is specialised again.
+//! The start of a session still infers types, runs the passes that depend on devices, and plans: kernels are prepared by
+//! a plugin, in the process that runs them. So a file suits any device and any version of a plugin. Constants that were
+//! packed for another plugin, or another version of it, are packed again. For inputs of other types, other passes or pins,
+//! the model is specialised again.
 //!
 //! A file is not trusted: its head has a checksum, and what it says is checked as an ONNX model's content is. Its weights
 //! are checked on request ([`Checks::Weights`]); a change in them changes results, as it would in any model.
@@ -41,7 +41,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What of a file is checked before it is used.
+/// Checks of a file before it is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Checks {
     /// All but the weights' content.
@@ -51,7 +51,7 @@ pub enum Checks {
     Weights,
 }
 
-/// What was written.
+/// Summary of a written file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Written {
     /// Types of inputs that the model was specialised for.
@@ -64,7 +64,7 @@ pub struct Written {
     pub bytes: usize,
 }
 
-/// What a file holds.
+/// Content of a file.
 pub(crate) struct Compiled {
     pub program: Program,
     pub passes: Vec<Applied>,
@@ -77,14 +77,14 @@ pub(crate) struct Compiled {
 }
 
 impl Compiled {
-    /// Whether programs specialised with these passes and pins are the file's.
+    /// Returns whether the file's programs were specialised with these passes and pins.
     pub fn is_for(&self, passes: &Switches, pins: &[(String, String)]) -> bool {
         let off: Vec<&str> = Switches::names().filter(|name| !passes.runs(name)).collect();
         self.off == off && self.pins == pins
     }
 }
 
-/// Whether a file is a compiled model, by its first bytes.
+/// Returns whether a file is a compiled model, by its first bytes.
 pub fn is_compiled(path: &Path) -> bool {
     let mut start = [0; MAGIC.len()];
     let read = open_regular(path).and_then(|(mut file, _)| file.read_exact(&mut start));

@@ -68,12 +68,12 @@ impl Alone {
         Some(Self { inputs: names.zip(tensors).collect(), program })
     }
 
-    /// The program in the text form, which `devbay run` takes.
+    /// Returns the program in the text form, which `devbay run` takes.
     pub fn text(&self) -> String {
         text::print(&self.program)
     }
 
-    /// The name of its result.
+    /// Returns the name of its result.
     pub fn output(&self) -> String {
         self.program.value(self.program.main.outputs[0]).name.to_string()
     }
@@ -81,7 +81,7 @@ impl Alone {
     /// Its result on a side, all passes included.
     ///
     /// # Errors
-    /// What planning and running say.
+    /// Errors of planning and running.
     pub fn run(&self, on: &OnDevice) -> Result<Tensor> {
         let unit = Model::from_program(self.program.clone()).placed(&on.placement, on.plans.clone())?;
         let tensors: Vec<Tensor> = self.inputs.iter().map(|(_, tensor)| tensor.clone()).collect();

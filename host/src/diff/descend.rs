@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// One side of a control-flow node: the node, and the values that it reads.
 struct Inside<'a> {
-    /// How the model calls it.
+    /// Its name in the model.
     label: &'a str,
     planned: &'a Planned,
     node: &'a Node,
@@ -38,11 +38,11 @@ impl Inside<'_> {
     }
 }
 
-/// The nodes inside the control-flow node that makes a value which differ by themselves; none if a side runs other control
-/// flow, or nothing inside differs.
+/// Finds the nodes that differ by themselves inside the control-flow node that makes a value. None if a side runs other
+/// control flow, or nothing inside differs.
 ///
 /// # Errors
-/// What planning and running say.
+/// Errors of planning and running.
 pub(super) fn descend(scene: &Scene<'_>, tag: ValueId) -> Result<Vec<Difference>> {
     let (Some(a), Some(b)) = (scene.planned(0), scene.planned(1)) else { return Ok(Vec::new()) };
     let node_of = |planned: &'_ Planned| planned.known(tag).and_then(|id| planned.maker(id)).cloned();
@@ -87,7 +87,7 @@ pub(super) fn descend(scene: &Scene<'_>, tag: ValueId) -> Result<Vec<Difference>
     Ok(found)
 }
 
-/// What a control-flow node reads on a side, when the side begins with side a's values.
+/// Collects the operands of a control-flow node on a side, when the side begins with side a's values.
 fn operands(
     scene: &Scene<'_>,
     side: usize,
@@ -207,7 +207,7 @@ fn run(scene: &Scene<'_>, unit: &Unit, inputs: &[Tensor]) -> Result<Vec<Tensor>>
     results.iter().map(RunTensor::to_tensor).collect()
 }
 
-/// The nodes of a region that differ by themselves, on these inputs of each side.
+/// Finds the nodes of a region that differ by themselves, on these inputs of each side.
 fn inner(
     scene: &Scene<'_>,
     units: [&Unit; 2],

@@ -1,4 +1,4 @@
-//! How two tensors differ.
+//! Differences of two tensors.
 
 use crate::compare::Tolerance;
 use devbay_core::Tensor;
@@ -6,7 +6,7 @@ use devbay_core::tensor::{BF16, DType, F16, F32, F64};
 use half::{bf16, f16};
 use serde::Serialize;
 
-/// How two tensors differ.
+/// Differences of two tensors.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
     /// Type on side a.
@@ -49,8 +49,8 @@ fn finite<S: serde::Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::
     value.is_finite().then_some(*value).serialize(serializer)
 }
 
-/// How two tensors differ beyond a tolerance: `|a - b| <= relative * max|a| + absolute`, NaN and infinities equal to
-/// themselves, integers equal. None if they do not.
+/// Measures the difference of two tensors beyond a tolerance: `|a - b| <= relative * max|a| + absolute`, NaN and infinities
+/// equal to themselves, integers equal. None if they do not differ.
 pub fn differ(a: &Tensor, b: &Tensor, tolerance: Tolerance) -> Option<Measured> {
     if a.dtype() == b.dtype() && a.shape() == b.shape() && a.bytes() == b.bytes() {
         return None;

@@ -46,16 +46,16 @@ pub enum Side {
     Values(Vec<(String, Tensor)>),
 }
 
-/// A way to run the model: which devices, and how plans are made.
+/// A way to run the model: devices and options of plans.
 #[derive(Clone)]
 pub struct OnDevice {
-    /// Where nodes may run.
+    /// Devices on which nodes may run.
     pub placement: Placement,
-    /// How plans are made.
+    /// Options of plans.
     pub plans: PlanOptions,
 }
 
-/// What to look for.
+/// Options of a comparison.
 #[derive(Clone)]
 pub struct Options {
     /// Share of the largest value that a difference may have; None: 1e-4, and more where a side computes in floats of 16
@@ -63,7 +63,7 @@ pub struct Options {
     pub relative: Option<f64>,
     /// Added to it; None: 1e-5, with more as above.
     pub absolute: Option<f64>,
-    /// Nodes that are named, at most.
+    /// Maximum number of nodes that are named.
     pub nodes_max: usize,
     /// Bytes of values of one side that are brought out at once. A model with more is run in parts, each node once all the same.
     pub kept_bytes: usize,
@@ -77,7 +77,7 @@ impl Default for Options {
     }
 }
 
-/// What was found.
+/// Results of a comparison.
 #[derive(Debug, Default, Serialize)]
 pub struct Report {
     /// Nodes that differ by themselves, in the order of the model.
@@ -86,10 +86,10 @@ pub struct Report {
     pub outputs: Vec<Compared>,
     /// Values that both sides have.
     pub n_compared: usize,
-    /// How many of them differ.
+    /// Number of them that differ.
     pub n_differ: usize,
-    /// How many of these were passed over, as they agree on the same inputs. What comes behind the last node that is named is not
-    /// looked at.
+    /// Number of these that were passed over, as they agree on the same inputs. Values after the last named node are not
+    /// examined.
     pub n_explained: usize,
     /// Values that the side with more of them has besides: within fused ops of the other, or not in a file.
     pub n_within: usize,
@@ -99,12 +99,12 @@ pub struct Report {
     pub share_again: [f64; 2],
     /// The tolerance: relative, absolute.
     pub tolerance: [f64; 2],
-    /// What could not be looked at, and why.
+    /// Checks that could not be made, with reasons.
     pub notes: Vec<String>,
 }
 
 impl Report {
-    /// The tolerance that results were compared with.
+    /// Returns the tolerance that results were compared with.
     pub fn tolerance(&self) -> Tolerance {
         let [relative, absolute] = self.tolerance;
         Tolerance { relative, absolute }
@@ -132,11 +132,11 @@ pub struct Difference {
     pub nodes: Vec<String>,
     /// The value.
     pub value: String,
-    /// How its results differ on the same inputs.
+    /// Difference of its results on the same inputs.
     pub alone: Measured,
-    /// How they differed in the run.
+    /// Difference of its results in the run.
     pub in_run: Measured,
-    /// What the sides run for it, by node of their programs.
+    /// Nodes that each side runs for it, in its own program.
     pub ran: [Vec<String>; 2],
     /// The node as a model of its own, with its inputs; None if that could not be made.
     #[serde(skip)]
@@ -247,7 +247,7 @@ fn of_side(error: Error, side: usize) -> Error {
     error.on_device(["of side a", "of side b"][side])
 }
 
-/// The inputs in the program's order.
+/// Returns the inputs in the program's order.
 fn in_order(program: &Program, inputs: &[(String, Tensor)]) -> Result<Vec<Tensor>> {
     let find = |value: &Value| {
         let found = inputs.iter().find(|(name, _)| **name == *value.name);
@@ -266,7 +266,7 @@ fn in_order(program: &Program, inputs: &[(String, Tensor)]) -> Result<Vec<Tensor
     program.main.inputs.iter().map(|&id| find(program.value(id))).collect()
 }
 
-/// The tolerance that was asked for, or one for the least exact floats that a side computes in.
+/// Returns the tolerance that was asked for, or one for the least exact floats that a side computes in.
 fn tolerance(sides: [&Side; 2], options: &Options) -> Tolerance {
     let least = |side: &Side| match side {
         Side::Values(_) => F32,

@@ -32,7 +32,7 @@ pub(super) struct Planned {
     env: Arc<Env>,
     /// Runs plans: it has none of its own.
     runner: Unit,
-    /// What the plan of all of it launches, once it ran.
+    /// Launches of the whole program's plan, once it ran.
     launched: RefCell<Vec<String>>,
     /// Launches that there were more or less of when values were brought out.
     changed: RefCell<Vec<String>>,
@@ -46,10 +46,10 @@ pub(super) struct Cone {
 }
 
 impl Planned {
-    /// What a unit runs for inputs of these types.
+    /// Plans a unit's program for inputs of these types.
     ///
     /// # Errors
-    /// What specialising and passes say.
+    /// Errors of specialising and passes.
     pub fn of_unit(unit: &Unit, types: &[TensorType]) -> Result<Self> {
         let env = Arc::clone(unit.env());
         let Specialised { mut program, .. } = unit.specialised(types)?;
@@ -100,7 +100,7 @@ impl Planned {
         self.known.get(&tag).copied()
     }
 
-    /// All values of the model's that it has.
+    /// Returns all of the model's values that it has.
     pub fn tags(&self) -> impl Iterator<Item = ValueId> {
         self.known.keys().copied()
     }
@@ -110,17 +110,17 @@ impl Planned {
         self.tags.get(&id).copied()
     }
 
-    /// The node that makes a value.
+    /// Returns the node that makes a value.
     pub fn maker(&self, id: ValueId) -> Option<&Node> {
         self.makers.get(&id).map(|&at| &self.program.main.nodes[at])
     }
 
-    /// What a unit of one of its regions is planned with.
+    /// Returns the environment with which units of its regions are planned.
     pub fn env(&self) -> &Arc<Env> {
         &self.env
     }
 
-    /// The nodes that values need, back to values at which `stops` says so.
+    /// Returns the nodes that values need, back to values at which `stops` says so.
     pub fn cone(&self, targets: &[ValueId], stops: impl Fn(ValueId) -> bool) -> Cone {
         let (mut nodes, mut begins) = (HashSet::new(), Vec::new());
         let mut seen: HashSet<ValueId> = targets.iter().copied().collect();
@@ -146,7 +146,7 @@ impl Planned {
     /// Runs all of it as it is.
     ///
     /// # Errors
-    /// What planning and running say.
+    /// Errors of planning and running.
     pub fn run_whole(&self, inputs: &[Tensor], cancel: Option<&Cancel>) -> Result<Vec<Tensor>> {
         let plan = Plan::build(self.program.clone(), &self.env)?;
         *self.launched.borrow_mut() = launches(&plan);
@@ -161,7 +161,7 @@ impl Planned {
     /// Runs some of its nodes, and gives these values: of nodes, constants, or given ones.
     ///
     /// # Errors
-    /// What planning and running say; [`ErrorKind::Internal`] if `given` has not what they begin with.
+    /// Errors of planning and running; [`ErrorKind::Internal`] if `given` lacks a value that they begin with.
     pub fn run_part(
         &self,
         cone: &Cone,
@@ -241,7 +241,7 @@ fn launches(plan: &Plan) -> Vec<String> {
     all
 }
 
-/// What is in one of two sorted lists alone.
+/// Returns the items that are in only one of two sorted lists.
 fn difference(before: &[String], mut after: Vec<String>) -> Vec<String> {
     let mut others = Vec::new();
     for launch in before {
@@ -263,7 +263,7 @@ pub(super) fn run_tensors(tensors: &[Tensor]) -> Result<Vec<RunTensor>> {
     tensors.iter().map(|tensor| RunTensor::host(tensor.clone()).ok_or_else(too_large)).collect()
 }
 
-/// Values that a node reads: its operands, and what its regions take from around.
+/// Returns the values that a node reads: its operands, and the values that its regions capture.
 pub(super) fn reads(node: &Node) -> Vec<ValueId> {
     let captured = node.regions.iter().flat_map(|(_, region)| region.captures());
     node.inputs.iter().flatten().copied().chain(captured).collect()

@@ -16,7 +16,7 @@ use devbay_core::tensor::{DType, bytes_of, n_elements};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 
-/// What all scenes of one comparison have.
+/// State shared by all scenes of one comparison.
 pub(super) struct Shared<'a> {
     pub source: &'a Source,
     pub tolerance: Tolerance,
@@ -92,7 +92,7 @@ impl Party {
         }
     }
 
-    /// A value of a file.
+    /// Returns a value of a file.
     pub fn value(&self, tag: ValueId) -> Option<&Tensor> {
         match self {
             Self::Device(_) => None,
@@ -100,7 +100,7 @@ impl Party {
         }
     }
 
-    /// Whether it is a file without values.
+    /// Returns whether it is a file without values.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Values(values) if values.is_empty())
     }
@@ -112,7 +112,7 @@ impl Party {
         }
     }
 
-    /// Values of the model that it has and does not get.
+    /// Counts the values of the model that it has, except constants and given ones.
     fn n_values(&self, source: &Source) -> usize {
         let is_made = |tag: &ValueId| source.program.constant(*tag).is_none() && self.given(*tag).is_none();
         self.tags().iter().filter(|tag| is_made(tag)).count()
@@ -125,7 +125,7 @@ impl Party {
         }
     }
 
-    /// Bytes of a value, as far as they are known.
+    /// Returns the size of a value in bytes, as far as known.
     fn size_of(&self, tag: ValueId) -> usize {
         let of = |running: &Running| {
             let ty = running.planned.program.value(running.planned.known(tag)?).ty.clone()?;
@@ -195,12 +195,12 @@ pub(super) struct Scene<'a> {
     stops: HashSet<ValueId>,
 }
 
-/// What a value was judged by: the nodes of each side that make it from borders.
+/// Basis for judging a value: the nodes of each side that make it from borders.
 pub(super) struct Judged {
     pub cones: [Cone; 2],
-    /// How they differ.
+    /// Difference of the sides.
     pub measured: Option<Measured>,
-    /// Whether they ran at all.
+    /// True if they ran at all.
     ran: bool,
 }
 
@@ -210,10 +210,10 @@ impl<'a> Scene<'a> {
         Self { shared, parties, within, reference, values: HashMap::new(), stops: HashSet::new() }
     }
 
-    /// Nodes that differ by themselves, in the order of the model.
+    /// Finds nodes that differ by themselves, in the order of the model.
     ///
     /// # Errors
-    /// What planning and running say.
+    /// Errors of planning and running.
     pub fn run(mut self) -> Result<Vec<Difference>> {
         let source = self.shared.source;
         let borders = self.borders();
@@ -288,7 +288,7 @@ impl<'a> Scene<'a> {
         Ok(found)
     }
 
-    /// Values that both sides have and do not get, in the order of the model.
+    /// Finds values that both sides have and do not get, in the order of the model.
     fn borders(&mut self) -> Vec<ValueId> {
         let source = self.shared.source;
         let [a, b] = &self.parties;
@@ -321,7 +321,7 @@ impl<'a> Scene<'a> {
         both
     }
 
-    /// The nodes of each side that make a border from those before it; none of a file.
+    /// Finds the nodes of each side that make a border from those before it; none of a file.
     fn cones(&self, tag: ValueId) -> [Cone; 2] {
         [0, 1].map(|side| {
             let Some(planned) = self.parties[side].planned() else { return Cone::default() };
@@ -380,27 +380,27 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// A side that runs.
+    /// Returns the planned program of a side that runs.
     pub fn planned(&self, side: usize) -> Option<&Planned> {
         self.parties[side].planned()
     }
 
-    /// What all scenes have.
+    /// Returns the state that all scenes share.
     pub fn shared(&self) -> &'a Shared<'a> {
         self.shared
     }
 
-    /// The control flow that it is in.
+    /// Returns the control flow that it is in.
     pub fn within(&self) -> &[String] {
         &self.within
     }
 
-    /// The value of a border, as the reference has it.
+    /// Returns the value of a border, as the reference has it.
     pub fn value(&self, tag: ValueId) -> Option<&Tensor> {
         self.values.get(&tag)
     }
 
-    /// Which nodes are to blame for a border that differs by itself: those in its control flow, else it.
+    /// Finds the nodes to blame for a border that differs by itself: those in its control flow, else itself.
     fn differences(
         &self,
         tag: ValueId,

@@ -9,7 +9,7 @@ use devbay_core::program::{Node, Program, Region, ValueId};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// What a value's name begins with.
+/// Prefix of a value's name.
 const MARK: &str = "#";
 
 /// The model, its values named by their numbers.
@@ -18,11 +18,11 @@ pub(super) struct Source {
     names: Vec<Arc<str>>,
     /// All nodes in the order in which they could run, those of regions before the node that has them.
     pub nodes: Vec<Node>,
-    /// Which of them makes a value.
+    /// The node that makes each value.
     makers: HashMap<ValueId, usize>,
 }
 
-/// Which value of the model a value of this name is.
+/// Returns the value of the model that has this name.
 pub(super) fn tag(name: &str) -> Option<ValueId> {
     name.strip_prefix(MARK)?.parse().ok().map(ValueId)
 }
@@ -43,7 +43,7 @@ impl Source {
         Self { program, names, nodes, makers }
     }
 
-    /// A value's name in the model, or its number.
+    /// Returns a value's name in the model, or its number.
     pub fn name(&self, id: ValueId) -> String {
         match self.names.get(id.idx()) {
             Some(name) if !name.is_empty() => name.to_string(),
@@ -51,7 +51,7 @@ impl Source {
         }
     }
 
-    /// Names of the outputs.
+    /// Returns the names of the outputs.
     pub fn output_names(&self) -> Vec<String> {
         self.program.main.outputs.iter().map(|&id| self.name(id)).collect()
     }
@@ -76,12 +76,12 @@ impl Source {
         self.makers.get(&id).map_or(0, |at| at + 1)
     }
 
-    /// The node that makes a value.
+    /// Returns the node that makes a value.
     pub fn maker(&self, id: ValueId) -> Option<usize> {
         self.makers.get(&id).copied()
     }
 
-    /// How a node is called in reports.
+    /// Returns a node's name for reports.
     pub fn label(&self, at: usize) -> String {
         let node = &self.nodes[at];
         match (node.name.is_empty(), node.outputs.iter().flatten().next()) {
@@ -108,7 +108,7 @@ impl Source {
         id
     }
 
-    /// The nodes between a value and the stops before it, in order, and the stops and inputs that they begin with.
+    /// Finds the nodes between a value and the stops before it, in order, and the stops and inputs that they begin with.
     pub fn group(&self, target: ValueId, stops: &HashSet<ValueId>) -> (Vec<usize>, Vec<ValueId>) {
         let mut nodes = HashSet::new();
         let mut begins = Vec::new();
@@ -141,7 +141,7 @@ impl Source {
     }
 }
 
-/// Values that a region takes and makes.
+/// Lists values that a region takes and makes.
 fn inside(region: &Region) -> Vec<ValueId> {
     let mut all = region.inputs.clone();
     for node in &region.nodes {

@@ -73,7 +73,7 @@ fn blobs_of(folder: &Path) -> Option<PathBuf> {
     blobs.symlink_metadata().is_ok_and(|about| about.is_dir()).then_some(blobs)
 }
 
-/// Whether a file has a name that is not below `home`.
+/// Returns whether a file has a name that is not below `home`.
 #[cfg(unix)]
 fn has_names_outside(about: &Metadata, home: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;

@@ -11,7 +11,7 @@ use std::path::Path;
 /// Opens a regular file for reading.
 ///
 /// # Errors
-/// What the system says; invalid input for what is no regular file, with a word for what it is.
+/// Errors of the system; invalid input for anything but a regular file, naming its kind.
 pub fn open_regular(path: &Path) -> Result<(File, Metadata)> {
     check_regular(&fs::metadata(path)?)?;
     let mut options = OpenOptions::new();

@@ -20,7 +20,7 @@ const LINKS_MAX: usize = 40;
 /// Writes a file, which is there whole or not at all. `write` gets a new, empty file in which it may seek.
 ///
 /// # Errors
-/// What `write` and the system say; what was there before is as it was.
+/// Errors of `write` and the system; the previous file is then unchanged.
 pub fn write_whole(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
     match Destination::of(path)? {
         Destination::File(place) => whole_file::write_file(&place, write),
@@ -48,7 +48,7 @@ pub fn write_bytes(path: &Path, content: &[u8]) -> Result<()> {
 enum Destination {
     /// A file here, or none yet.
     File(PathBuf),
-    /// What takes bytes one after the other.
+    /// A destination that takes bytes in sequence.
     Stream,
 }
 

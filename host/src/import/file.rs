@@ -26,13 +26,13 @@ impl tensor::Bytes for Shared {
     }
 }
 
-/// The content of a regular file.
+/// Reads the content of a regular file.
 pub(crate) fn read(path: &Path, reading: Reading) -> Result<Bytes> {
     let (file, about) = open_regular(path).map_err(|cause| failed("cannot be opened", cause))?;
     read_opened(file, &about, reading)
 }
 
-/// The content of a regular file that is open.
+/// Reads the content of a regular file that is open.
 pub(crate) fn read_opened(file: File, about: &Metadata, reading: Reading) -> Result<Bytes> {
     if about.len() == 0 {
         return Ok(Bytes::new());

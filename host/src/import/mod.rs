@@ -16,7 +16,7 @@ use std::path::Path;
 /// First bytes of the text form.
 const TEXT_MAGIC: &[u8] = b"devbay-program";
 
-/// How files come into memory.
+/// Method of reading files into memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Reading {
     /// Mapped: constants are views of the file. The file must keep its length and content while a program

@@ -5,9 +5,8 @@
 //! that they hold is the plugin's own. Layers are stacked in the order in which they are named; the first one is nearest
 //! to the host.
 //!
-//! What every layer keeps to: it shows the minors that both it and the plugin speak; a function that the plugin lacks is
-//! NULL; handles go through unchanged; what it does not know (an extension, a function of a newer minor) it does not
-//! pass on.
+//! Rules for every layer: it shows the minors that both it and the plugin speak; a function that the plugin lacks is
+//! NULL; handles go through unchanged; it does not pass on unknown parts (an extension, a function of a newer minor).
 //!
 //! A library offers a layer through the entry that plugins have (`PluginInfo::layer`), and is named by its path. Who names it
 //! trusts it: it is not tried in a child process first, and stays loaded.
@@ -32,7 +31,7 @@ use validation::Settings;
 /// The environment variable that names layers, with commas between them.
 pub const VARIABLE: &str = "DEVBAY_LAYERS";
 
-/// What a layer made of a plugin.
+/// A plugin seen through a layer.
 struct Layered {
     info: &'static PluginInfo,
     /// Its slot, given back when this goes.
@@ -42,7 +41,7 @@ struct Layered {
 /// A layer that is part of the host.
 #[derive(Clone, Copy)]
 pub struct OwnLayer {
-    /// What it is called where layers are named.
+    /// Its name in lists of layers.
     pub name: &'static str,
     /// One line for a person.
     pub about: &'static str,
@@ -72,7 +71,7 @@ enum Kind {
 }
 
 impl Layer {
-    /// What it is called.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -95,7 +94,7 @@ impl Layer {
     /// Puts it in front of data that an entry returned.
     ///
     /// # Safety
-    /// What `info` is in stays loaded as long as the result, and as long as anybody uses what it shows.
+    /// The library that holds `info` stays loaded as long as the result, and as long as anything uses the data it shows.
     unsafe fn wrap(
         &self,
         info: *const PluginInfo,
@@ -186,7 +185,7 @@ impl Stack {
     /// A library stays loaded as long as the result, and as long as anybody uses what it shows.
     ///
     /// # Errors
-    /// What the layers refuse.
+    /// Refusals of the layers.
     pub unsafe fn new(
         entry: Entry<'_>,
         layers: &[Layer],
@@ -203,7 +202,7 @@ impl Stack {
         Ok(stack)
     }
 
-    /// What the host sees: the data of the first layer, or the plugin's own.
+    /// Returns the data that the host sees: that of the first layer, or the plugin's own.
     pub fn info(&self) -> *const PluginInfo {
         self.info
     }

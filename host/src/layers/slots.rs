@@ -48,7 +48,7 @@ impl<T: 'static> Slots<T> {
         None
     }
 
-    /// What is in a slot; None if it was given back.
+    /// Returns the content of a slot; None if the slot was given back.
     pub fn get(&self, idx: usize) -> Option<Arc<T>> {
         unpoisoned(self.slots.get(idx)?.read()).clone()
     }
@@ -61,7 +61,7 @@ impl<T: 'static> Default for Slots<T> {
 }
 
 impl<T: 'static> Slot<T> {
-    /// Which one.
+    /// Returns its index.
     pub fn idx(&self) -> usize {
         self.idx
     }

@@ -34,7 +34,7 @@ pub fn write_file(path: &Path, timeline: &Timeline<'_>) -> Result<()> {
 /// Writes a timeline as JSON, an event a line.
 ///
 /// # Errors
-/// What `out` says.
+/// Errors of `out`.
 pub fn write_chrome(out: &mut impl Write, timeline: &Timeline<'_>) -> std::io::Result<()> {
     let slices = || timeline.tracks.iter().flat_map(|track| &track.slices);
     let begin_ns = slices().map(|slice| slice.begin_ns).min().unwrap_or(0);
@@ -80,7 +80,7 @@ struct Event<'a> {
     args: Option<Args<'a>>,
 }
 
-/// What a viewer shows of an event that is selected.
+/// Details that a viewer shows for a selected event.
 #[derive(Serialize, Default)]
 struct Args<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -127,7 +127,7 @@ impl<W: Write> Events<'_, '_, W> {
         at_ns.saturating_sub(self.begin_ns) as f64 / 1e3
     }
 
-    /// Names of processes and threads.
+    /// Writes names of processes and threads.
     fn processes(&mut self) -> std::io::Result<()> {
         let mut devices: Vec<&str> = Vec::new();
         self.metadata("process_name", HOST, 0, Args { name: Some("host"), ..Args::default() })?;
@@ -225,7 +225,7 @@ impl<W: Write> Events<'_, '_, W> {
     }
 }
 
-/// Name, category and arguments of a step.
+/// Returns the name, category and arguments of a step.
 fn step<'a>(timeline: &Timeline<'a>, at: StepAt, args: Args<'a>) -> (&'a str, &'static str, Args<'a>) {
     let Some(step) = timeline.step(at) else {
         return ("", "", args);
@@ -250,7 +250,7 @@ fn step<'a>(timeline: &Timeline<'a>, at: StepAt, args: Args<'a>) -> (&'a str, &'
     (&step.label, cat, args)
 }
 
-/// Name, category and arguments of a copy or a wait.
+/// Returns the name, category and arguments of a copy or a wait.
 fn other(what: What, args: Args<'_>) -> (&'static str, &'static str, Args<'_>) {
     match what {
         What::CopyIn { bytes } => ("copy in", "copy", Args { bytes: Some(bytes), ..args }),

@@ -18,20 +18,20 @@ pub struct LaunchTime {
     pub op: String,
     /// The device.
     pub device: String,
-    /// What it is known as to measurements ([`devbay_core::plan::feedback`]).
+    /// Its name in measurements ([`devbay_core::plan::feedback`]).
     pub signature: Option<Arc<str>>,
-    /// Nanoseconds that the plan said.
+    /// Nanoseconds that the plan predicted.
     pub predicted_ns: f64,
     /// Nanoseconds that it took: the median.
     pub measured_ns: f64,
-    /// How often it ran in a run, on average: a launch in a loop more than once.
+    /// Mean number of times that it ran per run; more than once for a launch in a loop.
     pub per_run: f64,
 }
 
-/// What the launches of a timeline took.
+/// Times of the launches of a timeline.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Costs {
-    /// Those that somebody predicted, in the order of their sections.
+    /// Launches with a prediction, in the order of their sections.
     pub launches: Vec<LaunchTime>,
     /// Others, which were planned when they ran, and what they took together in a run, in nanoseconds.
     pub unpredicted: (usize, f64),
@@ -41,10 +41,10 @@ pub struct Costs {
     pub clock_ns: f64,
 }
 
-/// How well some launches were predicted.
+/// Quality of the prediction for some launches.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Fit {
-    /// How many they are.
+    /// Number of launches.
     pub n: usize,
     /// Spearman's rank correlation of predicted and measured times, from -1 to 1; None where one of them is the same for
     /// all.
@@ -60,7 +60,7 @@ pub struct Fit {
 }
 
 impl Costs {
-    /// The costs of a timeline; `clock_ns` is what a reading of the clock takes
+    /// Computes the costs of a timeline; `clock_ns` is the time of one clock reading
     /// ([`devbay_core::trace::clock_ns`]).
     pub fn of(timeline: &Timeline<'_>, clock_ns: f64) -> Self {
         let mut times: BTreeMap<(u32, u32), Vec<f64>> = BTreeMap::new();
@@ -100,7 +100,7 @@ impl Costs {
         costs
     }
 
-    /// How well the launches of each op were predicted, the op first that takes longest.
+    /// Returns the quality of prediction for each op, the longest op first.
     pub fn by_op(&self) -> Vec<(String, Fit)> {
         let mut ops: BTreeMap<&str, Vec<&LaunchTime>> = BTreeMap::new();
         for launch in &self.launches {
@@ -112,7 +112,7 @@ impl Costs {
         fits
     }
 
-    /// What launches took, by device and signature: of several of one signature the median.
+    /// Returns the launches' times by device and signature: the median where several share a signature.
     pub fn measured(&self) -> BTreeMap<(String, Arc<str>), f64> {
         let mut times: HashMap<(String, Arc<str>), Vec<f64>> = HashMap::new();
         for launch in &self.launches {
@@ -133,7 +133,7 @@ impl Costs {
 const TIME_MIN_NS: f64 = 1.0;
 
 impl Fit {
-    /// How well these launches were predicted.
+    /// Computes the quality of prediction for these launches.
     pub fn of<'a>(launches: impl IntoIterator<Item = &'a LaunchTime>) -> Self {
         let launches: Vec<&LaunchTime> = launches.into_iter().collect();
         let predicted: Vec<f64> = launches.iter().map(|launch| launch.predicted_ns).collect();
@@ -155,7 +155,7 @@ impl Fit {
         }
     }
 
-    /// Predicted over measured time of a run.
+    /// Returns predicted over measured time of a run.
     pub fn ratio(&self) -> f64 {
         self.predicted_ns / self.measured_ns
     }
@@ -177,7 +177,7 @@ fn rank_correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     (of_a > 0.0 && of_b > 0.0).then(|| both / (of_a * of_b).sqrt())
 }
 
-/// The rank of each value from 1; equal values share the mean of theirs.
+/// Computes the rank of each value from 1; equal values share the mean of theirs.
 fn ranks(values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
@@ -192,7 +192,7 @@ fn ranks(values: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// A quantile of sorted values, between two of them in proportion; 0 of none.
+/// Computes a quantile of sorted values, between two of them in proportion; 0 of none.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
     let at = last as f64 * share;

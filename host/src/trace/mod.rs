@@ -51,7 +51,7 @@ use std::collections::HashMap;
 
 /// A recording as tracks of slices.
 pub struct Timeline<'a> {
-    /// What it was made of.
+    /// The recording that it was made from.
     pub recording: &'a Recording,
     /// Threads of the host, then streams and engines of devices.
     pub tracks: Vec<Track>,
@@ -72,9 +72,9 @@ pub struct Track {
 /// Something that took some time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slice {
-    /// What it was.
+    /// Its kind.
     pub kind: SliceKind,
-    /// The run that it was for; 0 if nobody knows.
+    /// The run that it was for; 0 if unknown.
     pub run: u32,
     /// Begin, in nanoseconds of the monotonic clock.
     pub begin_ns: u64,
@@ -82,12 +82,12 @@ pub struct Slice {
     pub end_ns: u64,
 }
 
-/// What a slice is.
+/// Kind of a slice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SliceKind {
     /// A run, on the thread that it was started for.
     Run,
-    /// What another thread did for a run at one go.
+    /// Work of another thread for a run, without interruption.
     Part,
     /// A task of a section, or the part of one that was run at one go.
     Task {
@@ -120,7 +120,7 @@ pub struct Flow {
     pub from: SliceAt,
     /// To the one that needs it.
     pub to: SliceAt,
-    /// What it is.
+    /// Its kind.
     pub kind: FlowKind,
 }
 
@@ -143,7 +143,7 @@ pub struct SliceAt {
 }
 
 impl<'a> Timeline<'a> {
-    /// The timeline of a recording.
+    /// Builds the timeline of a recording.
     pub fn of(recording: &'a Recording) -> Self {
         let mut tracks: Vec<Track> = recording
             .threads
@@ -170,7 +170,7 @@ impl<'a> Timeline<'a> {
         self.recording.sections.get(at.section as usize)?.steps.get(at.step as usize)
     }
 
-    /// The step that ran in a slice: not one that was only put on a stream.
+    /// Returns the step that ran in a slice: not one that was only put on a stream.
     pub fn executed(&self, slice: &Slice) -> Option<(StepAt, &'a StepInfo)> {
         match slice.kind {
             SliceKind::Launch(at, _) => {

@@ -13,7 +13,7 @@ struct Open {
     event: Option<Event>,
     /// The run that it is of, as is what is inside of it unless that is a run of its own; 0 for the thread itself.
     run: u32,
-    /// Whether it is inside control flow that is a step: then what it runs is of that step's task.
+    /// True inside control flow that is a step: launches then belong to that step's task.
     in_step: bool,
     /// The run and the task that the latest events in it were of, where they are still to be told.
     run_slice: Option<Slice>,
@@ -33,7 +33,7 @@ impl Open {
     }
 }
 
-/// The slices of a thread, outer ones first.
+/// Returns the slices of a thread, outer ones first.
 pub(super) fn of_thread(thread: &ThreadEvents, recording: &Recording) -> Vec<Slice> {
     let mut order: Vec<usize> = (0..thread.events.len()).collect();
     // Of two that took equally long, the outer one ended later.
@@ -56,7 +56,7 @@ pub(super) fn of_thread(thread: &ThreadEvents, recording: &Recording) -> Vec<Sli
     told
 }
 
-/// What is outside of what, where both took equally long.
+/// Ranks slices by nesting, outermost first, where both took equally long.
 fn rank(slice: &Slice, recording: &Recording) -> u32 {
     match slice.kind {
         SliceKind::Run | SliceKind::Part => 0,
@@ -70,7 +70,7 @@ fn rank(slice: &Slice, recording: &Recording) -> u32 {
     }
 }
 
-/// What a step is to its thread.
+/// Returns the kind of a step.
 pub(super) fn kind_of(recording: &Recording, at: StepAt) -> Option<StepKind> {
     let section = recording.sections.get(at.section as usize)?;
     section.steps.get(at.step as usize).map(|step| step.kind)

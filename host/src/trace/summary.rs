@@ -63,7 +63,7 @@ struct Run<'a> {
 }
 
 impl Summary {
-    /// The sums of a timeline. What belongs to no run that ended is left out.
+    /// Computes the sums of a timeline. Slices outside of completed runs are left out.
     pub fn of(timeline: &Timeline<'_>) -> Self {
         let mut summary = Self { n_dropped: timeline.recording.n_dropped(), ..Self::default() };
         let mut runs: BTreeMap<u32, Run<'_>> = BTreeMap::new();
@@ -121,7 +121,7 @@ impl Summary {
         summary
     }
 
-    /// The share of the runs' time that was not spent in kernels: 1 - `busy_ns` / `available_ns`. None without runs.
+    /// Returns the share of the runs' time that was not spent in kernels: 1 - `busy_ns` / `available_ns`. None without runs.
     pub fn not_in_kernels(&self) -> Option<f64> {
         (self.available_ns > 0).then(|| 1.0 - self.busy_ns as f64 / self.available_ns as f64)
     }

@@ -5,7 +5,7 @@ use super::{Node, invalid};
 use crate::types::{Dim, TensorType};
 use devbay_plugin_api::sdk::Result;
 
-/// What queries, keys or values are made of.
+/// The dimensions of queries, keys or values.
 struct Heads {
     batch: Dim,
     heads: Dim,
@@ -13,8 +13,8 @@ struct Heads {
     size: Dim,
 }
 
-/// The parts of an operand `[batch, heads, sequence, size]`, or `[batch, sequence, heads * size]` with the number
-/// of heads in an attribute; None if its rank is unknown.
+/// Returns the parts of an operand `[batch, heads, sequence, size]`, or `[batch, sequence, heads * size]` with the
+/// number of heads in an attribute; None if its rank is unknown.
 fn heads(node: &Node<'_>, i: usize, attribute: &str) -> Result<Option<Heads>> {
     node.required(i)?;
     match node.shape(i) {

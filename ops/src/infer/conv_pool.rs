@@ -26,7 +26,7 @@ pub fn conv_integer(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(I32, conv_shape(node, 0, 1, None)?)
 }
 
-/// The shape of a convolution of input `x` with the weights that are input `w`.
+/// Returns the shape of a convolution of input `x` with the weights that are input `w`.
 pub(super) fn conv_shape(node: &Node<'_>, x: usize, w: usize, bias: Option<usize>) -> Result<Shape> {
     node.required(x)?;
     node.required(w)?;
@@ -95,7 +95,7 @@ fn one_for_each(node: &Node<'_>, bias: usize, maps: Dim) -> Result<Dim> {
 struct Window {
     kernel: Vec<Dim>,
     sliding: Sliding,
-    /// Whether a window that is not filled counts.
+    /// True if a window that is not filled counts.
     ceil: bool,
 }
 
@@ -124,7 +124,7 @@ impl Window {
         Some((kernel as i128 - 1) * i128::from(self.sliding.dilations[i]))
     }
 
-    /// How often it fits along an axis of the image.
+    /// Returns the number of positions of the window along an axis of the image.
     fn slide(&self, i: usize, image: &Dim) -> Result<Dim> {
         let stride = i128::from(self.sliding.strides[i]);
         let Some((before, after)) = self.sliding.padding_of(i) else {
@@ -236,7 +236,7 @@ pub fn conv_transpose(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(dtype, Some(shape))
 }
 
-/// The extents of the image that ConvTranspose gives.
+/// Returns the extents of the image that ConvTranspose gives.
 fn spread(node: &Node<'_>, image: &[Dim], kernel: &[Dim]) -> Result<Vec<Dim>> {
     let rank = image.len();
     let window = Window::of(node, kernel, false)?;
@@ -263,7 +263,7 @@ fn spread(node: &Node<'_>, image: &[Dim], kernel: &[Dim]) -> Result<Vec<Dim>> {
     Ok(result)
 }
 
-/// The attribute `output_shape`. Batch and channels do not belong there, but exporters write them.
+/// Returns the attribute `output_shape`. Batch and channels do not belong there, but exporters write them.
 fn stated_shape(node: &Node<'_>, rank: usize) -> Result<Option<Vec<Dim>>> {
     let n = node.ints("output_shape").unwrap_or_default().len();
     let n = if n == rank + 2 { n } else { rank };

@@ -35,7 +35,7 @@ pub(super) fn unknown_of(rank: usize) -> Result<Vec<Dim>> {
     Ok(unknown(rank))
 }
 
-/// What two mentions of one extent say together; None if they contradict each other.
+/// Combines two mentions of one extent; None if they contradict each other.
 pub fn agree(a: &Dim, b: &Dim) -> Option<Dim> {
     match (a, b) {
         (Dim::Known(x), Dim::Known(y)) => (x == y).then(|| a.clone()),
@@ -45,12 +45,12 @@ pub fn agree(a: &Dim, b: &Dim) -> Option<Dim> {
     }
 }
 
-/// What holds of two extents of which either may come: the extent that they share, or nothing.
+/// Returns what holds for either of two extents: the extent that they share, or nothing.
 pub fn either(a: &Dim, b: &Dim) -> Dim {
     if a == b { a.clone() } else { Dim::unknown() }
 }
 
-/// What two mentions of one shape say together.
+/// Combines two mentions of one shape.
 pub(super) fn agree_shape(what: &str, a: Shape, b: Shape) -> Result<Shape> {
     let (Some(a), Some(b)) = (&a, &b) else {
         return Ok(a.or(b));
@@ -108,7 +108,7 @@ pub(super) fn broadcasts_to(what: &str, from: Option<&[Dim]>, to: Option<&[Dim]>
     Err(invalid(format!("expected {what} that broadcasts to {}, found {}", show(to), show(from))))
 }
 
-/// The extent plus so many; it keeps its name if nothing is added.
+/// Returns the extent plus so many; it keeps its name if nothing is added.
 pub(super) fn plus(dim: &Dim, n: i128) -> Result<Dim> {
     match dim.known() {
         _ if n == 0 => Ok(dim.clone()),
@@ -117,7 +117,7 @@ pub(super) fn plus(dim: &Dim, n: i128) -> Result<Dim> {
     }
 }
 
-/// The extent so many times; it keeps its name if it is once.
+/// Returns the extent so many times; it keeps its name if it is once.
 pub(super) fn times(dim: &Dim, n: usize) -> Result<Dim> {
     match dim.known() {
         _ if n == 1 => Ok(dim.clone()),
@@ -132,7 +132,7 @@ pub(super) fn times(dim: &Dim, n: usize) -> Result<Dim> {
     }
 }
 
-/// The sum of extents; it keeps its name if all the others are 0.
+/// Returns the sum of extents; it keeps its name if all the others are 0.
 pub(super) fn sum(dims: &[&Dim]) -> Result<Dim> {
     let mut total = 0i128;
     let mut unknowns = Vec::new();
@@ -149,7 +149,7 @@ pub(super) fn sum(dims: &[&Dim]) -> Result<Dim> {
     }
 }
 
-/// The product of extents; it keeps its name if all the others are 1.
+/// Returns the product of extents; it keeps its name if all the others are 1.
 pub(super) fn product(dims: &[Dim]) -> Result<Dim> {
     let mut known = Dim::Known(1);
     let mut unknowns = Vec::new();

@@ -126,7 +126,7 @@ fn length(start: Constant<'_>, limit: Constant<'_>, delta: Constant<'_>) -> Resu
     extent((n as i128).max(0))
 }
 
-/// The content of a floating-point tensor.
+/// Returns the content of a floating-point tensor.
 fn floats(constant: Constant<'_>) -> Option<Vec<f64>> {
     fn each<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> f64) -> Vec<f64> {
         bytes.as_chunks().0.iter().map(|bytes| number(*bytes)).collect()

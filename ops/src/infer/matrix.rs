@@ -59,7 +59,7 @@ fn matrix(node: &Node<'_>, i: usize, transposed: bool) -> Result<(Dim, Dim)> {
     })
 }
 
-/// The shape of NumPy's matmul of two operands.
+/// Returns the shape of NumPy's matmul of two operands.
 pub(super) fn product_shape(node: &Node<'_>, a: usize, b: usize) -> Result<Shape> {
     node.required(a)?;
     node.required(b)?;
@@ -94,7 +94,7 @@ fn differ(node: &Node<'_>, a: usize, b: usize) -> Error {
     invalid(format!("expected matrices with a shared dimension, found {} and {}", text(a), text(b)))
 }
 
-/// What an op of devbay's own may do with its result before it writes it.
+/// Functions that an op of devbay's own may apply to its result before it writes it.
 const ACTIVATIONS: [&str; 9] =
     ["", "Relu", "LeakyRelu", "Clip", "HardSigmoid", "HardSwish", "Sigmoid", "Tanh", "Silu"];
 
@@ -111,7 +111,7 @@ pub(super) fn activation(node: &Node<'_>) -> Result<()> {
     Err(invalid(format!("expected an activation of {}, found {name}", ACTIVATIONS[1..].join(", "))))
 }
 
-/// What is added to a result has its shape; either may tell what is not known of the other.
+/// Combines the shapes of a result and its addend, which are equal; either may tell what is not known of the other.
 pub(super) fn added(node: &Node<'_>, i: usize, shape: Shape) -> Result<Shape> {
     let addend = node.optional(i).and_then(|ty| ty.shape.clone());
     agree_shape("an addend", shape, addend)

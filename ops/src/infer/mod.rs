@@ -43,7 +43,7 @@ use extent::Shape;
 pub struct Node<'a> {
     /// Its attributes. One of another type than the row's, which the verifier refuses, is an error or counts as absent.
     pub attrs: &'a dyn NodeAttrs,
-    /// How many outputs it has, those that nobody reads included.
+    /// Number of its outputs, including unused ones.
     pub n_outputs: usize,
     /// Types of its operands; None where an optional one is absent.
     pub types: &'a [Option<TensorType>],
@@ -162,7 +162,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// How many integers an operand of one dimension holds, whether or not it is constant.
+    /// Returns the number of integers in an operand of one dimension, constant or not.
     fn n_ints(&self, i: usize) -> Result<Option<usize>> {
         match self.shape(i) {
             None => Ok(None),

@@ -77,7 +77,7 @@ pub fn group_normalization(node: &Node<'_>) -> Result<Vec<TensorType>> {
     instance_normalization(node)
 }
 
-/// The second extent of the first operand, which an input of one dimension may lack.
+/// Returns the second extent of the first operand, which an input of one dimension may lack.
 fn channels_of(node: &Node<'_>) -> Result<Dim> {
     match node.shape(0) {
         None => Ok(Dim::unknown()),

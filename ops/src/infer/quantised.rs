@@ -60,7 +60,7 @@ fn check_scales(node: &Node<'_>) -> Result<()> {
     )))
 }
 
-/// Whether two shapes may be the same.
+/// Returns whether two shapes may be the same.
 fn agree_all(a: &[Dim], b: &[Dim]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| agree(a, b).is_some())
 }

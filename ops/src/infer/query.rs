@@ -22,7 +22,7 @@ pub fn size(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(I64, Some(Vec::new()))
 }
 
-/// The dimensions that a Shape node asks for: those beyond the first or last do not count.
+/// Returns the dimensions that a Shape node asks for: those beyond the first or last do not count.
 fn asked_for(attrs: &dyn NodeAttrs, rank: usize) -> std::ops::Range<usize> {
     let bound = |name: &str, default: usize| match attrs.get(name) {
         None => default,
@@ -36,8 +36,8 @@ fn asked_for(attrs: &dyn NodeAttrs, rank: usize) -> std::ops::Range<usize> {
     start..end.max(start)
 }
 
-/// The result of an ONNX op `Shape` or `Size`, as its extents and numbers, if its operand's type tells it: for Shape, the
-/// extents that it asks for must be known; for Size, all. None also for any other op.
+/// Returns the result of an ONNX op `Shape` or `Size`, as its extents and numbers, if its operand's type tells it: for
+/// Shape, the extents that it asks for must be known; for Size, all. None also for any other op.
 pub fn answer(op: &str, attrs: &dyn NodeAttrs, operand: &TensorType) -> Option<(Vec<usize>, Vec<i64>)> {
     let dims = operand.shape.as_ref()?;
     let as_ints = |dims: &[Dim]| {

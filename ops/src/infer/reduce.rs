@@ -46,7 +46,7 @@ fn reduce_at(dims: &[Dim], axes: &[usize], keep: bool) -> Vec<Dim> {
     shape
 }
 
-/// The axes come at run time, perhaps their number too. Only an extent of 1 stays what it is.
+/// Returns the axes come at run time, perhaps their number too. Only an extent of 1 stays what it is.
 fn reduce_somewhere(dims: Option<&[Dim]>, n_axes: Option<usize>, keep: bool) -> Result<Shape> {
     let Some(dims) = dims else { return Ok(None) };
     if keep {

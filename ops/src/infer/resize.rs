@@ -52,7 +52,7 @@ pub fn resize(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(x.dtype, Some(result))
 }
 
-/// Whether an operand says anything: older exporters write an empty list for an absent one.
+/// Returns whether an operand says anything: older exporters write an empty list for an absent one.
 fn is_given(node: &Node<'_>, i: usize) -> bool {
     node.optional(i).is_some() && node.shape(i) != Some(&[Dim::Known(0)])
 }
@@ -140,7 +140,7 @@ fn sized(node: &Node<'_>, dims: &[Dim]) -> Result<Vec<Dim>> {
     known.into_iter().map(|dim| Ok(Dim::Known(extent(round(dim))?))).collect()
 }
 
-/// The content of a tensor of `f32`, as scales and regions are.
+/// Returns the content of a tensor of `f32`, as scales and regions are.
 fn floats(constant: Constant<'_>) -> Option<Vec<f32>> {
     let numbers = constant.bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
     (constant.dtype == F32).then(|| numbers.collect())

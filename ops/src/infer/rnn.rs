@@ -52,7 +52,7 @@ fn recurrent(node: &Node<'_>, cell: Cell) -> Result<Vec<TensorType>> {
     node.results(types)
 }
 
-/// The extents of an operand of three dimensions.
+/// Returns the extents of an operand of three dimensions.
 fn dims3(node: &Node<'_>, i: usize) -> Result<[Dim; 3]> {
     node.required(i)?;
     node.expect_rank(i, 3)?;
@@ -60,7 +60,7 @@ fn dims3(node: &Node<'_>, i: usize) -> Result<[Dim; 3]> {
     Ok(std::array::from_fn(|at| dim(at).unwrap_or_else(Dim::unknown)))
 }
 
-/// The size of the state: the attribute, or what the recurrent weights say.
+/// Returns the size of the state: the attribute, or what the recurrent weights say.
 fn hidden(node: &Node<'_>, cell: Cell, w: &[Dim; 3], r: &[Dim; 3]) -> Result<Dim> {
     let mut hidden = r[2].clone();
     if node.attr("hidden_size").is_some() {

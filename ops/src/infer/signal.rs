@@ -89,7 +89,7 @@ pub fn stft(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(x.dtype, Some(shape))
 }
 
-/// The length of a frame: the fourth operand, the window's, or the whole signal's.
+/// Returns the length of a frame: the fourth operand, the window's, or the whole signal's.
 fn frame_length(node: &Node<'_>, signal: &Dim) -> Result<Dim> {
     let window = node.optional(2).map(|_| {
         let n = node.shape(2).and_then(<[Dim]>::first);
@@ -113,7 +113,7 @@ fn length(node: &Node<'_>, i: usize) -> Result<Option<Dim>> {
     }
 }
 
-/// The frequencies of a real signal, without those that mirror others.
+/// Returns the frequencies of a real signal, without those that mirror others.
 fn bins(length: &Dim) -> Dim {
     match length.known() {
         Some(n) => Dim::Known(n / 2 + 1),

@@ -22,13 +22,13 @@ pub fn reshape(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(x.dtype, shape)
 }
 
-/// What a number of Reshape's second operand asks for.
+/// The meaning of a number in Reshape's second operand.
 enum Target {
     /// The operand's extent in the same place.
     Copied(Dim),
     /// So many.
     Exactly(usize),
-    /// What is left: at most once.
+    /// The rest: at most once.
     Rest,
 }
 
@@ -68,7 +68,7 @@ fn copied(from: Option<&[Dim]>, i: usize) -> Result<Dim> {
     }
 }
 
-/// The extent that -1 stands for. What is copied from its own place cancels, so that an unknown batch does
+/// Returns the extent that -1 stands for. What is copied from its own place cancels, so that an unknown batch does
 /// not hide the rest. Without -1 the rest must be 1; that is checked if all is known.
 fn rest(from: &[Dim], target: &[i64], targets: &[Target]) -> Result<Dim> {
     let open = target.contains(&-1);

@@ -35,7 +35,7 @@ impl Terms {
         }
     }
 
-    /// The terms of the operands, and that of the result, if there is one.
+    /// Returns the terms of the operands, and that of the result, if there is one.
     fn sides(&self) -> (&str, Option<&str>) {
         match self.equation.split_once("->") {
             Some((terms, result)) => (terms, Some(result)),
@@ -47,7 +47,7 @@ impl Terms {
         Error::invalid(format!("expected an equation {expected}, found {}", self.equation))
     }
 
-    /// The names, for operands of these extents.
+    /// Returns the names, for operands of these extents.
     ///
     /// # Errors
     /// Invalid if a term is not made of letters and at most one ellipsis, if it has not as many as its operand has dimensions, and
@@ -86,7 +86,7 @@ impl Terms {
         Ok(Ids { operands, result })
     }
 
-    /// The letters before and after the ellipsis of a term.
+    /// Returns the letters before and after the ellipsis of a term.
     fn letters<'t>(&self, term: &'t str) -> Result<(&'t str, &'t str)> {
         let (before, after) = term.split_once("...").unwrap_or((term, ""));
         match before.chars().chain(after.chars()).all(|c| c.is_ascii_alphabetic()) {
@@ -96,7 +96,7 @@ impl Terms {
     }
 }
 
-/// The names of a term, whose ellipsis stands for so many dimensions.
+/// Returns the names of a term, whose ellipsis stands for so many dimensions.
 fn ids(before: &str, n_dots: usize, after: &str) -> Vec<Id> {
     let dots = (0..n_dots).rev().map(Id::Dots);
     before.chars().map(Id::Letter).chain(dots).chain(after.chars().map(Id::Letter)).collect()
@@ -106,7 +106,7 @@ fn ids(before: &str, n_dots: usize, after: &str) -> Vec<Id> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Name {
     id: Id,
-    /// How many positions it has.
+    /// Number of its positions.
     pub extent: i64,
     /// For each operand; 0 where it does not have the name, or has one position of it.
     pub strides: Vec<i64>,
@@ -167,7 +167,7 @@ impl Equation {
         Ok(Self { kept: of_result, summed: names })
     }
 
-    /// The extents of the result.
+    /// Returns the extents of the result.
     pub fn extents(&self) -> Vec<i64> {
         self.kept.iter().map(|name| name.extent).collect()
     }

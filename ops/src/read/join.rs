@@ -3,7 +3,7 @@
 use super::{axis, expect_output, extents};
 use devbay_plugin_api::sdk::{AttrContent, Error, PrepareRequest, Result};
 
-/// How parts lie in the joined tensor: it is a list of rows, and a row is one run of each part after the other.
+/// The layout of parts in the joined tensor: a list of rows, each one run of each part after the other.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Join {
     /// Number of rows.

@@ -1,4 +1,5 @@
-//! What nodes say, read once and checked once: attributes, shapes, and operands that are known when a kernel is prepared.
+//! Contents of nodes, read once and checked once: attributes, shapes, and operands that are known when a kernel is
+//! prepared.
 //!
 //! The host has inferred every shape. These functions check what it said where a kernel would otherwise leave an operand, and give what
 //! loops and shaders count with. Extents are `i64`, as the ABI has them, and from 0.
@@ -32,7 +33,7 @@ pub use window::{SPATIAL_MAX, Window};
 
 use devbay_plugin_api::sdk::{Error, PrepareRequest, Result, TensorView};
 
-/// The extents of an operand.
+/// Returns the extents of an operand.
 ///
 /// # Errors
 /// Invalid if one is negative: such kernels are not DYNAMIC.
@@ -44,7 +45,7 @@ pub fn extents<'a>(tensor: &TensorView<'a>) -> Result<&'a [i64]> {
     }
 }
 
-/// The strides of a dense tensor, in elements.
+/// Returns the strides of a dense tensor, in elements.
 pub fn row_major(shape: &[i64]) -> Vec<i64> {
     let mut strides = vec![1i64; shape.len()];
     for i in (1..shape.len()).rev() {
@@ -70,7 +71,7 @@ pub fn expect_output<D>(request: &PrepareRequest<'_, D>, i: usize, expected: &[i
 /// many as it has outputs. What is made of them is small for that reason.
 const HOST_INTS_MAX: usize = 1 << 12;
 
-/// The integers of an input that is a host value; None if it is absent.
+/// Returns the integers of an input that is a host value; None if it is absent.
 ///
 /// # Errors
 /// Invalid if its content is not there, or no integers; unsupported for very many.

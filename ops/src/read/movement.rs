@@ -27,7 +27,7 @@ impl View {
         }
     }
 
-    /// Whether it has no element.
+    /// Returns whether it has no element.
     pub fn is_empty(&self) -> bool {
         self.shape.contains(&0)
     }
@@ -153,7 +153,7 @@ pub fn tile<D>(request: &PrepareRequest<'_, D>) -> Result<View> {
     Ok(View { shape, strides, start: 0 })
 }
 
-/// The extents of an image, and the length of its blocks.
+/// Returns the extents of an image, and the length of its blocks.
 fn image<D>(request: &PrepareRequest<'_, D>) -> Result<([i64; 4], i64)> {
     let block = request.attrs.int("blocksize", 0)?;
     let found = extents(request.required_input(0)?)?;
@@ -164,7 +164,7 @@ fn image<D>(request: &PrepareRequest<'_, D>) -> Result<([i64; 4], i64)> {
     }
 }
 
-/// The order of axes that `mode` says.
+/// Returns the order of axes that `mode` says.
 fn by_mode<D, T>(request: &PrepareRequest<'_, D>, dcr: T, crd: T) -> Result<T> {
     match request.attrs.string("mode", "DCR")? {
         "DCR" => Ok(dcr),

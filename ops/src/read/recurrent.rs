@@ -2,7 +2,7 @@
 
 use devbay_plugin_api::sdk::{AttrContent, Attrs, Error, PrepareRequest, Result};
 
-/// Which op it is, with what follows from it.
+/// The op, with what follows from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cell {
     /// RNN.
@@ -23,7 +23,7 @@ impl Cell {
         }
     }
 
-    /// The activations of a direction, as the specification names them by default.
+    /// Returns the activations of a direction, as the specification names them by default.
     pub fn activations(self) -> &'static [&'static str] {
         match self {
             Self::Rnn => &["Tanh"],
@@ -61,7 +61,7 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// The activations of all directions; alpha and beta go to those that have them, in order.
+    /// Returns the activations of all directions; alpha and beta go to those that have them, in order.
     fn list(attrs: &Attrs<'_>, cell: Cell, directions: i64) -> Result<Vec<Self>> {
         let defaults = cell.activations();
         let n = defaults.len() * directions as usize;
@@ -95,7 +95,7 @@ impl Activation {
     }
 }
 
-/// How many directions the attribute `direction` says.
+/// Returns the number of directions that the attribute `direction` says.
 ///
 /// # Errors
 /// Invalid for a word that the specification does not have.
@@ -122,7 +122,7 @@ pub struct Extents {
     pub directions: i64,
     /// Numbers of a state.
     pub hidden: i64,
-    /// Whether the batch is the outermost dimension.
+    /// True if the batch is the outermost dimension.
     pub batch_first: bool,
 }
 
@@ -168,18 +168,18 @@ impl Extents {
     }
 }
 
-/// What a node does.
+/// A recurrent node, as read.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Recurrent {
-    /// Which op it is.
+    /// The op.
     pub cell: Cell,
     /// Its extents.
     pub extents: Extents,
-    /// Whether direction 0 begins with the last element; direction 1 does.
+    /// True if direction 0 begins with the last element; direction 1 does.
     pub reverse: bool,
-    /// Which inputs there are: those that are required, then B, sequence_lens, initial_h, initial_c, P.
+    /// True for each input that is there: those that are required, then B, sequence_lens, initial_h, initial_c, P.
     pub has: [bool; 8],
-    /// Which outputs are asked for.
+    /// True for each output that is asked for.
     pub gives: [bool; 3],
     /// The activations of all directions, f, g and h of each.
     pub activations: Vec<Activation>,
@@ -244,7 +244,7 @@ impl Recurrent {
         })
     }
 
-    /// The activations of a direction.
+    /// Returns the activations of a direction.
     pub fn of_direction(&self, direction: usize) -> &[Activation] {
         let n = self.cell.activations().len();
         &self.activations[direction * n..][..n]

@@ -3,7 +3,7 @@
 use super::axis;
 use devbay_plugin_api::sdk::{Error, PrepareRequest, Result};
 
-/// Which dimensions of its operand a reduction folds: those that input 1 names; all without it, or none if the node says so.
+/// Returns the dimensions that a reduction folds: those that input 1 names; all without it, or none if the node says so.
 ///
 /// # Errors
 /// Unsupported for axes that are not known yet; invalid for an axis that there is not.

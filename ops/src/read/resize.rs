@@ -10,10 +10,10 @@ use super::{axis, extents, host_ints};
 use devbay_plugin_api::reserve::{self, Size};
 use devbay_plugin_api::sdk::{Attrs, Error, PrepareRequest, Result};
 
-/// What a Resize does.
+/// A Resize node, as read.
 #[derive(Debug)]
 pub struct Resize {
-    /// How all axes are resized.
+    /// The method for all axes.
     pub method: Method,
     /// All axes of the input, resized or not.
     pub axes: Vec<Axis>,
@@ -31,8 +31,8 @@ impl Resize {
         Ok(Self { method: Method::of(&request.attrs)?, axes: axes(request)?, outside })
     }
 
-    /// What each axis is made of; None for those that stay as they are. No axis has more than `most` positions with all their
-    /// weights.
+    /// Returns the samples of each axis; None for those that stay as they are. No axis has more than `most` positions
+    /// with all their weights.
     ///
     /// # Errors
     /// As [`Axis::samples`].
@@ -96,7 +96,7 @@ fn axes<D>(request: &PrepareRequest<'_, D>) -> Result<Vec<Axis>> {
     Ok(axes)
 }
 
-/// The scales that lead to given sizes.
+/// Returns the scales that lead to given sizes.
 fn scales_of(attrs: &Attrs<'_>, from: &[i64], named: &[usize], sizes: &[i64]) -> Result<Vec<f64>> {
     let each = named.iter().zip(sizes);
     let each = each.map(|(&i, &size)| size as f64 / from[i] as f64);
@@ -111,7 +111,7 @@ fn scales_of(attrs: &Attrs<'_>, from: &[i64], named: &[usize], sizes: &[i64]) ->
     Ok(vec![one; sizes.len()])
 }
 
-/// How a position of the output becomes one of the input.
+/// The mapping from a position of the output to one of the input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Transform {
     /// `half_pixel`.
@@ -129,7 +129,7 @@ pub enum Transform {
 }
 
 impl Transform {
-    /// The one called `name`.
+    /// Returns the one called `name`.
     ///
     /// # Errors
     /// Invalid if there is none.
@@ -148,7 +148,7 @@ impl Transform {
     }
 }
 
-/// Which element is nearest.
+/// The rule for the nearest element.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Nearest {
     /// `round_prefer_floor`.
@@ -162,7 +162,7 @@ pub enum Nearest {
 }
 
 impl Nearest {
-    /// The one called `name`.
+    /// Returns the one called `name`.
     ///
     /// # Errors
     /// Invalid if there is none.
@@ -186,21 +186,21 @@ impl Nearest {
     }
 }
 
-/// How elements become one.
+/// The filter that makes one element of several.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Filter {
     /// One of them.
     Nearest(Nearest),
     /// Two, or with `antialias` as many as become one.
     Linear {
-        /// Whether the filter is stretched as far as the image is shrunk.
+        /// True if the filter is stretched as far as the image is shrunk.
         antialias: bool,
     },
     /// Four, likewise.
     Cubic {
         /// The coefficient of the cubic, -0.75 or -0.5 by custom.
         a: f64,
-        /// Whether the filter is stretched as far as the image is shrunk.
+        /// True if the filter is stretched as far as the image is shrunk.
         antialias: bool,
     },
 }
@@ -224,7 +224,7 @@ impl Filter {
         (first, (2 - 2 * first) as usize)
     }
 
-    /// The weight at a distance, in elements of the output if the filter is stretched.
+    /// Returns the weight at a distance, in elements of the output if the filter is stretched.
     fn weight(self, x: f64) -> f64 {
         let x = x.abs();
         match self {
@@ -244,20 +244,20 @@ pub struct Axis {
     pub from: usize,
     /// Extent after.
     pub to: usize,
-    /// How many times longer it becomes, about.
+    /// Factor by which it becomes longer, about.
     pub scale: f64,
     /// The part of the input that the output shows, from 0 to 1, for TfCropAndResize.
     pub roi: (f64, f64),
 }
 
-/// How all axes are resized.
+/// The method of resizing, for all axes.
 #[derive(Clone, Copy, Debug)]
 pub struct Method {
     /// Where elements lie.
     pub transform: Transform,
-    /// How they become one.
+    /// The filter that makes one of several.
     pub filter: Filter,
-    /// Whether elements that are not there have no weight, instead of their neighbour's value.
+    /// True if elements that are not there have no weight, instead of their neighbour's value.
     pub exclude_outside: bool,
 }
 
@@ -283,7 +283,7 @@ impl Method {
     }
 }
 
-/// What each element of an axis is made of.
+/// The elements of the input that each element of an axis is made of.
 #[derive(Debug)]
 pub struct Samples {
     /// Elements of the input for one of the output.
@@ -297,13 +297,13 @@ pub struct Samples {
 }
 
 impl Axis {
-    /// Whether nothing happens.
+    /// Returns whether the axis stays as it is.
     pub fn is_identity(&self, transform: Transform) -> bool {
         let whole = transform != Transform::TfCropAndResize || self.roi == (0.0, 1.0);
         self.from == self.to && (self.scale - 1.0).abs() < 1e-9 && whole
     }
 
-    /// The position of the input for one of the output.
+    /// Returns the position of the input for one of the output.
     fn position(&self, transform: Transform, i: usize) -> f64 {
         let (x, from, to) = (i as f64, self.from as f64, self.to as f64);
         let length = self.scale * from;
@@ -327,7 +327,7 @@ impl Axis {
         }
     }
 
-    /// What each element of the output is made of.
+    /// Returns the samples that each element of the output is made of.
     ///
     /// # Errors
     /// Invalid if there is nothing to take it from; unsupported for more than positions can count, and more than `most` of them with all

@@ -3,7 +3,7 @@
 use super::{axis, extents, host_int};
 use devbay_plugin_api::sdk::{Error, PrepareRequest, Result, TensorView};
 
-/// What a signal consists of.
+/// The content of a signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Signal {
     /// Real numbers.
@@ -34,13 +34,13 @@ pub struct Spectra {
     pub n: i64,
     /// Number of signals.
     pub signals: i64,
-    /// What each of them is.
+    /// The content of each signal.
     pub signal: Signal,
     /// Elements that a signal has; zeros follow.
     pub samples: i64,
     /// Elements that a spectrum has.
     pub bins: i64,
-    /// Whether it is the inverse transform.
+    /// True if it is the inverse transform.
     pub inverse: bool,
     /// Where the signals lie.
     pub from: Layout,

@@ -6,7 +6,7 @@ use devbay_plugin_api::sdk::{Attrs, Error, Result};
 /// Spatial dimensions that most kernels work on, at most.
 pub const SPATIAL_MAX: usize = 3;
 
-/// What is put around an image before a window slides over it.
+/// The padding around an image before a window slides over it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Padding {
     /// So much before and after each axis.
@@ -19,7 +19,7 @@ pub(crate) enum Padding {
     SameLower,
 }
 
-/// What attributes say of a window before any extent is known.
+/// The attributes of a window before any extent is known.
 pub(crate) struct Sliding {
     /// Steps of the window, from 1.
     pub strides: Vec<i64>,
@@ -54,7 +54,7 @@ impl Sliding {
         Ok(Self { strides, dilations, padding })
     }
 
-    /// What is put before and after an axis; None if that depends on the result.
+    /// Returns the padding before and after an axis; None if that depends on the result.
     pub fn padding_of(&self, i: usize) -> Option<(i64, i64)> {
         match &self.padding {
             Padding::Explicit(pads) => Some(pads[i]),
@@ -83,7 +83,7 @@ pub(crate) fn sizes<'a>(
     }
 }
 
-/// How a window slides, for each spatial dimension of the image.
+/// A sliding window, for each spatial dimension of the image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Window {
     /// Extents of the window.
@@ -144,7 +144,7 @@ impl Window {
     }
 }
 
-/// The padding with which a window has as many places as it should.
+/// Returns the padding with which a window has as many places as it should.
 fn same(kernel: i64, stride: i64, dilation: i64, input: i64, output: i64) -> i64 {
     // Nothing is put around an empty image.
     let span = match output {

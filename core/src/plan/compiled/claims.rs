@@ -1,4 +1,4 @@
-//! What the compilers among a plan's devices take of its nodes.
+//! The nodes that the compilers among a plan's devices take.
 
 use crate::device::Graph;
 use crate::error::Result;
@@ -20,7 +20,7 @@ impl Claims {
     /// left out.
     ///
     /// # Errors
-    /// What a plugin says.
+    /// Errors that a plugin reports.
     pub fn of(program: &Program, env: &Env) -> Result<Self> {
         if !(0..env.n_sites()).any(|site| env.site(site).0.takes_graphs()) {
             return Ok(Self::default());
@@ -51,7 +51,7 @@ impl Claims {
         Ok(Self { sites })
     }
 
-    /// What a device's compiler says of a node; None if it does not take it.
+    /// Returns the claim of a device's compiler on a node; None if it does not take it.
     pub fn get(&self, site: usize, at: usize) -> Option<&NodeClaim> {
         self.sites.get(site)?.get(at)?.as_ref()
     }
@@ -103,7 +103,7 @@ mod tests {
         groups.iter().map(|group| group.map(claim)).collect()
     }
 
-    /// What is left of claims by these groups on the second of two devices, when these parts are compiled.
+    /// Returns the claims by these groups that are left on the second of two devices, when these parts are compiled.
     fn left(groups: &[Option<u32>], parts: &[(usize, Range<usize>)]) -> (bool, Vec<bool>) {
         let mut all = Claims { sites: vec![Vec::new(), claims(groups)] };
         let has_dropped = all.drop_torn(parts.iter().cloned());

@@ -28,7 +28,7 @@ pub struct CompiledStage {
     pub executable: Arc<Executable>,
     /// Where the program came from.
     pub origin: Origin,
-    /// What a run takes, in order.
+    /// Operands of a run, in order.
     pub(crate) takes: Box<[Taken]>,
     /// The values that its results are.
     pub results: Box<[ValueId]>,
@@ -51,7 +51,7 @@ pub enum Origin {
     Stored,
 }
 
-/// What a run of a compiled program takes.
+/// An operand of a run of a compiled program.
 pub(crate) enum Taken {
     /// A constant that is on the device.
     Constant(Arc<Placed>),
@@ -64,7 +64,7 @@ pub(crate) enum Taken {
 }
 
 impl CompiledStage {
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> &Arc<Device> {
         self.executable.device()
     }
@@ -179,7 +179,7 @@ pub(super) fn gather(program: &mut Program, works: Vec<NodeWork>, claims: &mut C
     order.iter().filter_map(|&at| works[at].take()).collect()
 }
 
-/// What a stage is made of.
+/// The part of a program that a stage is made of.
 pub(super) struct Part<'a> {
     pub program: &'a Program,
     /// Its nodes, by their positions.
@@ -187,14 +187,14 @@ pub(super) struct Part<'a> {
     /// Values that are read behind it, or are results of the program.
     pub later: &'a dyn Fn(&ValueId) -> bool,
     pub site: usize,
-    /// What the compiler says of each.
+    /// The compiler's claim on each.
     pub claims: Vec<NodeClaim>,
 }
 
 /// Compiles a part, or loads what was stored of it.
 ///
 /// # Errors
-/// What the compiler says; out of memory for its constants.
+/// Errors that the compiler reports; out of memory for its constants.
 pub(super) fn compile(part: &Part<'_>, env: &Env) -> Result<CompiledStage> {
     let Part { program, ref range, later, site, ref claims } = *part;
     let nodes: Vec<&Node> = program.main.nodes[range.clone()].iter().collect();

@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// A graph's program: loaded if it was kept and the device still runs it, else compiled, and kept.
 ///
 /// # Errors
-/// What the compiler says.
+/// Errors that the compiler reports.
 pub(in crate::plan) fn make(
     graph: &Graph<'_>,
     device: &Arc<Device>,
@@ -84,7 +84,7 @@ fn key(graph: &Graph<'_>, device: &Device, donors: &[u32], numerics: Numerics) -
     content.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Which attributes a node has: half of a digest of them in hexadecimal, whatever their order.
+/// Returns half of a digest of a node's attributes in hexadecimal, whatever their order.
 pub(in crate::plan) fn digest_of_attrs(attrs: &[(Arc<str>, AttrValue)]) -> String {
     let mut sorted: Vec<_> = attrs.iter().collect();
     sorted.sort_by(|a, b| a.0.cmp(&b.0));

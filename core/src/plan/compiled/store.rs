@@ -18,7 +18,7 @@ pub struct ProgramStore {
 }
 
 impl ProgramStore {
-    /// The programs in a folder, which is made when the first is kept.
+    /// Returns the programs in a folder, which is made when the first is kept.
     pub fn new(folder: &Path) -> Self {
         Self { folder: folder.to_owned(), bytes_max: BYTES_MAX }
     }
@@ -27,7 +27,7 @@ impl ProgramStore {
         self.folder.join(key).with_extension("program")
     }
 
-    /// What was kept under a key of hexadecimal digits.
+    /// Returns the program kept under a key of hexadecimal digits.
     pub fn get(&self, key: &str) -> Option<Vec<u8>> {
         fs::read(self.path(key)).ok()
     }
@@ -41,7 +41,7 @@ impl ProgramStore {
     /// Keeps a program.
     ///
     /// # Errors
-    /// What the system says; a program that cannot be kept is compiled again next time.
+    /// Errors of the system; a program that cannot be kept is compiled again next time.
     pub fn put(&self, key: &str, program: &[u8]) -> io::Result<()> {
         fs::create_dir_all(&self.folder)?;
         self.make_room(program.len() as u64)?;

@@ -10,14 +10,14 @@ use crate::tensor::TensorType;
 /// A program for inputs of given types, one for each, with constants folded on the devices of an environment.
 ///
 /// # Errors
-/// What passes and specialising say.
+/// Errors of passes and specialising.
 pub fn specialised(program: &Program, types: &[TensorType], env: &Env) -> Result<Program> {
     let mut program = program.clone();
     env.run_passes(&mut program, Moment::Model)?;
     Ok(env.specialised(&program, types)?.0)
 }
 
-/// All of a program that was specialised.
+/// Returns all of a program that was specialised.
 ///
 /// # Errors
 /// [`ErrorKind::UnsupportedOp`], with the node, for control flow and for types that depend on data;

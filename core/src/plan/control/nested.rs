@@ -32,7 +32,7 @@ const ITERATIONS_GUESS: f64 = 16.0;
 pub struct Inlined {
     /// Its op, for reports.
     pub op: String,
-    /// What it is.
+    /// The kind of control flow.
     pub kind: Kind,
     /// Its regions: `then` and `else`, or the body.
     pub regions: Vec<InlinedRegion>,
@@ -76,7 +76,7 @@ impl Inlined {
         self.regions.iter().map(|region| region.section.flops.iter().sum()).max().unwrap_or(0)
     }
 
-    /// What the step should take: measured where all that it runs is.
+    /// Returns the expected cost of the step: measured where all that it runs is.
     pub fn cost(&self, program: &Program, node: &Node) -> Cost {
         let regions = self.regions.iter().map(InlinedRegion::cost_ns);
         let ns = match self.kind {
@@ -89,7 +89,7 @@ impl Inlined {
     }
 }
 
-/// How often a Loop or Scan should run its body.
+/// Returns the expected number of times that a Loop or Scan runs its body.
 pub(in crate::plan) fn trips(program: &Program, node: &Node) -> f64 {
     let n = match &*node.op.name {
         "Scan" => {
@@ -165,7 +165,7 @@ pub(in crate::plan) fn known(program: &Program, id: ValueId) -> Option<&TensorTy
     program.value(id).ty.as_ref().filter(|ty| ty.known_shape().is_some())
 }
 
-/// Whether a region gives what its node gives.
+/// Returns whether a region gives what its node gives.
 fn same_types(program: &Program, inner: &[ValueId], outer: &[Option<ValueId>]) -> bool {
     inner.len() == outer.len()
         && inner.iter().zip(outer).all(|(&inner, outer)| {
@@ -174,13 +174,13 @@ fn same_types(program: &Program, inner: &[ValueId], outer: &[Option<ValueId>]) -
         })
 }
 
-/// Whether a value is one element of a type: the step reads and writes it as that.
+/// Returns whether a value is one element of a type: the step reads and writes it as that.
 pub(in crate::plan) fn is_scalar(program: &Program, id: ValueId, dtype: DType) -> bool {
     let ty = known(program, id).filter(|ty| ty.dtype == dtype);
     ty.and_then(TensorType::known_shape).is_some_and(|shape| shape.iter().all(|&extent| extent == 1))
 }
 
-/// Whether a loop carries values of fixed types, and nothing is collected.
+/// Returns whether a loop carries values of fixed types, and nothing is collected.
 fn loop_fits(program: &Program, node: &Node, body: &Region) -> bool {
     let n_carried = node.inputs.len().saturating_sub(2);
     let carried = node.inputs.get(2..).unwrap_or_default();

@@ -13,8 +13,8 @@
 //! what they make waits for the exit (`borders.rs`). So the streams of regions are their own, a set for each depth
 //! of nesting.
 //!
-//! What a loop's body uses from outside is in use until the exit, since the next iteration needs it: so its memory is
-//! not used again within the body.
+//! A value that a loop's body uses from outside is in use until the exit, since the next iteration needs it: so its
+//! memory is not used again within the body.
 
 use super::extract::extract;
 use super::nested::{Kind, of_fixed_types};
@@ -81,12 +81,12 @@ pub fn flow(program: &Program, node: &Node, env: &Env, first: Option<usize>) -> 
 }
 
 impl Flow {
-    /// The devices of its launches, that of the conditions first.
+    /// Returns the devices of its launches, that of the conditions first.
     pub fn sites(&self) -> Vec<usize> {
         [self.home].into_iter().chain(self.works().flat_map(NodeWork::sites)).collect()
     }
 
-    /// What runs the nodes of its regions.
+    /// Returns the work of the nodes of its regions.
     pub fn works(&self) -> impl Iterator<Item = &NodeWork> {
         self.regions.iter().flat_map(|region| &region.work)
     }
@@ -101,7 +101,7 @@ impl Flow {
         work.fold(2, usize::saturating_add)
     }
 
-    /// How deep its regions are nested: 1 if there are none within them.
+    /// Returns the depth of its regions: 1 if there are none within them.
     fn depth(&self) -> u32 {
         1 + depth_of(self.works())
     }
@@ -123,11 +123,11 @@ type Operand = Option<(Root, usize)>;
 pub(in crate::plan) struct Phi {
     /// The value, among the made ones.
     pub made: usize,
-    /// Which made values it may be.
+    /// Made values that it may be.
     candidates: Vec<usize>,
 }
 
-/// What entry and exit of control flow point where.
+/// The phis that entry and exit of control flow point at memories.
 pub(in crate::plan) enum Phis {
     /// Each result, if it is wanted. The exit's operands are its candidates, `else` before `then`.
     If { results: Vec<Option<u32>> },
@@ -138,7 +138,7 @@ pub(in crate::plan) enum Phis {
 
 /// The phis of a carried value.
 pub(in crate::plan) struct Carried {
-    /// What the body takes, what it makes, and what the node gives.
+    /// The value that the body takes, the one that it makes, and the one that the node gives.
     pub taken: u32,
     pub given: u32,
     pub result: Option<u32>,
@@ -293,7 +293,7 @@ impl Planner<'_> {
         Ok(Some((self.in_memory(root, 0, label)?, size)))
     }
 
-    /// What the regions capture.
+    /// Returns the values that the regions capture.
     fn captured(&mut self, scope: &mut Scope<'_>, flow: &Flow) -> Result<Vec<Vec<Root>>> {
         let mut captured = Vec::with_capacity(flow.regions.len());
         for region in &flow.regions {
@@ -422,7 +422,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// The memory that a value is in; constants are anywhere.
+    /// Returns the memory that a value is in; constants are anywhere.
     fn memory_of(&self, root: &Root) -> u32 {
         match root {
             Root::Made(made, _) => self.made[*made].memory,
@@ -430,7 +430,7 @@ impl Planner<'_> {
         }
     }
 
-    /// The memory in which a region makes one of its values, views seen through.
+    /// Returns the memory in which a region makes one of its values, views seen through.
     fn memory_of_maker(&self, region: &FlowRegion, id: ValueId) -> u32 {
         let mut id = id;
         for (node, work) in region.program.main.nodes.iter().zip(&region.work).rev() {
@@ -519,7 +519,7 @@ impl Planner<'_> {
     }
 }
 
-/// What a region within captures of what is known outside.
+/// Returns the values known outside that a region within captures.
 fn captured_within(
     program: &Program,
     captures: &[ValueId],

@@ -36,7 +36,7 @@ const LAUNCHES_MAX: usize = 1 << 14;
 pub struct Unrolled {
     /// The body: its own inputs, then what it captures.
     body: Program,
-    /// What runs each of its nodes.
+    /// The work of each of its nodes.
     work: Vec<NodeWork>,
     /// Values of the surrounding program that follow the body's own inputs.
     captures: Vec<ValueId>,
@@ -44,7 +44,7 @@ pub struct Unrolled {
     layout: Layout,
 }
 
-/// How a loop's operands are divided.
+/// The division of a loop's operands.
 struct Layout {
     /// Operands of the node before the carried ones.
     first_carried: usize,
@@ -58,7 +58,7 @@ struct Layout {
 }
 
 impl Unrolled {
-    /// The devices of its launches.
+    /// Returns the devices of its launches.
     pub fn sites(&self) -> Vec<usize> {
         self.work.iter().flat_map(NodeWork::sites).collect()
     }
@@ -105,7 +105,7 @@ pub fn unroll(program: &Program, node: &Node, env: &Env, first: Option<usize>) -
 }
 
 impl Unrolled {
-    /// Its body, what runs that, and what it captures.
+    /// Returns its body, what runs that, and what it captures.
     pub(in crate::plan) fn body(&self) -> (&Program, &[NodeWork], &[ValueId]) {
         (&self.body, &self.work, &self.captures)
     }
@@ -120,8 +120,8 @@ impl Unrolled {
         each.fold(0usize, usize::saturating_add).saturating_mul(self.n_iterations)
     }
 
-    /// Whether iterations are better one by one than as a step that repeats its body, which is as fast on one thread
-    /// and takes less memory.
+    /// Returns whether iterations are better one by one than as a step that repeats its body, which is as fast on one
+    /// thread and takes less memory.
     fn is_worth_it(&self, node: &Node, sites: &[usize], env: &Env) -> bool {
         let repeats = &*node.op.name == "Loop" && self.layout.collected.is_empty();
         if !repeats || sites.iter().any(|&site| !env.works_in_host_memory(site)) {
@@ -162,7 +162,8 @@ fn of_loop(program: &Program, node: &Node, body: &Region) -> Option<(Layout, usi
     fits.then_some((layout, trips))
 }
 
-/// How often a Loop of these inputs runs its body, if that is constant and nothing ends it early.
+/// Returns the number of times that a Loop of these inputs runs its body, if that is constant and nothing ends it
+/// early.
 pub(in crate::plan) fn constant_trips(
     program: &Program,
     inputs: &[Option<ValueId>],
@@ -205,7 +206,7 @@ fn of_scan(program: &Program, node: &Node, body: &Region) -> Result<Option<(Layo
     Ok(Some((layout, length)))
 }
 
-/// Whether all types are known, and what is carried stays of its type.
+/// Returns whether all types are known, and what is carried stays of its type.
 fn types_fit(program: &Program, node: &Node, body: &Region, layout: &Layout) -> bool {
     let operands = &node.inputs[layout.first_carried..];
     let taken = &body.inputs[layout.first_carried..];
@@ -220,7 +221,7 @@ fn types_fit(program: &Program, node: &Node, body: &Region, layout: &Layout) -> 
         })
 }
 
-/// Whether parts of wholes are operands as their devices want them.
+/// Returns whether parts of wholes are operands as their devices want them.
 fn parts_fit(
     program: &Program,
     node: &Node,

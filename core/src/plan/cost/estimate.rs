@@ -1,4 +1,4 @@
-//! What a program should take on each of several devices, and on all of them together, before anything is prepared.
+//! Expected times of a program on each of several devices, and on all of them together, before anything is prepared.
 //!
 //! Each device is estimated alone, with another one for what it has no kernel for; and all of them together, each node
 //! where it costs least. Nodes are fused for the first device of each candidate, as its plan would have them.
@@ -31,7 +31,7 @@ pub struct Candidate {
 /// with where it is placed so.
 ///
 /// # Errors
-/// What specialising says.
+/// Errors of specialising.
 pub fn candidates(
     program: &Program,
     types: &[TensorType],

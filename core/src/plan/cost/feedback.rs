@@ -33,7 +33,7 @@ pub enum CostFrom {
 }
 
 impl CostFrom {
-    /// Its name in text and JSON.
+    /// Returns its name in text and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Estimate => "estimated",
@@ -42,7 +42,7 @@ impl CostFrom {
     }
 }
 
-/// What a launch should take.
+/// The expected cost of a launch.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Cost {
     /// Nanoseconds.
@@ -51,7 +51,7 @@ pub struct Cost {
     pub from: CostFrom,
 }
 
-/// What launches took, by device and signature.
+/// Measured times of launches, by device and signature.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Feedback {
     devices: BTreeMap<String, BTreeMap<String, f64>>,
@@ -73,13 +73,13 @@ impl Feedback {
         self.devices.values().map(BTreeMap::len).sum()
     }
 
-    /// Whether nothing was measured.
+    /// Returns whether nothing was measured.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// What a launch of a node is known as: `Conv@11(f32[1,3,8,8], const f32[4,3,3,3]) f32[1,4,8,8] 0123456789abcdef`.
+/// Returns the key of a node's launch: `Conv@11(f32[1,3,8,8], const f32[4,3,3,3]) f32[1,4,8,8] 0123456789abcdef`.
 pub fn signature(kernel: &str, node: &Node, types: &NodeTypes, numerics: Numerics) -> String {
     let mut text = format!("{kernel}(");
     for (i, input) in types.inputs.iter().enumerate() {
@@ -121,7 +121,7 @@ impl std::fmt::Display for Plain<'_> {
     }
 }
 
-/// What a copy is known as.
+/// Returns the key of a copy.
 pub(crate) fn signature_of_copy(kind: CopyKind, bytes: usize) -> String {
     let direction = match kind {
         CopyKind::ToDevice => "to device",
@@ -132,12 +132,12 @@ pub(crate) fn signature_of_copy(kind: CopyKind, bytes: usize) -> String {
 }
 
 impl Env {
-    /// Whether anybody measures launches, or has.
+    /// Returns whether anybody measures launches, or has.
     pub(in crate::plan) fn asks_signatures(&self) -> bool {
         self.options.trace.is_some() || self.options.feedback.is_some()
     }
 
-    /// What the launch of a node of known types is known as, if anybody measures launches or has.
+    /// Returns the key of the launch of a node of known types, if anybody measures launches or has.
     pub(in crate::plan) fn signature(
         &self,
         program: &Program,
@@ -151,7 +151,7 @@ impl Env {
         Some(signature(kernel, node, &types, self.options.numerics).into())
     }
 
-    /// What a launch should take on a device: as was measured, else by what its kernel counts.
+    /// Returns the expected cost of a launch on a device: as measured, else by what its kernel counts.
     pub(in crate::plan) fn launch_cost(
         &self,
         (site, kind): (usize, WorkKind),
@@ -163,7 +163,7 @@ impl Env {
         Cost::of(measured, || self.rates_of(site).launch(kind, cost, operand_bytes))
     }
 
-    /// What a copy that a device makes should take: as was measured, else as its link says.
+    /// Returns the expected cost of a copy that a device makes: as measured, else as its link says.
     pub(in crate::plan) fn copy_cost(&self, site: usize, kind: CopyKind, bytes: usize) -> Cost {
         let rates = self.rates_of(site);
         Cost::of(self.measured_copy(site, kind, bytes), || match kind {

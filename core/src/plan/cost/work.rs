@@ -10,7 +10,7 @@ use crate::tensor::{bytes_of, n_elements};
 use devbay_ops::Work;
 
 impl WorkKind {
-    /// What a node of a program mostly does, by the op's row; an op without a row counts as elementwise.
+    /// Returns the kind of work that a node mostly does, by the op's row; an op without a row counts as elementwise.
     pub fn of(program: &Program, node: &Node) -> Self {
         let row = catalogue::find(&node.op.domain, &node.op.name);
         match row.map_or(Work::Elements, |row| row.work) {
@@ -28,8 +28,8 @@ impl WorkKind {
     }
 }
 
-/// Whether each group of a convolution makes one channel, or one of several groups reads one. The one channel of an
-/// image is read for many others, which makes a product of it.
+/// Returns whether each group of a convolution makes one channel, or one of several groups reads one. The one channel
+/// of an image is read for many others, which makes a product of it.
 fn is_of_one_channel(program: &Program, node: &Node) -> bool {
     // Other convolutions have weights of other shapes.
     if !matches!(&*node.op.name, "Conv" | "FusedConv") {

@@ -34,7 +34,7 @@ pub(in crate::plan) struct Layout {
 }
 
 impl Planner<'_> {
-    /// Which launches go together, and why they are all one task if they are.
+    /// Divides the launches into tasks, and says why they are all one task if they are.
     fn divide(&self, edges: &Edges, costs_ns: &[f64]) -> (Division, Option<OneTask>) {
         let plugin = self.device.plugin();
         let n_threads = plugin.services().queue().n_threads();
@@ -76,7 +76,7 @@ impl Planner<'_> {
         Ok(Layout { edges, costs, division, one_task, storages, workspaces, results, arena })
     }
 
-    /// The section. Constants are placed now.
+    /// Returns the section. Constants are placed now.
     ///
     /// # Errors
     /// As [`super::plan`].
@@ -276,7 +276,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// How many tasks are worth a hand-over to another thread; `NO_TASK` if all together are not.
+    /// Returns the number of tasks worth a hand-over to another thread; `NO_TASK` if all together are not.
     fn tasks_worth(&self, edges: &Edges, costs: &[f64], n_tasks: usize) -> u32 {
         if !self.lanes.are_placed() {
             return tasks_worth(self.rates.hand_over_ns, costs, n_tasks);
@@ -302,7 +302,7 @@ impl Planner<'_> {
         edges
     }
 
-    /// What a launch needs, by data or otherwise.
+    /// Returns the launches that a launch needs, by data or otherwise.
     fn preds<'p>(&'p self, launch: &'p Launch) -> impl Iterator<Item = u32> + 'p {
         let makers = launch.inputs.iter().flatten().flat_map(|(root, _)| match root {
             Root::Made(made, _) => self.makers(*made),
@@ -312,7 +312,7 @@ impl Planner<'_> {
     }
 }
 
-/// How many tasks of the mean cost are worth a hand-over; `u32::MAX` if all together are not.
+/// Returns the number of tasks of the mean cost worth a hand-over; `u32::MAX` if all together are not.
 fn tasks_worth(hand_over_ns: f64, costs_ns: &[f64], n_tasks: usize) -> u32 {
     let total: f64 = costs_ns.iter().sum();
     if total < 2.0 * hand_over_ns {

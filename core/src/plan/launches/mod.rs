@@ -1,6 +1,6 @@
 //! From nodes to launches: what each runs, which values it takes and makes, and copies between memories.
 //!
-//! What becomes of them is in `assemble.rs`: tasks, memory, references.
+//! `assemble.rs` makes tasks, memory and references of them.
 
 mod assemble;
 pub(crate) mod references;
@@ -27,14 +27,14 @@ use crate::tensor::Tensor;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What a value is, views seen through.
+/// The origin of a value, views seen through.
 #[derive(Clone, Debug)]
 pub(super) enum Root {
     /// An input from an offset on, possibly with another shape.
     Input(u32, usize),
     /// A constant.
     Constant(Tensor),
-    /// What a launch makes, from an offset on: a position among the made values.
+    /// A result of a launch, from an offset on: a position among the made values.
     Made(usize, usize),
 }
 
@@ -45,13 +45,13 @@ pub(super) struct Made {
     /// Launches that read it, in order; one that reads it twice comes twice.
     pub(super) users: Vec<u32>,
     pub(super) wanted: bool,
-    /// Which of the section's memories it lives in.
+    /// The section's memory that it lives in.
     pub(super) memory: u32,
     /// The value that it is a part of, and from which offset on.
     pub(super) part_of: Option<(usize, usize)>,
     /// The launches that make its parts, if it has parts; then `maker` is none.
     pub(super) part_makers: Vec<u32>,
-    /// Which phi it is, if it is one: then `maker` says what it is.
+    /// Number of the phi, if it is one: then `maker` says what it is.
     pub(super) phi: Option<u32>,
     /// Where it lives, and from which offset on; set when all launches are known.
     pub(super) storage: usize,
@@ -74,7 +74,7 @@ impl Made {
         }
     }
 
-    /// Whether it has memory of its own, made by one launch: it may become a part of another.
+    /// Returns whether it has memory of its own, made by one launch: it may become a part of another.
     pub(super) fn is_whole(&self) -> bool {
         self.part_of.is_none() && self.part_makers.is_empty() && self.phi.is_none()
     }
@@ -90,9 +90,9 @@ pub(super) struct Storage {
     /// Position among the written results, if the caller gives the memory.
     pub(super) written: Option<u32>,
     pub(super) wanted: bool,
-    /// Which of the section's memories it is in.
+    /// The section's memory that it is in.
     pub(super) memory: u32,
-    /// Which phi it is, if it is no memory but one of several.
+    /// Number of the phi, if it is no memory but one of several.
     pub(super) phi: Option<u32>,
 }
 
@@ -110,7 +110,7 @@ impl Storage {
     }
 }
 
-/// What a launch runs.
+/// The work of a launch.
 pub(super) enum Work {
     /// A copy between the host's memory and a device's, or within one.
     Copy(CopyKind),
@@ -120,9 +120,9 @@ pub(super) enum Work {
     Kernel(Arc<Chosen>),
     /// A region, as often as its node says: so many operands come before what it captures.
     Nested(Inlined, usize),
-    /// What comes before the regions of control flow, by its number, and its op.
+    /// Entry of control flow, before its regions: its number, and its op.
     Entry(usize, String),
-    /// What comes behind them.
+    /// Exit of control flow, behind them.
     Exit(usize, String),
 }
 
@@ -142,9 +142,9 @@ pub(super) struct Launch {
     pub(super) outputs: Vec<Option<usize>>,
     /// Launches that come before this one whatever the data says.
     pub(super) after: Vec<u32>,
-    /// What it should take.
+    /// Its expected cost.
     pub(super) cost: Cost,
-    /// What it is known as to measurements, if there are any or are to be.
+    /// Its key in measurements, if there are any or are to be.
     pub(super) signature: Option<Arc<str>>,
     /// The stage that it is in, where constants are streamed (`streaming.rs`); else 0.
     pub(super) stage: u32,
@@ -154,23 +154,23 @@ pub(super) struct Launch {
 pub(super) struct Scope<'a> {
     pub(super) program: &'a Program,
     pub(super) roots: HashMap<ValueId, Root>,
-    /// Whether values that nobody makes are the section's inputs.
+    /// True if values that nobody makes are the section's inputs.
     takes_inputs: bool,
 }
 
 impl<'a> Scope<'a> {
-    /// The values of a region.
+    /// Returns the values of a region.
     pub(super) fn of_region(program: &'a Program) -> Self {
         Self { program, roots: HashMap::new(), takes_inputs: false }
     }
 
-    /// Whether they are the values of a section, and not of a region whose launches are among a section's.
+    /// Returns whether they are the values of a section, and not of a region whose launches are among a section's.
     pub(super) fn is_section(&self) -> bool {
         self.takes_inputs
     }
 }
 
-/// What a copy is of.
+/// The source of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Copied {
     Input(u32),
@@ -208,7 +208,7 @@ pub(super) struct Launched<'a> {
 }
 
 impl Launched<'_> {
-    /// The section that they become.
+    /// Returns the section that they become.
     ///
     /// # Errors
     /// As [`plan`].
@@ -275,7 +275,7 @@ pub(super) struct Planner<'a> {
     pub(super) regions: Regions,
     /// The last exit in each region.
     pub(super) last_exit: HashMap<u32, u32>,
-    /// What each control flow points where.
+    /// Phis of each control flow.
     pub(super) flows: Vec<Phis>,
     pub(super) phis: Vec<Phi>,
 }
@@ -532,7 +532,8 @@ impl Planner<'_> {
         self.copy(root, size, (CopyKind::Within, lane, memory), label)
     }
 
-    /// Whether an operand of kernels may begin at an offset of a memory. In the host's its address alone may name it.
+    /// Returns whether an operand of kernels may begin at an offset of a memory. In the host's its address alone may
+    /// name it.
     pub(super) fn may_begin_at(&self, offset: usize, memory: u32) -> bool {
         let site = self.lanes.site_of(memory);
         let align = self.env.site(site).0.space().bind_align.max(1) as usize;
@@ -569,7 +570,7 @@ impl Planner<'_> {
         Ok(root)
     }
 
-    /// The launches that make a value; what has no elements is made by nobody.
+    /// Returns the launches that make a value; what has no elements is made by nobody.
     pub(super) fn makers(&self, made: usize) -> &[u32] {
         let made = &self.made[made];
         match (made.size, made.part_makers.is_empty()) {
@@ -580,7 +581,7 @@ impl Planner<'_> {
     }
 }
 
-/// Whether an operand of a size is not too large for a device.
+/// Returns whether an operand of a size is not too large for a device.
 pub(crate) fn takes(device: &Device, size: usize) -> bool {
     let limit = device.space().bind_max;
     limit == 0 || size as u64 <= limit
@@ -594,7 +595,7 @@ fn too_large(program: &Program, id: ValueId, device: &Device) -> Error {
 }
 
 impl Work {
-    /// The input whose memory output `i` may take over.
+    /// Returns the input whose memory output `i` may take over.
     pub(super) fn in_place(&self, i: usize) -> Option<usize> {
         match self {
             Self::Kernel(chosen) => chosen.in_place.get(i).copied().flatten(),

@@ -43,11 +43,11 @@ pub(in crate::plan) struct Parts {
     pub(in crate::plan) internals: Vec<Internal>,
     /// The name of each step's node, if they are traced.
     pub(in crate::plan) names: Vec<String>,
-    /// What each launch is known as to measurements, if they are traced.
+    /// Keys of launches in measurements, if they are traced.
     pub(in crate::plan) signatures: Vec<Option<Arc<str>>>,
     /// The launch of each step, if it is one.
     pub(in crate::plan) launch_of: Vec<Option<u32>>,
-    /// Whether each step has the run's context in front of its references.
+    /// True if each step has the run's context in front of its references.
     pub(in crate::plan) traced: bool,
     /// References to phis, which entries and exits point somewhere.
     pub(in crate::plan) phi_uses: Vec<(u32, Patch)>,
@@ -102,7 +102,7 @@ pub(in crate::plan) enum Home<'a> {
 }
 
 impl Home<'_> {
-    /// What begins so many bytes further on.
+    /// Returns the reference so many bytes further on.
     fn from(self, bytes: usize) -> Self {
         match self {
             Self::Input(input, offset) => Self::Input(input, offset + bytes),
@@ -130,7 +130,7 @@ pub(in crate::plan) struct Emitter<'a> {
     /// The device that will read them, and the one that allocates the first memory, by position.
     pub(in crate::plan) site: usize,
     pub(in crate::plan) home: usize,
-    /// How operands in buffers of the first memory are aligned, if that is the host's.
+    /// Alignment of operands in buffers of the first memory, if that is the host's.
     pub(in crate::plan) host_align: Option<usize>,
     pub(in crate::plan) made: &'a [Made],
     pub(in crate::plan) storages: &'a [Storage],
@@ -149,8 +149,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Whether a part of a value in the host's memory begins where a buffer's operand may not: then its address alone
-    /// names it (B10).
+    /// Returns whether a part of a value in the host's memory begins where a buffer's operand may not: then its address
+    /// alone names it (B10).
     fn is_between(&self, offset: usize) -> bool {
         self.host_align.is_some_and(|align| !offset.is_multiple_of(align))
     }

@@ -28,11 +28,11 @@ pub(in crate::plan) fn heaviest(weights: &[u64], before: &impl Fn(usize, usize) 
 struct Flow {
     /// The values after each.
     after: Vec<Vec<u32>>,
-    /// What flows along each of these.
+    /// Flow along each of these.
     flow: Vec<Vec<u64>>,
     /// For each value those before it, with the place among what comes after these.
     from: Vec<Vec<(u32, u32)>>,
-    /// What each can still give and take.
+    /// Amount that each can still give and take.
     give: Vec<u64>,
     take: Vec<u64>,
 }
@@ -52,7 +52,8 @@ impl Flow {
         Self { after, flow, from, give: weights.to_vec(), take: weights.to_vec() }
     }
 
-    /// The greatest flow, along shortest paths first (Edmonds and Karp, 1972), after what flows without a detour.
+    /// Returns the greatest flow, along shortest paths first (Edmonds and Karp, 1972), after what flows without a
+    /// detour.
     fn maximum(mut self) -> Option<u64> {
         let mut sum = 0;
         for a in 0..self.after.len() {

@@ -25,7 +25,7 @@ pub enum Placed {
 }
 
 impl Placed {
-    /// The reference that a launch is given.
+    /// Returns the reference that a launch is given.
     pub fn reference(&self) -> BufferRef {
         match self {
             Self::Host(tensor) | Self::Packed(tensor) => host_reference(tensor.bytes()),
@@ -56,7 +56,7 @@ struct Counts {
     now: AtomicUsize,
 }
 
-/// How many constants were packed for kernels.
+/// Number of constants packed for kernels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PackCounts {
     /// Ahead of time, and not again.
@@ -68,7 +68,7 @@ pub struct PackCounts {
 /// A constant by the identity of its bytes, and the layout that it is in.
 type Key = (usize, usize, Layout);
 
-/// How a constant's bytes are arranged.
+/// The arrangement of a constant's bytes.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Layout {
     /// As they are.
@@ -85,7 +85,7 @@ struct Entry {
     placed: Weak<Placed>,
     /// Its address is an identity only as long as its bytes are alive.
     source: Tensor,
-    /// What its layout asks of its address.
+    /// Alignment that its layout asks of its address.
     align: usize,
 }
 
@@ -105,11 +105,11 @@ fn leak_if_lent<T>(source: T, uploaded: Result<Buffer>) -> Result<Buffer> {
     uploaded
 }
 
-/// How long an upload may take before the device counts as broken.
+/// Time after which a device whose upload has not ended counts as broken.
 const UPLOAD_LIMIT: Duration = Duration::from_secs(600);
 
 impl ConstantPool {
-    /// A pool for a device, with those of the constants that were packed for its plugin as it is now.
+    /// Creates a pool for a device, with those of the constants that were packed for its plugin as it is now.
     pub fn new(device: &Arc<Device>, packed: &[PackedConstant]) -> Self {
         let about = device.plugin().about();
         let is_for =
@@ -120,17 +120,17 @@ impl ConstantPool {
         Self { device: Arc::clone(device), ahead, counts: Counts::default(), state: Mutex::default() }
     }
 
-    /// How many constants were packed so far.
+    /// Returns the number of constants packed so far.
     pub fn pack_counts(&self) -> PackCounts {
         let Counts { ahead, now } = &self.counts;
         PackCounts { ahead: ahead.load(Ordering::Relaxed), now: now.load(Ordering::Relaxed) }
     }
 
-    /// The constants that kernels of the plans that are there have in layouts of their own, but for those that are copied to
-    /// the device while it computes.
+    /// Returns the constants that kernels of the plans that are there have in layouts of their own, but for those that
+    /// are copied to the device while it computes.
     ///
     /// # Errors
-    /// What the device says of copying them to the host.
+    /// Errors of the device when it copies them to the host.
     pub fn packed(&self) -> Result<Vec<PackedConstant>> {
         let about = self.device.plugin().about();
         let mut all = Vec::new();

@@ -73,7 +73,7 @@ impl Planner<'_> {
         Ok(true)
     }
 
-    /// Whether a node is a Concat whose operands lie one behind the other in a result that may be made of them.
+    /// Returns whether a node is a Concat whose operands lie one behind the other in a result that may be made of them.
     fn may_join(&self, scope: &Scope<'_>, node: &Node) -> bool {
         let shape = || scope.program.value(node.output(0)?).ty.as_ref()?.known_shape();
         let Some(shape) = shape().filter(|_| scope.is_section() && node.op.is("Concat")) else {
@@ -92,8 +92,8 @@ impl Planner<'_> {
             && !self.env.is_pinned(node)
     }
 
-    /// The made value that an operand is all of, if it may become a part of another: a launch makes it that runs whenever
-    /// the open region does, and it is no result.
+    /// Returns the made value that an operand is all of, if it may become a part of another: a launch makes it that
+    /// runs whenever the open region does, and it is no result.
     fn joinable(&self, scope: &Scope<'_>, root: &Root, size: usize) -> Option<usize> {
         let &Root::Made(own, 0) = root else {
             return None;

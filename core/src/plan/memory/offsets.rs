@@ -36,12 +36,12 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Its size rounded to its alignment.
+    /// Returns its size rounded to its alignment.
     fn padded(&self) -> Option<usize> {
         self.size.checked_next_multiple_of(self.align)
     }
 
-    /// How many steps it lives for.
+    /// Returns the number of steps that it lives for.
     fn steps(&self) -> u128 {
         u128::from(self.last - self.first) + 1
     }
@@ -58,7 +58,7 @@ pub struct ArenaPlan {
     pub lower_bound: usize,
 }
 
-/// Whether so many values are assigned by size, which takes a time that grows with the square of their number.
+/// Returns whether so many values are assigned by size, which takes a time that grows with the square of their number.
 pub fn is_greedy(n: usize) -> bool {
     n <= GREEDY_MAX
 }
@@ -301,7 +301,7 @@ fn in_order(intervals: &[Interval]) -> Option<ArenaPlan> {
     Some(ArenaPlan { offsets, size, lower_bound: lower_bound(intervals)? })
 }
 
-/// The most bytes that live at one step.
+/// Returns the most bytes that live at one step.
 fn lower_bound(intervals: &[Interval]) -> Option<usize> {
     // Changes by step: what begins, and what ended the step before.
     let mut changes: Vec<(u32, bool, usize)> = Vec::with_capacity(2 * intervals.len());

@@ -119,7 +119,7 @@ impl Planner<'_> {
         (self.made[part].storage, self.made[part].offset) = (storage, offset);
     }
 
-    /// The memory of an input, if the launch reads it through that input alone.
+    /// Returns the memory of an input, if the launch reads it through that input alone.
     fn storage_of_input(&self, launch: &Launch, input: usize) -> Option<usize> {
         let storage = |operand: &Option<(Root, usize)>| match operand {
             Some((Root::Made(made, _), _)) => Some(self.made[*made].storage),
@@ -130,7 +130,7 @@ impl Planner<'_> {
         (readers.count() == 1 && wanted != usize::MAX).then_some(wanted)
     }
 
-    /// What is given for each wanted value; storages of those that are written are marked.
+    /// Returns the result for each wanted value; storages of those that are written are marked.
     pub(in crate::plan) fn results(
         &self,
         wanted: &[(ValueId, Root)],
@@ -251,7 +251,7 @@ struct Placed {
     lower_bound: usize,
 }
 
-/// Which launch ends before which begins.
+/// The order of launches: which ends before which begins.
 pub(in crate::plan) struct Schedule<'a> {
     /// None if there are too many tasks to know all paths.
     pub reach: Option<Reach>,
@@ -259,7 +259,7 @@ pub(in crate::plan) struct Schedule<'a> {
 }
 
 impl Schedule<'_> {
-    /// Whether launch `a` ends before launch `b` begins.
+    /// Returns whether launch `a` ends before launch `b` begins.
     pub fn precedes(&self, a: u32, b: u32) -> bool {
         let (task_a, task_b) = (self.task_of[a as usize], self.task_of[b as usize]);
         if task_a == task_b {

@@ -7,7 +7,7 @@
 //! which one is read and the other is filled. All of this is edges between launches, so that tasks, waits of streams and
 //! the arena need nothing further.
 //!
-//! Which constants stay is decided by the cost model. The copies of a run take as long wherever they are; what counts is
+//! The cost model decides which constants stay. The copies of a run take as long wherever they are; what counts is
 //! that they never wait for a buffer, and kernels not for them. So constants are streamed in proportion to the time that
 //! kernels before them take: the first ones stay, because nothing hides their copies, and so do those that are large for
 //! what their kernels compute. The proportion is the least that fits into the budget. Depths are compared by the time that
@@ -25,14 +25,14 @@ use std::sync::Arc;
 
 /// Depths that are tried: double and triple buffering, and one buffer, which hides nothing and takes least.
 const DEPTHS: [usize; 3] = [2, 3, 1];
-/// How often a choice is made again, because the arena turned out to be larger than its buffers.
+/// Most times that a choice is made again, because the arena turned out to be larger than its buffers.
 const ATTEMPTS_MAX: usize = 6;
 
 /// A constant by the identity of its bytes, and the layout that a kernel packs it in.
 type Key = ((usize, usize), Option<u64>);
 
-/// The section within a budget of bytes of the first device's memory. `launched` makes its launches, with the host's
-/// memory among its memories if it is told so.
+/// Returns the section within a budget of bytes of the first device's memory. `launched` makes its launches, with the
+/// host's memory among its memories if it is told so.
 ///
 /// # Errors
 /// [`ErrorKind::OutOfMemory`] if it does not fit, with the least budget that would do; else as
@@ -107,7 +107,7 @@ fn fitting<'a>(
     Ok((found.total() <= budget).then(|| (plan.time_ns(&choice), choice)))
 }
 
-/// What a section takes of a memory, in bytes.
+/// Memory that a section takes, in bytes.
 #[derive(Clone, Copy, Default)]
 struct Needed {
     /// Constants that stay.
@@ -116,7 +116,7 @@ struct Needed {
     arena: u64,
     /// The largest workspace of a launch, which is in the arena.
     workspace: u64,
-    /// What goes in and out where that is not in the arena.
+    /// Values that go in and out and are not in the arena.
     values: u64,
 }
 
@@ -158,7 +158,7 @@ struct Reader {
     reads: Vec<(usize, usize)>,
 }
 
-/// What a choice is made from.
+/// The inputs of a choice.
 struct Plan {
     weights: Vec<Weight>,
     /// Launches of the device's kernels, in order.
@@ -168,7 +168,7 @@ struct Plan {
     needed_streaming_nothing: u64,
 }
 
-/// What is streamed, and how.
+/// The constants that are streamed, and how.
 #[derive(Clone)]
 struct Choice {
     depth: usize,
@@ -238,7 +238,7 @@ impl Plan {
         Choice { depth, stages: self.stages(depth, &vec![true; self.weights.len()]) }
     }
 
-    /// The least that must be streamed for constants and buffers to fit into `room` bytes; None if they do not.
+    /// Returns the least that must be streamed for constants and buffers to fit into `room` bytes; None if they do not.
     fn choose(&self, depth: usize, room: i128) -> Option<Choice> {
         let total_ns: f64 = self.weights.iter().map(|weight| weight.copy_ns).sum();
         let try_share = |share: f64| {
@@ -262,8 +262,8 @@ impl Plan {
         Some(found)
     }
 
-    /// Which constants are streamed, if copies may take so long for all the time of the kernels. What is so small that its
-    /// copy takes longer to begin than to do stays.
+    /// Returns which constants are streamed, if copies may take so long for all the time of the kernels. What is so
+    /// small that its copy takes longer to begin than to do stays.
     fn streamed(&self, copies_ns: f64) -> Vec<bool> {
         let mut taken_ns = 0.0;
         let is_streamed = |weight: &Weight| {
@@ -277,8 +277,8 @@ impl Plan {
         self.weights.iter().map(is_streamed).collect()
     }
 
-    /// The stages of constants, in the order of the launches that read them. What a stage before that is still there has
-    /// copied is not copied again. A stage is worth at least what its copies take to begin.
+    /// Returns the stages of constants, in the order of the launches that read them. What a stage before that is still
+    /// there has copied is not copied again. A stage is worth at least what its copies take to begin.
     fn stages(&self, depth: usize, streamed: &[bool]) -> Vec<Stage> {
         let mut stages: Vec<Stage> = Vec::new();
         // Where each constant was copied last.
@@ -337,7 +337,7 @@ impl Plan {
     }
 }
 
-/// The most bytes of stages that are there at once.
+/// Returns the most bytes of stages that are there at once.
 fn buffers(stages: &[Stage], depth: usize) -> usize {
     let there = |stages: &[Stage]| stages.iter().map(|stage| stage.bytes).sum::<usize>();
     match stages.len() > depth {
@@ -346,7 +346,7 @@ fn buffers(stages: &[Stage], depth: usize) -> usize {
     }
 }
 
-/// The constants that a kernel reads: input, content, identity and bytes on the device.
+/// Returns the constants that a kernel reads: input, content, identity and bytes on the device.
 fn constants(launch: &Launch) -> impl Iterator<Item = (usize, &Tensor, Key, usize)> {
     let packs = match &launch.work {
         Work::Kernel(chosen) => chosen.kernel.packs(),
@@ -363,7 +363,7 @@ fn constants(launch: &Launch) -> impl Iterator<Item = (usize, &Tensor, Key, usiz
 }
 
 impl Planner<'_> {
-    /// The memory that the budget is of: the first device's; None if the section does not use it.
+    /// Returns the memory that the budget is of: the first device's; None if the section does not use it.
     fn budgeted(&self) -> Option<u32> {
         self.lanes.iter().find(|lane| lane.site == 0).map(|lane| lane.memory)
     }
@@ -526,7 +526,7 @@ impl Planner<'_> {
 }
 
 impl Choice {
-    /// The launches with what is streamed.
+    /// Returns the launches with what is streamed.
     fn applied<'a>(self, launched: &impl Fn(bool) -> Result<Launched<'a>>) -> Result<Streamed<'a>> {
         let mut with_host = launched(true)?;
         with_host.planner.stream(&self);
@@ -538,7 +538,7 @@ impl Choice {
 struct Streamed<'a>(Launched<'a>);
 
 impl<'a> Streamed<'a> {
-    /// What they take of the device's memory.
+    /// Returns them with the device memory that they take.
     fn measured(mut self) -> Result<(Launched<'a>, Needed)> {
         let (_, bytes) = self.0.measure()?;
         Ok((self.0, bytes))

@@ -1,7 +1,7 @@
 //! Values that nobody makes, because they are there: views of an operand.
 //!
-//! What gives an operand another shape is a view of the whole. A Slice, a Split or a Gather of one position is a view of
-//! *parts* where each of its results is one range of the operand's bytes: that is so if the axes in front of the one that
+//! A node that gives an operand another shape is a view of the whole. A Slice, a Split or a Gather of one position is
+//! a view of *parts* where each of its results is one range of the operand's bytes: that is so if the axes in front of the one that
 //! is divided have one element in the result, and those behind it are whole. Which part it is must be known, and parts must
 //! begin where the devices' kernels may begin to read.
 //!
@@ -56,8 +56,9 @@ pub(in crate::plan) fn check_whole(program: &Program, node: &Node) -> Result<()>
     Ok(())
 }
 
-/// How parts are aligned that any of the devices may read; None if one of them takes no parts. In the host's memory
-/// elements need no more than their own alignment (B10); elsewhere a part is bound and copied from where it begins.
+/// Returns the alignment of parts that any of the devices may read; None if one of them takes no parts. In the host's
+/// memory elements need no more than their own alignment (B10); elsewhere a part is bound and copied from where it
+/// begins.
 pub(in crate::plan) fn part_align(env: &Env) -> Option<usize> {
     let mut align = 1;
     for site in 0..env.n_sites() {
@@ -156,8 +157,8 @@ impl Parts {
     }
 }
 
-/// The first element of a part that is one range of the whole's elements; None if it is not. All three have a number for
-/// each axis: extents of the whole and of the part, and where the part begins.
+/// Returns the first element of a part that is one range of the whole's elements; None if it is not. All three have a
+/// number for each axis: extents of the whole and of the part, and where the part begins.
 fn first_element(whole: &[usize], part: &[usize], begins: &[usize]) -> Option<usize> {
     let axes = || whole.iter().zip(part).zip(begins);
     if part.len() != whole.len() || axes().any(|((whole, part), begin)| begin + part > *whole) {

@@ -61,22 +61,22 @@ impl Regions {
         self.exits.insert(exit, control);
     }
 
-    /// The region of a launch.
+    /// Returns the region of a launch.
     pub fn of(&self, launch: u32) -> u32 {
         self.region_of.get(launch as usize).copied().unwrap_or(0)
     }
 
-    /// The control flow that a region is of.
+    /// Returns the control flow that a region is of.
     pub fn control(&self, region: u32) -> Option<&Control> {
         Some(&self.controls[self.at(region)?.control as usize])
     }
 
-    /// The control flow that a launch is the entry of.
+    /// Returns the control flow that a launch is the entry of.
     pub fn entered_at(&self, launch: u32) -> Option<&Control> {
         self.entries.get(&launch).map(|&control| &self.controls[control])
     }
 
-    /// Whether a launch is an entry or an exit.
+    /// Returns whether a launch is an entry or an exit.
     pub fn is_control(&self, launch: u32) -> bool {
         self.entries.contains_key(&launch) || self.exits.contains_key(&launch)
     }
@@ -86,13 +86,13 @@ impl Regions {
         self.regions.get((region as usize).checked_sub(1)?)
     }
 
-    /// How deep a region is nested; 0 for the section itself.
+    /// Returns the depth of a region; 0 for the section itself.
     pub fn depth(&self, region: u32) -> u32 {
         self.at(region).map_or(0, |region| region.depth)
     }
 
-    /// What an edge between launches is between launches of one region; None if it is implied. From a region out it
-    /// begins at the exit, into a region it ends at the entry, and what an exit needs from outside its entry needs.
+    /// Lifts an edge between launches to one between launches of one region; None if it is implied. From a region out
+    /// it begins at the exit, into a region it ends at the entry, and what an exit needs from outside its entry needs.
     fn lift(&self, pred: u32, launch: u32) -> Option<(u32, u32)> {
         let (mut pred, mut launch) = (pred, launch);
         if let Some(control) = self.exits.get(&launch).map(|&control| &self.controls[control]) {
@@ -114,7 +114,8 @@ impl Regions {
         (pred != launch).then_some((pred, launch))
     }
 
-    /// The edges of launches: within regions, from entries to what begins them, and from what ends them to exits.
+    /// Returns the edges of launches: within regions, from entries to what begins them, and from what ends them to
+    /// exits.
     pub fn edges(&self, preds_of: impl Fn(usize) -> Vec<u32>) -> Edges {
         let n = self.region_of.len();
         let mut edges: Vec<Vec<u32>> = vec![Vec::new(); n];

@@ -12,7 +12,7 @@ use crate::plan::steps::CopyKind;
 /// Streams that a device with a memory of its own is given: for kernels, for copies to it, for copies from it.
 pub(in crate::plan) const STREAMS: u32 = 3;
 
-/// What a lane is for.
+/// The purpose of a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Role {
     Kernels,
@@ -29,7 +29,7 @@ pub(in crate::plan) struct Lane {
     /// The memory that its launches read and write.
     pub memory: u32,
     role: Role,
-    /// How deep in control flow its launches are; 0 for inline calls, which need no order.
+    /// Depth of its launches in control flow; 0 for inline calls, which need no order.
     depth: u32,
 }
 
@@ -45,12 +45,13 @@ pub(in crate::plan) struct Lanes {
     placed: bool,
     /// Devices whose launches are inline calls, by position.
     inline: Vec<bool>,
-    /// How deep in control flow the next launches are.
+    /// Depth of the next launches in control flow.
     pub depth: u32,
 }
 
 impl Lanes {
-    /// The lanes for launches on these devices, with the host's memory among theirs where constants are streamed from it.
+    /// Returns the lanes for launches on these devices, with the host's memory among theirs where constants are
+    /// streamed from it.
     pub fn new(env: &Env, mut sites: Vec<usize>, streams_weights: bool) -> Self {
         if streams_weights {
             sites.extend(env.home_site());
@@ -95,12 +96,12 @@ impl Lanes {
         lanes
     }
 
-    /// Whether launches are ordered by lanes, with copies in between.
+    /// Returns whether launches are ordered by lanes, with copies in between.
     pub fn are_placed(&self) -> bool {
         self.placed
     }
 
-    /// The device of the first memory.
+    /// Returns the device of the first memory.
     pub fn home(&self) -> usize {
         self.memories[0]
     }
@@ -117,17 +118,17 @@ impl Lanes {
         self.lanes.iter()
     }
 
-    /// The device that allocates a memory.
+    /// Returns the device that allocates a memory.
     pub fn site_of(&self, memory: u32) -> usize {
         self.memories[memory as usize]
     }
 
-    /// The devices that allocate the memories, in their order.
+    /// Returns the devices that allocate the memories, in their order.
     pub fn memories(&self) -> impl Iterator<Item = usize> {
         self.memories.iter().copied()
     }
 
-    /// The memory that a device's kernels work in.
+    /// Returns the memory that a device's kernels work in.
     pub fn memory_of(&self, site: usize) -> u32 {
         self.lanes.iter().find(|lane| lane.site == site).map_or(0, |lane| lane.memory)
     }
@@ -171,7 +172,7 @@ impl Lanes {
         self.for_kernels(self.memories[memory as usize])
     }
 
-    /// What each lane is as far as order goes.
+    /// Returns the order of work on each lane.
     pub fn orders(&self, env: &Env) -> Vec<Order> {
         let order = |(i, lane): (usize, &Lane)| {
             let (device, _) = env.site(lane.site);

@@ -1,6 +1,6 @@
-//! Which launches go together in tasks.
+//! Merging of launches into tasks.
 //!
-//! How launches are merged, cheapest decision first:
+//! Rules of merging, cheapest decision first:
 //! 1. What would be gained at best is the difference between all work and the longest path. If that is not worth
 //!    some hand-overs, everything is one task.
 //! 2. Chains become clusters: a launch joins the one before it if they are each other's only neighbours.
@@ -16,12 +16,12 @@
 
 use super::tasks::{Edges, OneTask, Policy};
 
-/// What launches are divided for.
+/// The terms on which launches are divided.
 #[derive(Clone, Copy)]
 pub(crate) struct Terms {
     pub policy: Policy,
     pub n_threads: usize,
-    /// What handing a task to another thread costs, in nanoseconds.
+    /// Cost of handing a task to another thread, in nanoseconds.
     pub hand_over_ns: f64,
 }
 
@@ -57,7 +57,7 @@ pub(crate) const GAIN_HAND_OVERS: f64 = 40.0;
 /// Parts of one level for each thread, so that one that has less to do than expected finds more.
 const PARTS_PER_THREAD: usize = 4;
 
-/// The nanoseconds of the launches that must follow each other and take longest.
+/// Returns the nanoseconds of the launches that must follow each other and take longest.
 pub(crate) fn longest_path_ns(edges: &Edges, costs_ns: &[f64]) -> f64 {
     let mut ends = vec![0f64; edges.len()];
     let mut longest = 0f64;

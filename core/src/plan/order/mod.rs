@@ -1,4 +1,4 @@
-//! What follows what: launches in tasks, tasks on lanes, and where one waits for another.
+//! Order of work: launches in tasks, tasks on lanes, and where one waits for another.
 //!
 //! | file | question |
 //! | --- | --- |

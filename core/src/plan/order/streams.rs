@@ -30,7 +30,7 @@ use super::merge::{self, Terms};
 use super::tasks::{self, Arrival, Control, Edges, Policy, RegionTasks, TaskGraph};
 use std::collections::BTreeMap;
 
-/// What a lane is, as far as the order of its work goes.
+/// The order of work on a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Order {
     /// Launches are calls, and over when they return; any thread makes them.
@@ -42,19 +42,19 @@ pub(crate) enum Order {
     },
 }
 
-/// What has to be waited for in front of a task: the `nth` signal of another lane.
+/// A wait in front of a task: for the `nth` signal of another lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct WaitFor {
     /// The lane that signals.
     pub lane: u32,
-    /// Which of its signals in a run, from 1 on.
+    /// Number of the signal among that lane's in a run, from 1 on.
     pub nth: u32,
 }
 
 /// The signal behind a task of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SignalAt {
-    /// Which of the lane's signals in a run, from 1 on.
+    /// Number of the signal among the lane's in a run, from 1 on.
     pub nth: u32,
     /// The arrival that it leads to, by its position among the graph's.
     pub arrival: Option<u32>,
@@ -81,7 +81,7 @@ pub(crate) struct Lined<'a> {
     pub edges: &'a Edges,
     /// The lane of each launch.
     pub lane_of: &'a [u32],
-    /// What each lane is.
+    /// The order of work on each lane.
     pub orders: &'a [Order],
     pub costs_ns: &'a [f64],
     /// The stage of each launch where constants are streamed, in whose order its lane's launches are; else 0.
@@ -90,7 +90,7 @@ pub(crate) struct Lined<'a> {
 }
 
 impl Division {
-    /// A division without streams.
+    /// Returns a division without streams.
     pub fn inline(edges: &Edges, task_of: Vec<u32>, n_lanes: usize) -> Self {
         let (graph, order) = TaskGraph::build(edges, &task_of);
         Self { graph, order, task_of, waits: Vec::new(), signals: Vec::new(), n_signals: vec![0; n_lanes] }
@@ -247,7 +247,7 @@ impl<'a> Joined<'a> {
         joined
     }
 
-    /// The region of a task.
+    /// Returns the region of a task.
     fn region(&self, task: u32) -> u32 {
         self.of.regions.of(self.order[self.starts[task as usize] as usize])
     }
@@ -328,7 +328,7 @@ impl<'a> Joined<'a> {
         }
     }
 
-    /// The tasks with their arrivals, each right behind its own; `ranges` has the tasks of each region.
+    /// Returns the tasks with their arrivals, each right behind its own; `ranges` has the tasks of each region.
     fn division(mut self, mut task_of: Vec<u32>, ranges: &[(u32, u32)]) -> Division {
         let n_tasks = self.lanes.len();
         let mut number = Vec::with_capacity(n_tasks);

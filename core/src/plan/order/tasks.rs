@@ -5,9 +5,9 @@
 //! that ([`Policy::Auto`]); a program that is cheap, or has nothing to run side by side, is one task, and that is the
 //! synchronous path.
 //!
-//! How launches are merged is in `merge.rs`.
+//! `merge.rs` merges launches.
 
-/// How launches are divided into tasks.
+/// The policy that divides launches into tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Policy {
     /// By cost: no task is worth less than a hand-over, and what is cheap as a whole is one task.
@@ -34,9 +34,9 @@ pub enum OneTask {
     OneLaunch,
     /// Running side by side would gain less than it must.
     Cheap {
-        /// What it would gain at best.
+        /// Gain at best.
         gain_ns: f64,
-        /// What it must gain.
+        /// Gain that it must reach.
         worth_ns: f64,
     },
     /// Nowhere is enough side by side to be worth two hand-overs.
@@ -59,7 +59,7 @@ pub struct Task {
     then: u32,
 }
 
-/// What follows a task.
+/// The successors of a task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Then {
     /// One successor, which waits for this task alone: it runs next.
@@ -68,11 +68,11 @@ pub enum Then {
     Join(u32),
     /// Several or none. The first that waits for this task alone, if there is one, runs next.
     Many(Option<u32>),
-    /// What the task has chosen: it is the entry or the exit of control flow.
+    /// Tasks that the task has chosen: it is the entry or the exit of control flow.
     Chosen {
         /// Position among the graph's control flow.
         control: u32,
-        /// Whether it is the exit. What follows that, if it does not choose a region again, are its successors.
+        /// True if it is the exit. What follows that, if it does not choose a region again, are its successors.
         is_exit: bool,
     },
 }
@@ -85,7 +85,7 @@ const CHOSEN: u32 = 3 << 30;
 const NOBODY: u32 = JOIN - 1;
 
 impl Task {
-    /// What follows it.
+    /// Returns its successors.
     #[inline(always)]
     pub fn then(&self) -> Then {
         let task = self.then & NOBODY;
@@ -97,7 +97,7 @@ impl Task {
         }
     }
 
-    /// Whether [`Task::then`] is a join with this task.
+    /// Returns whether [`Task::then`] is a join with this task.
     #[inline(always)]
     pub fn joins(&self, task: u32) -> bool {
         self.then == JOIN | task
@@ -114,9 +114,9 @@ pub struct TaskGraph {
     /// First the tasks that wait for nobody, then the successors of each task: those that wait for it alone, then the
     /// others. Behind them arrivals, and for each region the tasks that wait for nobody in it.
     pub succs: Box<[u32]>,
-    /// How many tasks wait for nobody, those of regions left out.
+    /// Number of tasks that wait for none, those of regions left out.
     pub n_sources: u32,
-    /// How many tasks there are without those of regions.
+    /// Number of tasks without those of regions.
     pub n_own: u32,
     /// Tasks that wait for a device, by the task that they belong to.
     pub arrivals: Box<[Arrival]>,
@@ -146,15 +146,15 @@ pub struct RegionTasks {
     pub first: u32,
     /// One past the last.
     pub end: u32,
-    /// How many of them run when it is chosen: those of regions within it left out.
+    /// Number of them that run when it is chosen: those of regions within it left out.
     pub n_own: u32,
     /// Where those that wait for nobody are among the successors.
     pub first_source: u32,
     /// One past the last of them.
     pub end_source: u32,
-    /// How many the exit waits for.
+    /// Number of tasks that the exit waits for.
     pub n_last: u32,
-    /// How often its tasks signal, by lane; lanes on which they do not are left out.
+    /// Number of signals of its tasks, by lane; lanes without any are left out.
     pub n_signals: Box<[(u32, u32)]>,
 }
 
@@ -169,7 +169,7 @@ pub struct Arrival {
     pub lane: u32,
 }
 
-/// Which launches depend on which, by number in an order in which they could run.
+/// Dependences between launches, by number in an order in which they could run.
 pub(crate) struct Edges {
     starts: Vec<u32>,
     preds: Vec<u32>,
@@ -203,7 +203,7 @@ impl Edges {
         self.starts.len() - 1
     }
 
-    /// What a launch waits for.
+    /// Returns the launches that a launch waits for.
     pub fn preds(&self, launch: usize) -> &[u32] {
         &self.preds[self.starts[launch] as usize..self.starts[launch + 1] as usize]
     }
@@ -229,7 +229,7 @@ pub(crate) fn by_task(task_of: &[u32]) -> (Vec<u32>, Vec<u32>) {
 }
 
 impl TaskGraph {
-    /// The tasks of a division, and for each position in the new order the launch that is there.
+    /// Returns the tasks of a division, and for each position in the new order the launch that is there.
     pub(crate) fn build(edges: &Edges, task_of: &[u32]) -> (Self, Vec<u32>) {
         let (order, starts) = by_task(task_of);
         let n_tasks = starts.len() - 1;
@@ -354,12 +354,12 @@ impl TaskGraph {
         }
     }
 
-    /// The arrival behind a task, by its position among the arrivals.
+    /// Returns the arrival behind a task, by its position among the arrivals.
     pub fn arrival_of(&self, task: u32) -> Option<usize> {
         self.arrivals.binary_search_by_key(&task, |arrival| arrival.task).ok()
     }
 
-    /// The control flow that a task is the entry or the exit of.
+    /// Returns the control flow that a task is the entry or the exit of.
     pub fn control_of(&self, task: u32) -> Option<&Control> {
         match self.ends[task as usize].then() {
             Then::Chosen { control, .. } => Some(&self.controls[control as usize]),
@@ -367,7 +367,8 @@ impl TaskGraph {
         }
     }
 
-    /// What follows a task: its successors, its arrival, and behind an entry what begins its regions, and the exit.
+    /// Returns what follows a task: its successors, its arrival, and behind an entry what begins its regions, and the
+    /// exit.
     pub fn following(&self, task: usize) -> impl Iterator<Item = u32> {
         let arrival = self.arrival_of(task as u32).map(|_| task as u32 + 1);
         let entered = self.control_of(task as u32).filter(|control| control.entry == task as u32);
@@ -380,12 +381,12 @@ impl TaskGraph {
         self.succs_of(task).iter().copied().chain(arrival).chain(sources)
     }
 
-    /// How many tasks there are.
+    /// Returns the number of tasks.
     pub fn len(&self) -> usize {
         self.ends.len().saturating_sub(1)
     }
 
-    /// Whether there is nothing to run.
+    /// Returns whether there is nothing to run.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -431,7 +432,7 @@ impl<'a> Links<'a> {
         (begin, unsafe { self.ends.get_unchecked(task as usize + 1) })
     }
 
-    /// The task at a place.
+    /// Returns the task at a place.
     #[inline(always)]
     pub fn successor(self, place: u32) -> u32 {
         debug_assert!((place as usize) < self.succs.len());
@@ -440,7 +441,7 @@ impl<'a> Links<'a> {
     }
 }
 
-/// Which tasks lie on a path to which: memory is reused along such paths alone.
+/// Paths between tasks: memory is reused along such paths alone.
 pub struct Reach {
     words: usize,
     /// For each task, a bit for each task before it.
@@ -451,7 +452,7 @@ impl Reach {
     /// Tasks of which paths are kept; that takes a bit for each pair.
     pub const TASKS_MAX: usize = 4096;
 
-    /// The paths of a graph; None if it has too many tasks.
+    /// Returns the paths of a graph; None if it has too many tasks.
     pub fn of(graph: &TaskGraph) -> Option<Self> {
         let n = graph.len();
         if n > Self::TASKS_MAX {
@@ -472,7 +473,7 @@ impl Reach {
         Some(Self { words, before })
     }
 
-    /// Whether task `a` always ends before task `b` begins.
+    /// Returns whether task `a` always ends before task `b` begins.
     pub fn precedes(&self, a: u32, b: u32) -> bool {
         self.before[b as usize * self.words + a as usize / 64] >> (a % 64) & 1 == 1
     }

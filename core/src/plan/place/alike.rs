@@ -1,4 +1,4 @@
-//! What is asked of a kernel, as a key: whether two nodes, of one program or of several, ask the same.
+//! A request to a kernel as a key: tells whether two nodes, of one program or of several, ask the same.
 //!
 //! Constants are compared as [`same`](crate::program::same) does, small ones by their content, larger ones by where they are,
 //! which the key keeps from being used for anything else.
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// An operand: its type as far as it is known, and its content if it is constant; None where an optional one is absent.
 pub(in crate::plan) type Operand<'a> = Option<(Option<&'a TensorType>, Option<&'a Tensor>)>;
 
-/// What a node asks for, borrowed from its program.
+/// A node's request, borrowed from its program.
 pub(in crate::plan) struct Asked<'a> {
     /// The node, for its op and its attributes.
     node: &'a Node,
@@ -22,7 +22,7 @@ pub(in crate::plan) struct Asked<'a> {
     pub hash: u64,
 }
 
-/// What a node asked for, kept.
+/// A node's request, kept.
 pub(in crate::plan) struct Kept {
     op: Op,
     attrs: Vec<(Arc<str>, AttrValue)>,
@@ -60,7 +60,7 @@ impl<'a> Asked<'a> {
         Self { node, operands, hash }
     }
 
-    /// Whether it is what was asked for before.
+    /// Returns whether it is what was asked for before.
     pub fn is(&self, kept: &Kept) -> bool {
         self.node.op == kept.op
             && self.node.inputs.len() == kept.n_inputs
@@ -117,7 +117,7 @@ mod tests {
         program
     }
 
-    /// Whether two programs' nodes ask the same, by their hashes too.
+    /// Returns whether two programs' nodes ask the same, by their hashes too.
     fn same(a: &Program, b: &Program) -> bool {
         let (a, b) = (Asked::of(a, &a.main.nodes[0]), Asked::of(b, &b.main.nodes[0]));
         let same = a.is(&b.to_kept());

@@ -1,4 +1,4 @@
-//! Which place each part of a program gets, so that launches and copies together take least.
+//! Assignment of a place to each part of a program, so that launches and copies together take least.
 //!
 //! Places are memories: the host's is the first, and the way from any to any other leads through it. A value is copied to
 //! a place once, however many read it there. With two places the answer is the cheapest cut of a network (Stone,
@@ -7,7 +7,7 @@
 //! which is such a cut again, until nothing gains ("alpha expansion": Boykov, Veksler and Zabih, "Fast approximate energy
 //! minimization via graph cuts", 2001).
 //!
-//! What is counted is the sum, as if nothing ran side by side: that is an upper bound of what a run takes, and the only
+//! The cost is the sum, as if nothing ran side by side: that is an upper bound of what a run takes, and the only
 //! form that a cut can find the least of. Costs are whole numbers, 1/64 ns, so that sums compare exactly.
 
 use super::min_cut::{End, Network, UNCUTTABLE};
@@ -37,7 +37,7 @@ pub struct Carried {
     pub maker: Option<usize>,
     /// The parts that read it, each once.
     pub readers: Vec<usize>,
-    /// Whether the host reads it.
+    /// True if the host reads it.
     pub is_result: bool,
     /// The cost of a copy from the host to each place.
     pub to: Vec<u64>,
@@ -57,15 +57,15 @@ pub fn ns(cost: u64) -> f64 {
 }
 
 impl Problem {
-    /// What an assignment costs; None if a part cannot run where it is.
+    /// Returns the cost of an assignment; None if a part cannot run where it is.
     pub fn price(&self, places: &[usize]) -> Option<u64> {
         let launches = self.costs.iter().zip(places).map(|(costs, &place)| costs[place]);
         let launches = launches.sum::<Option<u64>>()?;
         Some(launches + self.values.iter().map(|value| value.price(self.n_places, places)).sum::<u64>())
     }
 
-    /// The cheapest assignment, or with more than two places one that no offer of a place makes cheaper: the best of what
-    /// is found from the `starts`. None if there is a part that can run nowhere.
+    /// Returns the cheapest assignment, or with more than two places one that no offer of a place makes cheaper: the
+    /// best of what is found from the `starts`. None if there is a part that can run nowhere.
     pub fn solve(&self, starts: &[Vec<usize>]) -> Option<Vec<usize>> {
         if self.costs.iter().any(|costs| costs.iter().all(Option::is_none)) {
             return None;
@@ -77,7 +77,7 @@ impl Problem {
         found.min_by_key(|places| self.key(places))
     }
 
-    /// What is compared: parts that cannot run where they are, then the cost of all else.
+    /// Returns the key to compare: the number of parts that cannot run where they are, then the cost of all else.
     fn key(&self, places: &[usize]) -> (usize, u64) {
         let costs = || self.costs.iter().zip(places).map(|(costs, &place)| costs[place]);
         let copies = self.values.iter().map(|value| value.price(self.n_places, places));
@@ -101,7 +101,7 @@ impl Problem {
         }
     }
 
-    /// The cheapest of the assignments in which each part stays, or takes a place.
+    /// Returns the cheapest of the assignments in which each part stays, or takes a place.
     fn offer(&self, places: &[usize], place: usize) -> Vec<usize> {
         let mut network = Network::new(places.len());
         for (part, (costs, &own)) in self.costs.iter().zip(places).enumerate() {
@@ -245,7 +245,7 @@ mod tests {
         })
     }
 
-    /// All assignments in which each part has one of two places.
+    /// Returns all assignments in which each part has one of two places.
     fn choices(a: &[usize], b: &[usize]) -> Vec<Vec<usize>> {
         let pick = |bits: usize| (0..a.len()).map(|i| if bits >> i & 1 == 1 { b[i] } else { a[i] }).collect();
         (0..1 << a.len()).map(pick).collect()

@@ -5,9 +5,9 @@
 //! regions' nodes being counted as often as they should run. What is not known before it runs is not placed: its operands
 //! are counted as read by the host, and its results as the host's.
 //!
-//! What is counted: launches by the device's rates, those of the processor divided among its threads as far as that is
+//! Counted are launches by the device's rates, those of the processor divided among its threads as far as that is
 //! worth it; and a copy for each value that is read in another memory than it is made in. Inputs come from the host and
-//! results go to it; constants are in every memory. What is not: that copies and devices work side by side.
+//! results go to it; constants are in every memory. Not counted: that copies and devices work side by side.
 
 use super::assign::{self, Carried, HOST, Problem};
 use super::kernel::{self, NodeTypes};
@@ -26,7 +26,7 @@ use std::collections::{BTreeSet, HashMap};
 /// Nodes of a program's main region, by position, and devices that turned out not to take them.
 pub type Refused = BTreeSet<(usize, usize)>;
 
-/// What each node of a program takes on each device, and the values between them.
+/// The cost of each node of a program on each device, and the values between them.
 pub struct Table<'a> {
     env: &'a Env,
     /// Labels of nodes, for reasons.
@@ -128,7 +128,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The cheapest devices; None if a node has none.
+    /// Returns the cheapest devices; None if a node has none.
     pub fn cheapest(&self) -> Option<Assigned> {
         let n_sites = self.env.n_sites();
         let first_to_last = (0..n_sites).filter_map(|first| {
@@ -143,7 +143,7 @@ impl<'a> Table<'a> {
         self.assigned(sites.collect::<Option<_>>()?)
     }
 
-    /// The first of some devices that may take each node.
+    /// Returns the first of some devices that may take each node.
     ///
     /// # Errors
     /// The label of a node that none of them may take.
@@ -163,7 +163,7 @@ impl<'a> Table<'a> {
         self.times.iter().enumerate().map(first).collect()
     }
 
-    /// The device of a place on which a part takes least, the first of several.
+    /// Returns the device of a place on which a part takes least, the first of several.
     fn cheapest_at(&self, part: usize, place: usize) -> Option<usize> {
         let here = (0..self.place_of.len()).filter(|&site| self.place_of[site] == place);
         here.filter_map(|site| Some((assign::cost(self.times[part][site]?), site)))
@@ -171,7 +171,7 @@ impl<'a> Table<'a> {
             .map(|(_, site)| site)
     }
 
-    /// What devices of all parts take together.
+    /// Returns the assignment of parts to these devices, with the time that they take together.
     fn assigned(&self, sites: Vec<usize>) -> Option<Assigned> {
         let places: Vec<usize> = sites.iter().map(|&site| self.place_of[site]).collect();
         let cheapest = self.problem.price(&places)?;
@@ -193,7 +193,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// How values come to a place and from it.
+/// The path of values to a place and from it.
 struct Path {
     to: Link,
     from: Link,
@@ -210,8 +210,8 @@ impl Path {
     }
 }
 
-/// The place of each device, and how values come to each place. All devices that call kernels in the host's memory are at
-/// one place, the host's.
+/// Returns the place of each device, and how values come to each place. All devices that call kernels in the host's
+/// memory are at one place, the host's.
 fn places(env: &Env) -> (Vec<usize>, Vec<Path>) {
     let mut paths = vec![Path { to: Link::NONE, from: Link::NONE, site: None }];
     let place = |site: usize| {

@@ -1,4 +1,5 @@
-//! What runs each node: a view, a kernel of one of the devices, a step for its regions, or a stage of its own.
+//! The choice of work for each node: a view, a kernel of one of the devices, a step for its regions, or a stage of its
+//! own.
 //!
 //! A node runs on the device that it is pinned to, else on the one that placement says (`by_cost.rs`), else on the
 //! first of the plan's devices that has a kernel which takes it. Equal nodes of one device share a prepared kernel
@@ -23,7 +24,7 @@ use crate::program::catalogue::{self, OpKind};
 use crate::program::{Node, Program};
 use std::sync::Arc;
 
-/// What runs a node.
+/// The work that runs a node.
 #[derive(Clone, Default)]
 pub enum NodeWork {
     /// Nobody knows before its operands are there.
@@ -44,7 +45,7 @@ pub enum NodeWork {
 }
 
 impl NodeWork {
-    /// The devices that it takes.
+    /// Returns the devices that it takes.
     pub fn sites(&self) -> Vec<usize> {
         match self {
             Self::Claimed(site) | Self::Kernel(site, _) | Self::Nested(site, _) => vec![*site],
@@ -54,7 +55,8 @@ impl NodeWork {
         }
     }
 
-    /// Whether a launch of it is elsewhere than on a device. Where the conditions of control flow are read does not count.
+    /// Returns whether a launch of it is elsewhere than on a device. Where the conditions of control flow are read does
+    /// not count.
     fn strays_from(&self, site: usize) -> bool {
         match self {
             Self::Flow(flow) => flow.works().any(|work| work.strays_from(site)),
@@ -71,8 +73,8 @@ pub struct Chooser<'a> {
     held: Vec<Arc<Chosen>>,
 }
 
-/// What runs each node of a region, whose nodes are asked of the device `first` before the others; None if nobody knows
-/// of one before its operands are there.
+/// Chooses the work for each node of a region, whose nodes are asked of the device `first` before the others; None if
+/// nobody knows of one before its operands are there.
 ///
 /// # Errors
 /// As [`Chooser::work`].
@@ -89,7 +91,7 @@ pub fn works_of_region(region: &Program, env: &Env, first: Option<usize>) -> Res
     Ok(Some(works))
 }
 
-/// What runs each node of a program, placed first if that is its devices' rule.
+/// Chooses the work for each node of a program, placed first if that is its devices' rule.
 ///
 /// # Errors
 /// As [`Chooser::work`].
@@ -128,8 +130,8 @@ pub fn works(program: &Program, env: &Env, claims: &Claims) -> Result<Vec<NodeWo
     }
 }
 
-/// The device whose compiler takes a node, if the first of the node's devices that takes it has it so: `first`, then the
-/// others in their order. Views are not asked for.
+/// Returns the device whose compiler takes a node, if the first of the node's devices that takes it has it so: `first`,
+/// then the others in their order. Views are not asked for.
 fn claimed(
     program: &Program,
     node: &Node,
@@ -159,7 +161,7 @@ impl<'a> Chooser<'a> {
         Self { program, env, held: Vec::new() }
     }
 
-    /// What runs a node, which is asked of the device `first` before the others.
+    /// Chooses the work for a node, which is asked of the device `first` before the others.
     ///
     /// # Errors
     /// [`ErrorKind::UnsupportedOp`] for a node without a kernel, with what each kernel of each device said.
@@ -215,7 +217,7 @@ impl<'a> Chooser<'a> {
         Ok(NodeWork::Kernel(site, chosen))
     }
 
-    /// Whether launches of a region are better side by side than in a line.
+    /// Returns whether launches of a region are better side by side than in a line.
     fn is_worth_tasks(&self, nested: &Inlined) -> bool {
         let n_threads = self.env.device.plugin().services().queue().n_threads();
         self.env.options.tasks == Policy::Auto

@@ -35,7 +35,7 @@ pub(in crate::plan) fn check(program: &Program, node: &Node) -> Result<()> {
     Err(Error::new(ErrorKind::InvalidModel, text))
 }
 
-/// What a node's integers have to be; None if nothing is asked of them, nothing is read by them, or extents are not known.
+/// Returns the bounds of a node's integers; None if they have none, nothing is read by them, or extents are not known.
 fn bounded(program: &Program, node: &Node) -> Option<Bounded> {
     if !matches!(&*node.op.domain, "" | "ai.onnx") {
         return None;

@@ -1,4 +1,4 @@
-//! Which kernel runs a node.
+//! The choice of a kernel for a node.
 
 use crate::device::{Device, PrepareRequest, PreparedKernel};
 use crate::error::{Error, ErrorKind, Result};
@@ -13,11 +13,11 @@ use std::sync::{Arc, Weak};
 pub struct Chosen {
     /// Ready to launch.
     pub kernel: Arc<PreparedKernel>,
-    /// Which input each output may share its memory with.
+    /// For each output, the input that it may share its memory with.
     pub in_place: Vec<Option<usize>>,
     /// Op and version of the kernel, for reports.
     pub name: String,
-    /// What a launch costs, if it was asked and the kernel says.
+    /// Cost of a launch, if it was asked and the kernel says.
     pub cost: Option<KernelCost>,
     /// Position in the plugin's list of kernels.
     kernel_idx: u32,
@@ -59,13 +59,13 @@ impl WeakChosen {
         })
     }
 
-    /// Whether anybody still has it.
+    /// Returns whether anybody still has it.
     pub fn is_there(&self) -> bool {
         self.kernel.strong_count() > 0
     }
 }
 
-/// What is known of a node's operands.
+/// The known types and values of a node's operands.
 pub struct NodeTypes {
     /// Inputs: type, and content if it is constant.
     pub inputs: Vec<Option<(TensorType, Option<Tensor>)>>,
@@ -168,8 +168,8 @@ fn check_size(ty: &TensorType, device: &Device) -> Result<()> {
     Err(Error::new(ErrorKind::OutOfMemory, text).on_device(device.name()))
 }
 
-/// The first kernel of a device that may take a node, and what it says it costs, as far as it says; None if none may.
-/// Nothing is prepared: a kernel may still refuse when it is.
+/// Returns the first kernel of a device that may take a node, and what it says it costs, as far as it says; None if
+/// none may. Nothing is prepared: a kernel may still refuse when it is.
 pub fn first(node: &Node, types: &NodeTypes, device: &Arc<Device>) -> Option<(String, Option<KernelCost>)> {
     let inputs: Vec<_> = types.inputs.iter().map(|input| input.as_ref().map(|(ty, _)| ty)).collect();
     let outputs: Vec<_> = types.outputs.iter().map(Option::as_ref).collect();
@@ -182,11 +182,11 @@ pub fn first(node: &Node, types: &NodeTypes, device: &Arc<Device>) -> Option<(St
     Some((name_of(kernel), device.cost(&request(kernel.idx, node, types, Numerics::Strict))))
 }
 
-/// Types of a node's results as a kernel of the device tells them, for ops that ONNX does not define; None if
-/// no kernel takes these operands or can say.
+/// Returns the types of a node's results as a kernel of the device tells them, for ops that ONNX does not define; None
+/// if no kernel takes these operands or can say.
 ///
 /// # Errors
-/// What the plugin says of these operands.
+/// Errors that the plugin reports for these operands.
 pub fn output_types(node: &Node, types: &NodeTypes, device: &Arc<Device>) -> Result<Option<Vec<TensorType>>> {
     let inputs: Vec<_> = types.inputs.iter().map(|input| input.as_ref().map(|(ty, _)| ty)).collect();
     for kernel in device.kernels().find(&node.op.domain, &node.op.name) {

@@ -21,7 +21,7 @@ struct KeptKernels {
     counts: KernelCounts,
 }
 
-/// How often kernels were prepared, and how often one that was there did.
+/// Numbers of kernels that were prepared, and of nodes that shared one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct KernelCounts {
     /// Kernels that were prepared.
@@ -30,7 +30,7 @@ pub struct KernelCounts {
     pub shared: u64,
 }
 
-/// Which devices a node may run on: those at positions, and the one that is asked before the others.
+/// The devices that a node may run on: those at positions, and the one that is asked before the others.
 #[derive(Clone, PartialEq, Eq)]
 pub(in crate::plan) struct Sites {
     pub first: Option<usize>,
@@ -49,7 +49,7 @@ impl KernelCache {
         lock(&self.0)
     }
 
-    /// The kernel that was prepared for the same, and the position of its device.
+    /// Returns the kernel that was prepared for the same, and the position of its device.
     pub(in crate::plan) fn find(&self, asked: &Asked<'_>, sites: &Sites) -> Option<(usize, Chosen)> {
         let mut state = self.lock();
         let entries = state.entries.get(&asked.hash)?;

@@ -18,7 +18,7 @@ pub struct Network {
     leaving: Vec<Vec<usize>>,
     /// Edges in pairs: an edge and the one back are `2 * i` and `2 * i + 1`.
     heads: Vec<usize>,
-    /// What each may still take.
+    /// Capacity that each has left.
     rest: Vec<u64>,
 }
 
@@ -44,7 +44,7 @@ impl End {
 }
 
 impl Network {
-    /// A network of so many vertices without edges.
+    /// Creates a network of so many vertices without edges.
     pub fn new(n_vertices: usize) -> Self {
         Self { leaving: vec![Vec::new(); n_vertices + 2], heads: Vec::new(), rest: Vec::new() }
     }
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What a cut costs.
+    /// Returns the cost of a cut.
     fn price(edges: &[(End, End, u64)], goes: &dyn Fn(End) -> bool) -> u64 {
         edges.iter().filter(|(from, to, _)| !goes(*from) && goes(*to)).map(|(_, _, capacity)| capacity).sum()
     }

@@ -1,4 +1,4 @@
-//! Which device and which kernel run each node.
+//! The choice of a device and a kernel for each node.
 //!
 //! | file | question |
 //! | --- | --- |

@@ -1,4 +1,4 @@
-//! What was made ahead of time for plans: programs that were specialised, and constants that kernels packed.
+//! Work done ahead of time for plans: programs that were specialised, and constants that kernels packed.
 //!
 //! A file of a compiled model keeps both, so nothing of it is trusted: the program is typed again before it is planned, and
 //! a packed constant is used only if it has the size and alignment that a kernel asks for.
@@ -13,12 +13,12 @@ use crate::tensor::{Tensor, TensorType};
 pub struct Specialised {
     /// The program; the types of its inputs are those that it is for.
     pub program: Program,
-    /// What passes did.
+    /// Effects of the passes.
     pub passes: Vec<Applied>,
 }
 
 impl Specialised {
-    /// Whether it is for inputs of these types.
+    /// Returns whether it is for inputs of these types.
     pub fn is_for(&self, types: &[TensorType]) -> bool {
         let inputs = &self.program.main.inputs;
         let is = |(&id, ty): (_, &TensorType)| self.program.value(id).ty.as_ref() == Some(ty);
@@ -37,7 +37,7 @@ pub struct PackedConstant {
     pub source: Tensor,
     /// Names the layout.
     pub layout_id: u64,
-    /// What the layout asks of the address of its bytes.
+    /// Alignment that the layout asks of the address of its bytes.
     pub align: usize,
     /// The packed bytes, as a tensor of u8.
     pub content: Tensor,

@@ -29,7 +29,7 @@ impl FoldCache {
         lock(&self.0)
     }
 
-    /// What a node gave before.
+    /// Returns the earlier results of a node.
     pub(crate) fn find(&self, node: &Node, inputs: &[Option<Tensor>]) -> Option<Vec<Tensor>> {
         if !inputs.iter().flatten().all(is_small) {
             return None;
@@ -61,7 +61,7 @@ fn types(inputs: &[Option<Tensor>]) -> Vec<Option<TensorType>> {
     inputs.iter().map(|input| input.as_ref().map(Tensor::tensor_type)).collect()
 }
 
-/// What a node asks for on constants of these types. Which of its results are wanted counts.
+/// Returns a node's request on constants of these types. Which of its results are wanted counts.
 fn asked<'a>(node: &'a Node, inputs: &'a [Option<Tensor>], types: &'a [Option<TensorType>]) -> Asked<'a> {
     let inputs =
         inputs.iter().zip(types).map(|(input, ty)| input.as_ref().map(|input| (ty.as_ref(), Some(input))));

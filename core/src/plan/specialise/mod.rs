@@ -26,7 +26,7 @@ use crate::tensor::{Dim, Tensor, TensorType, bytes_of, n_elements};
 /// is cheaper to make than to keep.
 const FOLDED_BYTES_MAX: usize = 1 << 20;
 
-/// How often the types of a loop's carried values are widened before they are given up.
+/// Number of times that the types of a loop's carried values are widened before they are given up.
 const WIDENINGS_MAX: usize = 4;
 
 /// Bytes of results that are folded in any case, because types may depend on them.
@@ -68,7 +68,7 @@ struct Specialiser<'a> {
     out: Program,
     /// New number of each value of the source.
     map: Vec<Option<ValueId>>,
-    /// Whether all nodes on constants are run, not only those that types may depend on.
+    /// True if all nodes on constants are run, not only those that types may depend on.
     folds: bool,
     evaluator: &'a mut dyn Evaluator,
 }
@@ -480,7 +480,7 @@ fn missing_region(name: &str) -> Error {
     Error::new(ErrorKind::InvalidModel, format!("a control-flow node without its region {name}"))
 }
 
-/// The value that an output is, seen through the body's Identity nodes.
+/// Returns the value that an output is, seen through the body's Identity nodes.
 pub(super) fn through_identities(body: &Region, output: ValueId) -> ValueId {
     let mut id = output;
     for node in body.nodes.iter().rev() {
@@ -494,7 +494,7 @@ pub(super) fn through_identities(body: &Region, output: ValueId) -> ValueId {
     id
 }
 
-/// The type that both are: extents that differ are unknown. None for different element types.
+/// Returns the type that both are: extents that differ are unknown. None for different element types.
 fn widened(a: &TensorType, b: &TensorType) -> Option<TensorType> {
     if a.dtype != b.dtype {
         return None;
@@ -509,7 +509,7 @@ fn widened(a: &TensorType, b: &TensorType) -> Option<TensorType> {
     Some(TensorType { dtype: a.dtype, shape })
 }
 
-/// Whether results are so small that they may be extents, axes or factors of them.
+/// Returns whether results are so small that they may be extents, axes or factors of them.
 fn shapes_may_depend_on(types: &[TensorType]) -> bool {
     let bytes = |ty: &TensorType| bytes_of(ty.dtype, n_elements(&ty.known_shape()?)?);
     types.iter().all(|ty| bytes(ty).is_none_or(|bytes| bytes <= SHAPE_BYTES_MAX))

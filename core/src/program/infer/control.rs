@@ -38,12 +38,12 @@ struct Inference<'a> {
     values: &'a mut [Value],
     /// Results of Shape and Size that are known, though they are no constants of the program.
     answers: HashMap<ValueId, Tensor>,
-    /// How many loops are around the region.
+    /// Number of loops around the region.
     depth: usize,
 }
 
-/// How often a loop's body is inferred before what it carries is given up but for the element types, and
-/// how many loops within another are inferred more than once: nested loops multiply.
+/// Number of times that a loop's body is inferred before what it carries is given up but for the element types, and
+/// of loops within another that are inferred more than once: nested loops multiply.
 const ROUNDS_MAX: usize = 4;
 const DEPTH_MAX: usize = 3;
 
@@ -295,7 +295,7 @@ fn invalid(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidModel, text)
 }
 
-/// The position of an axis, which counts from the back if it is negative.
+/// Returns the position of an axis, which counts from the back if it is negative.
 fn axis(axis: i64, rank: usize) -> Result<usize> {
     devbay_ops::read::axis(axis, rank).map_err(of_model)
 }
@@ -304,7 +304,7 @@ fn region_of<'a>(node: &'a Node, name: &str) -> Result<&'a Region> {
     node.region(name).ok_or_else(|| invalid(format!("expected a region {name}, found none")))
 }
 
-/// What holds of two values of which either may come. Only the element type is known if one of them is
+/// Returns the type that holds for either of two values. Only the element type is known if one of them is
 /// not.
 fn either_type(a: Option<TensorType>, b: Option<TensorType>) -> Result<Option<TensorType>> {
     let (a, b) = match (a, b) {
@@ -319,7 +319,7 @@ fn either_type(a: Option<TensorType>, b: Option<TensorType>) -> Result<Option<Te
     Ok(Some(TensorType { dtype: a.dtype, shape: either_shape(a.shape, b.shape) }))
 }
 
-/// What holds of two shapes of which either may come.
+/// Returns the shape that holds for either of two.
 fn either_shape(a: Option<Vec<Dim>>, b: Option<Vec<Dim>>) -> Option<Vec<Dim>> {
     let (a, b) = (a?, b?);
     (a.len() == b.len()).then(|| a.iter().zip(&b).map(|(a, b)| either(a, b)).collect())

@@ -26,7 +26,7 @@ impl NodeAttrs for Node {
     }
 }
 
-/// The types of a node's results, as many as it has outputs. `types` and `constants` have an entry for each
+/// Returns the types of a node's results, as many as it has outputs. `types` and `constants` have an entry for each
 /// input. Control flow needs the types of its regions: that is [`infer_region`]'s.
 ///
 /// # Errors
@@ -68,7 +68,7 @@ pub fn infer_row(
         .map_err(of_model)
 }
 
-/// The result of a Shape or Size node, if its operand's type tells it: for Shape, the extents that it asks
+/// Returns the result of a Shape or Size node, if its operand's type tells it: for Shape, the extents that it asks
 /// for must be known; for Size, all. None also for any other op.
 ///
 /// # Errors

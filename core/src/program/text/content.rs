@@ -11,7 +11,7 @@ use devbay_plugin_api::reserve;
 use half::{bf16, f16};
 use std::str::FromStr;
 
-/// What is read takes memory for.
+/// The purpose of the memory that reading takes.
 const CONTENT: &str = "a tensor's content";
 
 impl Tokens<'_> {
@@ -237,7 +237,7 @@ impl Tokens<'_> {
     }
 }
 
-/// Whether a number's text stands for a floating-point one.
+/// Returns whether a number's text stands for a floating-point one.
 fn is_float(token: &str) -> bool {
     token.contains(['.', 'e', 'E', 'n'])
 }

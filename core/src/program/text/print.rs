@@ -37,7 +37,7 @@ struct Printer<'a> {
     elided: bool,
     /// Number of each value that the program refers to, in the order of the text.
     numbers: HashMap<ValueId, usize>,
-    /// How many of those values have a name.
+    /// Number of those values that have a name.
     n_named: HashMap<Arc<str>, usize>,
     /// Constants that the outermost region defines before its i-th node; the last ones before its outputs.
     constants: Vec<Vec<ValueId>>,
@@ -372,7 +372,7 @@ fn write_tensor(out: &mut String, tensor: &Tensor, elided: bool) -> fmt::Result 
     }
 }
 
-/// Whether the elements can be written as numbers: a byte other than 0 and 1 is no `bool`, and small floats and
+/// Returns whether the elements can be written as numbers: a byte other than 0 and 1 is no `bool`, and small floats and
 /// elements that share bytes are written as they are stored.
 fn is_listed(tensor: &Tensor) -> bool {
     match tensor.dtype() {

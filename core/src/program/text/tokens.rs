@@ -34,13 +34,13 @@ impl<'t> Tokens<'t> {
         self.rest().chars().next()
     }
 
-    /// Whether `token` follows.
+    /// Returns whether `token` follows.
     pub(super) fn peek(&mut self, token: &str) -> bool {
         self.next_token();
         self.peek_here(token)
     }
 
-    /// Whether `token` follows without space before it.
+    /// Returns whether `token` follows without space before it.
     pub(super) fn peek_here(&self, token: &str) -> bool {
         self.rest().starts_with(token)
     }
@@ -65,7 +65,7 @@ impl<'t> Tokens<'t> {
         if self.eat(token) { Ok(()) } else { Err(self.error(format!("expected {token:?}"))) }
     }
 
-    /// Whether another element of a list follows; if not, consumes the `end`. Elements are between commas.
+    /// Returns whether another element of a list follows; if not, consumes the `end`. Elements are between commas.
     pub(super) fn more(&mut self, first: &mut bool, end: &str) -> Result<bool> {
         if self.eat(end) {
             return Ok(false);
@@ -77,7 +77,7 @@ impl<'t> Tokens<'t> {
         Ok(true)
     }
 
-    /// Whether the whole word `word` follows.
+    /// Returns whether the whole word `word` follows.
     pub(super) fn peek_word(&mut self, word: &str) -> bool {
         let start = self.next_token();
         let found = self.run(super::is_word_byte);
@@ -144,7 +144,7 @@ impl<'t> Tokens<'t> {
         self.parsed(at, token, what)
     }
 
-    /// What a number's text stands for.
+    /// Parses a number's text.
     pub(super) fn parsed<T: FromStr>(&self, at: usize, token: &str, what: &str) -> Result<T> {
         token.parse().map_err(|_| self.error_at(at, format!("expected {what}, found {token:?}")))
     }
@@ -173,7 +173,7 @@ impl<'t> Tokens<'t> {
         self.position
     }
 
-    /// What was read since a position.
+    /// Returns the text read since a position.
     pub(super) fn since(&self, start: usize) -> &'t str {
         &self.text[start..self.position]
     }
@@ -183,7 +183,7 @@ impl<'t> Tokens<'t> {
         self.position = position;
     }
 
-    /// What was not read yet.
+    /// Returns the text not read yet.
     pub(super) fn rest(&self) -> &'t str {
         &self.text[self.position..]
     }

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 /// The attributes of a function's call by the names that its body refers to.
 pub(super) type Arguments<'m> = HashMap<&'m str, &'m AttributeProto>;
 
-/// What an attribute is in a program.
+/// Form of an attribute in a program.
 pub(super) enum Attribute<'m> {
     /// A value.
     Value(AttrValue),
@@ -38,7 +38,7 @@ pub(super) fn resolved<'m>(
     }
 }
 
-/// An attribute's value.
+/// Reads an attribute's value.
 pub(super) fn value<'m>(proto: &'m AttributeProto, external: &mut External<'m>) -> Result<Attribute<'m>> {
     let value = match kind(proto)? {
         AttributeType::Float => AttrValue::Float(proto.f()),
@@ -64,7 +64,7 @@ pub(super) fn value<'m>(proto: &'m AttributeProto, external: &mut External<'m>) 
     Ok(Attribute::Value(value))
 }
 
-/// An attribute's type. The oldest files do not say; then the field that is set does.
+/// Returns an attribute's type. The oldest files do not say; then the field that is set does.
 pub(super) fn kind(proto: &AttributeProto) -> Result<AttributeType> {
     let number = proto.r#type.unwrap_or_default();
     let kind = AttributeType::try_from(number)

@@ -18,7 +18,7 @@ pub(super) struct External<'m> {
     reading: Reading,
     /// By what the model calls them.
     files: HashMap<&'m str, Bytes>,
-    /// How many bytes may still be copied out of them because they are not aligned: tensors that do not
+    /// Number of bytes that may still be copied out of them because they are not aligned: tensors that do not
     /// overlap need each byte once, and a few bytes of file that stand for a lot of memory are an attack.
     copies_left: usize,
 }
@@ -28,7 +28,7 @@ impl<'m> External<'m> {
         Self { folder, reading, files: HashMap::new(), copies_left: 0 }
     }
 
-    /// The bytes that a tensor's `external_data` names.
+    /// Returns the bytes that a tensor's `external_data` names.
     pub(super) fn bytes(&mut self, entries: &'m [StringStringEntryProto]) -> Result<Bytes> {
         let find = |key: &str| {
             let mut found = entries.iter().filter(|entry| entry.key() == key).map(|entry| entry.value());
@@ -90,7 +90,7 @@ impl<'m> External<'m> {
     }
 }
 
-/// The content of a data file, if it is in `folder`.
+/// Reads the content of a data file, if it is in `folder`.
 fn read(folder: &Path, location: &str, reading: Reading) -> Result<Bytes> {
     match open_beside(folder, Path::new(location)) {
         Ok((opened, about, path)) => {

@@ -13,14 +13,14 @@ use prost::Message;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// How many calls may be open in each other.
+/// Maximum depth of nested calls.
 const CALL_DEPTH_MAX: usize = 64;
 /// Nodes of a program after inlining.
 const NODES_MAX: usize = 4_000_000;
 /// Bytes of the file that are used again, by function bodies and what is given to them.
 const INLINED_BYTES_MAX: usize = 256 << 20;
 
-/// What tells functions apart: domain, name and overload.
+/// Identity of a function: domain, name and overload.
 type Key<'m> = (&'m str, &'m str, &'m str);
 
 /// The functions of a model.
@@ -55,7 +55,7 @@ impl<'m> Functions<'m> {
         Ok(())
     }
 
-    /// What nodes are with all that they hold and call. Each function is looked at once, however often it is called.
+    /// Measures nodes with all that they hold and call. Each function is visited once, however often it is called.
     fn inlined(
         &self,
         nodes: &'m [NodeProto],
@@ -100,7 +100,7 @@ impl<'m> Functions<'m> {
         Ok(sum)
     }
 
-    /// The function that a node calls. It goes before an op of the same name.
+    /// Returns the function that a node calls. It goes before an op of the same name.
     pub(super) fn called(&self, node: &NodeProto) -> Option<&'m FunctionProto> {
         if self.0.is_empty() {
             return None;
@@ -109,7 +109,7 @@ impl<'m> Functions<'m> {
     }
 }
 
-/// What nodes are with their functions inlined.
+/// Size of nodes with their functions inlined.
 #[derive(Clone, Copy, Default)]
 struct Inlined {
     nodes: usize,
@@ -227,7 +227,7 @@ fn check_call(call: &NodeProto, function: &FunctionProto) -> Result<()> {
     Ok(())
 }
 
-/// What the attributes of a function's body refer to: those of the call, and the function's defaults.
+/// Collects the attributes that a function's body refers to: those of the call, and the function's defaults.
 fn arguments<'m>(
     call: &'m NodeProto,
     function: &'m FunctionProto,

@@ -41,20 +41,20 @@ pub(super) struct Builder<'m> {
     /// Tensors that were read, by their message: functions that are called often share their constants.
     tensors: HashMap<*const TensorProto, Tensor>,
     lifter: Lifter,
-    /// How many graphs around the present one are being built.
+    /// Number of enclosing graphs that are being built.
     depth: usize,
 }
 
-/// What is the same for all nodes of the model, or of one function's call.
+/// Context shared by all nodes of the model, or of one function call.
 pub(super) struct Frame<'m> {
     pub(super) opsets: Opsets<'m>,
     /// Attributes of the call; None outside of functions.
     pub(super) arguments: Option<Arguments<'m>>,
-    /// What names of nodes begin with.
+    /// Prefix of node names.
     pub(super) prefix: String,
 }
 
-/// What names mean in a graph.
+/// Meaning of names in a graph.
 pub(super) struct Scope<'s, 'm> {
     /// Values by name; None for an input of a function that the call does not give.
     pub(super) names: HashMap<&'m str, Option<ValueId>>,
@@ -74,7 +74,7 @@ impl<'s, 'm> Scope<'s, 'm> {
         Self { names: HashMap::new(), types, masks: HashSet::new(), outer }
     }
 
-    /// The value of a name.
+    /// Looks up the value of a name.
     pub(super) fn lookup(&self, name: &str) -> Result<Option<ValueId>> {
         let mut scope = Some(self);
         while let Some(here) = scope {
@@ -86,7 +86,7 @@ impl<'s, 'm> Scope<'s, 'm> {
         Err(invalid(format!("the value {name:?} is used and not defined")))
     }
 
-    /// The type that the graph declares for a name.
+    /// Returns the type that the graph declares for a name.
     pub(super) fn declared(&self, name: &str) -> Result<Option<TensorType>> {
         let Some(ty) = self.types.get(name).and_then(|info| info.r#type.as_ref()) else {
             return Ok(None);
@@ -104,7 +104,7 @@ impl<'s, 'm> Scope<'s, 'm> {
     }
 }
 
-/// The name of a Dropout node's mask, if it has one.
+/// Returns the name of a Dropout node's mask, if it has one.
 fn mask(node: &NodeProto) -> Option<&str> {
     let is_dropout = node.op_type() == "Dropout" && domain(node.domain()).is_empty();
     node.output.get(1).map(String::as_str).filter(|mask| is_dropout && !mask.is_empty())
@@ -414,7 +414,7 @@ impl<'m> Builder<'m> {
     }
 }
 
-/// Which op a node is: of ONNX's own domain in the version in force, of others in the imported one.
+/// Returns a node's op: for ONNX's own domain in the version in force, for others in the imported one.
 fn op(proto: &NodeProto, frame: &Frame<'_>) -> Result<Op> {
     let domain = domain(proto.domain());
     let opset = *frame.opsets.get(domain).ok_or_else(|| {
@@ -434,7 +434,7 @@ fn op(proto: &NodeProto, frame: &Frame<'_>) -> Result<Op> {
     })
 }
 
-/// How many results a control flow node has, from its regions; None for other nodes.
+/// Returns the number of results of a control-flow node, from its regions; None for other nodes.
 fn n_results(node: &Node) -> Option<usize> {
     let n_outputs = |name: &str| node.region(name).map(|region| region.outputs.len());
     match &*node.op.name {

@@ -19,7 +19,7 @@ use devbay_core::{Error, Result};
 use half::{bf16, f16};
 use std::collections::HashMap;
 
-/// An op of ONNX's own domain in the version that programs hold.
+/// Returns an op of ONNX's own domain in the version that programs hold.
 pub(super) fn held(op: &str) -> Op {
     catalogue::find("", op).map_or_else(|| Op::onnx(op, 1), Op::of)
 }

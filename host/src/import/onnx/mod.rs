@@ -7,7 +7,7 @@
 //! Refused with a typed error: opsets outside [`OPSETS`], sequences, optionals, strings, sparse tensors,
 //! element types that devbay does not have, and whatever breaks ONNX's rules.
 //!
-//! What a model of a few bytes may cost is limited: nesting, calls, nodes and bytes after inlining.
+//! The cost of a small model is limited: nesting, calls, nodes and bytes after inlining.
 
 mod attributes;
 mod external;
@@ -88,7 +88,7 @@ fn domain(name: &str) -> &str {
     if name == "ai.onnx" { "" } else { name }
 }
 
-/// How a node is called in messages, before it has become one of the program.
+/// Returns a node's name for messages, before it has become one of the program.
 fn label(node: &NodeProto) -> String {
     let op = node.op_type();
     match node.output.iter().find(|name| !name.is_empty()) {

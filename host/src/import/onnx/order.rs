@@ -1,4 +1,4 @@
-//! Which names the nodes of a graph define and use, and an order in which each is defined before its use.
+//! Names that the nodes of a graph define and use, and an order in which each is defined before its use.
 //!
 //! ONNX wants nodes in such an order already; not all exporters do it. A name that a graph defines means
 //! that definition everywhere in it, also where a graph around it has the same name.
@@ -79,7 +79,7 @@ pub(super) fn sorted(nodes: &[NodeProto], definitions: &Definitions<'_>) -> Resu
     Ok(order)
 }
 
-/// How far the walk is with a node.
+/// Progress of the walk at a node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Visit {
     New,

@@ -68,7 +68,7 @@ fn extent(value: Option<&Extent>) -> Result<Dim> {
     }
 }
 
-/// What content that is not shared takes memory for.
+/// Purpose of memory for content that is not shared.
 const CONTENT: &str = "a tensor's content";
 
 /// A tensor.
@@ -136,7 +136,7 @@ fn check_size(dtype: DType, shape: &[usize], expected: usize, found: usize) -> R
     Err(invalid(format!("expected {expected} bytes for a tensor {ty}, found {found}")))
 }
 
-/// Which of the typed fields holds the elements of a type, by its name in the schema.
+/// Returns the schema's name of the typed field that holds elements of a type.
 fn field(dtype: DType) -> &'static str {
     match dtype {
         F32 => "float_data",

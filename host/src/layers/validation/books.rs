@@ -1,4 +1,4 @@
-//! What is alive, who is in it, and what is lent: the memory of the layer about one plugin.
+//! The layer's records of one plugin: live objects, calls inside them, and lent memory.
 //!
 //! Handles are numbers here and are never followed. A thing is entered when the call that made it has returned and taken
 //! out before the call that ends it goes on, because from then on the plugin may give its handle to another.
@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 /// Freed handles that are remembered, for better words.
 const GONE_MAX: usize = 1 << 14;
 
-/// How long other threads than the one that was told may go on calling a device that is lost or a plugin that panicked:
-/// the word must reach them.
+/// Time for which threads that were not told may go on calling a lost device or a panicked plugin: the news must reach
+/// them first.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// A rule that does not hold, and how.
@@ -60,7 +60,7 @@ impl Kind {
     }
 }
 
-/// What work on a stream uses.
+/// An object that work on a stream uses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Lent {
     Buffer(usize),
@@ -81,7 +81,7 @@ impl Told {
         Self { thread: std::thread::current().id(), at: Instant::now() }
     }
 
-    /// Whether who calls now must know.
+    /// Returns whether the calling thread must know.
     pub fn binds(&self) -> bool {
         self.thread == std::thread::current().id() || self.at.elapsed() > GRACE
     }
@@ -98,7 +98,7 @@ pub(super) struct InstanceBook {
     pub leaks: bool,
 }
 
-/// What does not change about a device while it has its handle.
+/// Properties of a device that stay fixed while it has its handle.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct DeviceSeen {
     pub handle: usize,
@@ -124,7 +124,7 @@ pub(super) struct BufferBook {
     pub base: u64,
     pub size: u64,
     pub space: MemorySpace,
-    /// Whether a copy wrote it.
+    /// True if a copy wrote it.
     pub written: bool,
     /// The plugin made it for a result. It did not say its address and size.
     pub unsaid: bool,
@@ -153,7 +153,7 @@ pub(super) struct StreamBook {
     pub last_signalled: u64,
     /// The highest value that a call has tried to signal.
     pub tried: u64,
-    /// What `stream_reached` may not fall below, and below what a callback or wait has said was reached.
+    /// The value that `stream_reached` may not fall below, and the one that a callback or wait reported as reached.
     pub floor: u64,
     pub told: u64,
     /// The status that `stream_reached` gave when the stream had failed.
@@ -162,7 +162,7 @@ pub(super) struct StreamBook {
     pub refused: Option<i32>,
     /// The recording that is being made.
     pub records: Option<RecordBook>,
-    /// What was used since the last good signal, and what until earlier ones.
+    /// Objects used since the last good signal, and those used until earlier ones.
     pub unsignalled: HashSet<Lent>,
     pub in_flight: VecDeque<(u64, HashSet<Lent>)>,
 }
@@ -186,13 +186,13 @@ pub(super) struct KernelBook {
     pub inner: Prepared,
     pub operands: Vec<Operand>,
     pub n_inputs: usize,
-    /// Which input each output may lie on.
+    /// The input that each output may share memory with.
     pub in_place: Vec<Option<usize>>,
     /// Constants that come packed: input, bytes, alignment.
     pub packs: Vec<(u32, u64, u64)>,
 }
 
-/// What a reference of a launch must be.
+/// Requirement on a reference of a launch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Operand {
     /// An optional operand that is not there.
@@ -238,7 +238,7 @@ pub(super) struct Register {
 }
 
 impl Register {
-    /// What to say of a handle that is not known.
+    /// Returns the fault for an unknown handle.
     fn unknown<T>(&self, kind: Kind, handle: usize) -> Result<T, Fault> {
         let name = kind.name();
         fault(
@@ -354,7 +354,7 @@ impl Register {
         used.into_iter().for_each(|what| self.give_back(what));
     }
 
-    /// What is left of an instance, in words; empty if nothing is.
+    /// Describes the remains of an instance in words; empty if there are none.
     pub fn left_of(&self, instance: usize) -> String {
         let of_device = |device: &usize| self.devices.get(device).is_some_and(|d| d.instance == instance);
         let counts = [

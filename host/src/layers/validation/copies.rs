@@ -6,7 +6,7 @@ use super::threads::{Entered, On};
 use super::{Answer, Books, next};
 use devbay_plugin_api::abi::*;
 
-/// What a call has borrowed that its stream had not.
+/// Objects that a call borrowed and its stream had not.
 struct Borrowed {
     stream: usize,
     fresh: Vec<Lent>,
@@ -53,7 +53,7 @@ impl Register {
     }
 }
 
-/// Whether two references have bytes in common.
+/// Returns whether two references overlap.
 pub(super) fn overlap(a: &BufferRef, b: &BufferRef) -> bool {
     let start = |r: &BufferRef| if r.buffer.is_null() { r.addr } else { r.offset };
     let ends = |r: &BufferRef| start(r).saturating_add(r.length);
@@ -140,7 +140,7 @@ impl Books {
     }
 }
 
-/// What a copy uses, if it may.
+/// Returns the objects that a copy uses, if it is allowed.
 fn check(state: &Register, device: usize, copy: &CopyDesc) -> Result<Vec<Lent>, Fault> {
     let (from_buffer, to_buffer) = match copy.kind {
         DEVBAY_COPY_HOST_TO_BUFFER => (false, true),

@@ -1,6 +1,6 @@
 //! Results under observation: the plugin writes into memory of the layer's, with bytes behind it that nobody may touch.
 //!
-//! What it wrote is looked at, then handed on to the host's struct, of which no more is written than the host said.
+//! Its output is checked, then copied to the host's struct, up to the size that the host gave.
 
 use super::books::{Fault, fault};
 use devbay_plugin_api::abi::*;
@@ -8,9 +8,9 @@ use std::marker::PhantomData;
 
 /// Bytes behind a struct or text that must stay as they are.
 const BEHIND: usize = 64;
-/// What they hold.
+/// Their value.
 const UNTOUCHED: u8 = 0xa5;
-/// What a text's place holds before: no byte of UTF-8.
+/// Initial value of a text's bytes: no byte of UTF-8.
 const NO_TEXT: u8 = 0xff;
 /// Most bytes of a text that a plugin is given room for.
 const TEXT_MAX: u64 = 1 << 16;
@@ -51,7 +51,7 @@ impl<T: Growable> Out<T> {
         Ok(Self { before: words.clone(), words, size, kind: PhantomData })
     }
 
-    /// What to hand to the plugin.
+    /// Returns the pointer to hand to the plugin.
     pub fn as_ptr(&mut self) -> *mut T {
         self.words.as_mut_ptr().cast()
     }
@@ -60,7 +60,7 @@ impl<T: Growable> Out<T> {
         words.iter().flat_map(|word| word.to_ne_bytes())
     }
 
-    /// What the plugin wrote.
+    /// Returns the struct that the plugin wrote.
     ///
     /// # Errors
     /// A fault of the plugin's, if it wrote behind the struct or over its size (B4).
@@ -82,12 +82,12 @@ impl<T: Growable> Out<T> {
         (value.unwrap_or_else(|_| T::empty()), found)
     }
 
-    /// Whether the plugin wrote anything into the struct.
+    /// Returns whether the plugin wrote anything into the struct.
     pub fn is_written(&self) -> bool {
         Self::bytes(&self.words).take(self.size).ne(Self::bytes(&self.before).take(self.size))
     }
 
-    /// Whether the fields are as they were, or zero.
+    /// Returns whether the fields are unchanged or zero.
     pub fn is_untouched_or_zero(&self) -> bool {
         let fields = || Self::bytes(&self.words).take(self.size).skip(8);
         !self.is_written() || fields().all(|byte| byte == 0)
@@ -143,7 +143,7 @@ impl Words {
         Ok(Self { out: Some((out, text, capacity)), host })
     }
 
-    /// What to hand to the plugin.
+    /// Returns the pointer to hand to the plugin.
     pub fn as_ptr(&mut self) -> *mut ErrorDetail {
         self.out.as_mut().map_or(std::ptr::null_mut(), |(out, ..)| out.as_ptr())
     }

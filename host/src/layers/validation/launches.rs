@@ -53,7 +53,7 @@ impl Books {
     }
 }
 
-/// What a launch uses, if it may.
+/// Returns the objects that a launch uses, if it is allowed.
 fn check(
     state: &Register,
     device: usize,

@@ -1,10 +1,10 @@
 //! The validation layer: checks host and plugin against the ABI's rules on every call, and names the rule.
 //!
-//! It stands between the two and keeps books of what is alive, what is lent and who is in which call. What breaks a rule
-//! is a [`Violation`] in a [`Report`]. A host's call that would be undefined behaviour in the plugin is stopped: the
-//! layer answers INVALID (DEVICE_LOST and PANICKED where that was the news) and what cannot be freed any more is leaked.
-//! What a plugin does wrong is passed on as it is, but for a callback that comes twice. `docs/layers.md` has the table
-//! of checks, and what no layer can see.
+//! It stands between the two and keeps books of live objects, lent memory and the threads in each call. A broken rule is
+//! a [`Violation`] in a [`Report`]. A host's call that would be undefined behaviour in the plugin is stopped: the layer
+//! answers INVALID (DEVICE_LOST and PANICKED where that was the news), and objects that cannot be freed any more are
+//! leaked. Errors of a plugin are passed on unchanged, except a callback that comes twice. `docs/layers.md` has the table
+//! of checks, and of faults that no layer can see.
 //!
 //! The parts: `books` is the memory, `threads` who is inside, `guarded` results under observation; `objects`,
 //! `streams`, `callbacks`, `copies`, `prepare`, `launches`, `services`, `extensions`, `recordings` and `programs` are the
@@ -52,7 +52,7 @@ use std::sync::{Mutex, MutexGuard};
 
 static SLOTS: Slots<Books> = Slots::new();
 
-/// What a function gives: the plugin's status, or the layer's where the call was stopped.
+/// Result of a function: the plugin's status, or the layer's where the call was stopped.
 type Answer = Result<Status, Status>;
 
 /// A function of the next table; UNSUPPORTED where there is none, which the host is not offered either.
@@ -75,10 +75,10 @@ macro_rules! next {
 }
 use next;
 
-/// How a plugin is watched.
+/// Settings for watching a plugin.
 #[derive(Clone, Default)]
 pub struct Settings {
-    /// Where violations go.
+    /// Receiver of violations.
     pub report: Report,
     /// Who is told of each kind once, besides.
     pub log: Option<LogSink>,
@@ -96,8 +96,8 @@ pub struct Wrapped {
 }
 
 impl Wrapped {
-    /// What the layer shows in place of the plugin's own data. It is readable as long as the plugin's: texts and lists
-    /// are the plugin's own.
+    /// Returns the data that the layer shows in place of the plugin's own. It is readable as long as the plugin's: texts and
+    /// lists are the plugin's own.
     pub fn info(&self) -> &'static PluginInfo {
         self.info
     }
@@ -107,7 +107,7 @@ impl Wrapped {
         self.plugin
     }
 
-    /// What was found.
+    /// Returns the violations found.
     pub fn report(&self) -> &Report {
         &self.report
     }
@@ -190,7 +190,7 @@ pub unsafe fn wrap_info(info: *const PluginInfo, settings: &Settings) -> Result<
     Ok(Wrapped { info: shown, plugin, report: settings.report.clone(), _slot: slot })
 }
 
-/// A number that nothing else in the process ever has; never 0.
+/// Returns a number that nothing else in the process ever has; never 0.
 fn next_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -204,7 +204,7 @@ unsafe impl Send for Original {}
 // SAFETY: as for Send.
 unsafe impl Sync for Original {}
 
-/// What the plugin says of itself, as far as checks need it.
+/// The plugin's description of itself, as far as checks need it.
 struct About {
     name: String,
     threading: Threading,
@@ -221,7 +221,7 @@ struct Books {
     next: PluginTable,
     minors: MinorRange,
     about: About,
-    /// Whether what the host does wrong is stopped.
+    /// True if wrong calls of the host are stopped.
     stop: bool,
     log: Option<LogSink>,
     report: Report,
@@ -282,7 +282,7 @@ impl Books {
         self.found(Side::Host, function, found);
     }
 
-    /// What a check of the host's arguments gave, if the call goes on.
+    /// Returns the result of checking the host's arguments, if the call goes on.
     fn expect<T: Default>(&self, function: &'static str, found: Result<T, Fault>) -> Result<T, Status> {
         found.or_else(|found| self.host(function, found).map(|()| T::default()))
     }
@@ -350,7 +350,7 @@ impl Books {
         Ok((status, made))
     }
 
-    /// What a plugin's entry returns is never written (B1).
+    /// Checks that the data that a plugin's entry returned was not written (B1).
     fn expect_same_data(&self) {
         if self.hash_data() != self.hash {
             self.plugin_broke(

@@ -6,7 +6,7 @@ use super::{Answer, Books, next, next_number};
 use devbay_plugin_api::abi::*;
 use std::collections::HashSet;
 
-/// What the books keep of a device's spaces, to see that they do not change.
+/// Returns the parts of a device's space that the books keep, to detect changes.
 fn seen(space: &MemorySpace) -> [u64; 8] {
     // Memory in all may change where it is the system's.
     let MemorySpace { kind, flags, alloc_max, alloc_align, bind_align, bind_max, copy_align, .. } = *space;
@@ -249,7 +249,7 @@ impl Books {
         self.check(function, known);
     }
 
-    /// The space that an allocation is asked of, if it may be.
+    /// Returns the space that an allocation is asked of, if it may be.
     fn space_of(&self, device: usize, wanted: &AllocDesc) -> Result<Option<MemorySpace>, Fault> {
         let state = self.state();
         let spaces = &state.device(device)?.spaces;

@@ -23,7 +23,7 @@ const BEHIND: usize = 8;
 const GUARD: usize = 64;
 const UNTOUCHED: i64 = 0x5a5a_5a5a_5a5a_5a5a;
 
-/// What the host asks for, as far as it was checked.
+/// The host's request, as far as it was checked.
 #[derive(Default)]
 struct Request {
     device: usize,
@@ -174,7 +174,7 @@ impl Books {
         Ok(status)
     }
 
-    /// The constants that a kernel wants packed.
+    /// Reads the constants that a kernel wants packed.
     fn packs_of(&self, inner: &Prepared, request: &Request) -> Result<Vec<(u32, u64, u64)>, Fault> {
         // SAFETY: the plugin's list, alive until `unprepare`.
         let packs = unsafe { read_growable_list::<ConstantPack>(&inner.packs) };
@@ -458,7 +458,7 @@ impl Books {
     }
 }
 
-/// What launches of a kernel must be given.
+/// Records the operands that launches of a kernel need.
 fn kernel_book(
     instance: usize,
     inner: Prepared,
@@ -502,7 +502,7 @@ unsafe fn read_tensors(list: &List) -> Result<Vec<Option<Tensor>>, Fault> {
     }
 }
 
-/// What a tensor makes of its operand, if it may be as it is.
+/// Checks a tensor, and returns the requirement on its operand.
 fn check_tensor(kernel: &KernelDef, tensor: Option<&Tensor>, what: &str) -> Result<Operand, Fault> {
     let Some(tensor) = tensor else {
         return Ok(Operand::Absent);

@@ -252,7 +252,7 @@ impl Books {
     }
 }
 
-/// What a run uses, if it may.
+/// Returns the objects that a run uses, if it is allowed.
 fn used(state: &Register, program: usize, device: usize, run: &ExecuteDesc) -> Result<Vec<Lent>, Fault> {
     let book = state.program(program)?;
     if book.device.is_none_or(|of| of != device) {

@@ -14,7 +14,7 @@ pub(super) struct RecordingBook {
     pub instance: usize,
     pub device: usize,
     bindings: Vec<BufferRef>,
-    /// What they use, which stays as long as the recording.
+    /// Objects that they use, which stay as long as the recording.
     uses: HashSet<Lent>,
 }
 
@@ -141,7 +141,7 @@ impl Books {
     }
 }
 
-/// Whether a recording may be replayed on a device with these bindings.
+/// Checks that a recording may be replayed on a device with these bindings.
 fn fits(state: &Register, recording: usize, device: usize, bound: &[BufferRef]) -> Result<(), Fault> {
     let book = state.recording(recording)?;
     if book.device != device {

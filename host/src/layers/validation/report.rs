@@ -1,4 +1,4 @@
-//! What was found: violations of the ABI's rules as data.
+//! Reports: violations of the ABI's rules as data.
 //!
 //! A violation is counted by plugin, rule, function and side; the words are those of its first time. The list is
 //! bounded, because a wrong loop is wrong a million times. Each entry is logged once.
@@ -42,9 +42,9 @@ pub struct Violation {
     pub plugin: String,
     /// The function of the ABI in which it was seen.
     pub function: &'static str,
-    /// What was expected and what was found, the first time.
+    /// Expected and found values of the first occurrence.
     pub words: String,
-    /// How often.
+    /// Number of occurrences.
     pub count: u64,
 }
 
@@ -73,12 +73,12 @@ struct List {
 }
 
 impl Report {
-    /// What was found so far, in the order of first times.
+    /// Returns the violations found so far, in order of first occurrence.
     pub fn violations(&self) -> Vec<Violation> {
         self.list().violations.clone()
     }
 
-    /// Whether nothing was found.
+    /// Returns whether nothing was found.
     pub fn is_clean(&self) -> bool {
         self.list().violations.is_empty()
     }

@@ -68,7 +68,7 @@ impl Books {
         }
     }
 
-    /// The host's services, if the plugin may call them now.
+    /// Returns the host's services, if the plugin may call them now.
     fn service(&self, function: &'static str, ctx: *mut c_void) -> Option<HostApi> {
         let services = self.services();
         let host = services.open.get(&ctx.addr()).copied();

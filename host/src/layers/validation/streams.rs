@@ -7,7 +7,7 @@ use devbay_core::about::Threading;
 use devbay_plugin_api::abi::*;
 use std::time::{Duration, Instant};
 
-/// How much a time limit may be missed by: clocks differ.
+/// Margin by which a time limit may be missed: clocks differ.
 const CLOCKS_DIFFER: Duration = Duration::from_millis(1);
 
 impl Books {
@@ -161,7 +161,7 @@ impl Books {
         Ok(status)
     }
 
-    /// What a callback or a wait said of a point.
+    /// Records the status that a callback or a wait reported for a point.
     pub(super) fn reported(&self, stream: usize, value: u64, status: Status) {
         let mut state = self.state();
         match status {
@@ -187,7 +187,7 @@ impl Books {
         }
     }
 
-    /// The failure that the plugin has told of a stream, if it has.
+    /// Returns the failure that the plugin has told of a stream, if it has.
     pub(super) fn failure_told(&self, stream: usize) -> Option<Status> {
         self.state().streams.get(&stream).and_then(|book| book.failed)
     }

@@ -287,11 +287,11 @@ static INTEROP: [InteropTable; N_SLOTS] = per_slot!(Tables::INTEROP);
 static REPLAY: [ReplayTable; N_SLOTS] = per_slot!(Tables::REPLAY);
 /// All functions of the extension that makes things fail, by slot.
 static FAULT: [FaultTable; N_SLOTS] = per_slot!(Tables::FAULT);
-/// What launches, by slot.
+/// Launch functions, by slot.
 pub(super) static LAUNCH: [LaunchFn; N_SLOTS] = per_slot!(Tables::LAUNCH);
-/// What is called back, by slot.
+/// Callbacks, by slot.
 pub(super) static DONE: [DoneFn; N_SLOTS] = per_slot!(Tables::DONE);
-/// What runs a chunk, by slot.
+/// Functions that run a chunk, by slot.
 pub(super) static CHUNK: [ChunkFn; N_SLOTS] = per_slot!(Tables::CHUNK);
 /// The entries, by slot.
 pub(super) static QUERY: [QueryFn; N_SLOTS] = per_slot!(Tables::QUERY);
@@ -299,7 +299,7 @@ pub(super) static QUERY: [QueryFn; N_SLOTS] = per_slot!(Tables::QUERY);
 /// A table's functions, as far as the plugin has them: of its own table the host emulates what it lacks.
 macro_rules! in_place_of {
     ($($function:ident: $table:ident of $own:ident = $($name:ident)*;)*) => {$(
-        /// What stands in a slot in the place of this table.
+        /// Returns the table that takes this table's place in a slot.
         pub(super) fn $function(slot: usize, next: &$table) -> $table {
             let own = &$own[slot];
             $table {

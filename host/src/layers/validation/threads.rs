@@ -10,7 +10,7 @@ use devbay_core::error::status_name;
 use devbay_plugin_api::abi::*;
 use std::cell::RefCell;
 
-/// What a call is on.
+/// The object of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum On {
     /// The plugin as a whole: `create`.
@@ -75,7 +75,7 @@ pub(super) fn mark(slot: usize, inside: Inside) -> Marked {
     Marked
 }
 
-/// What this thread is inside of, the innermost first.
+/// Returns the innermost call that this thread is inside of.
 pub(super) fn inside(slot: usize) -> Option<Inside> {
     INSIDE.with_borrow(|list| list.iter().rev().find(|(of, _)| *of == slot).map(|&(_, inside)| inside))
 }
@@ -227,12 +227,12 @@ impl Books {
 }
 
 impl Entered<'_> {
-    /// The function that was called.
+    /// Returns the function that was called.
     pub fn function(&self) -> &'static str {
         self.at.function
     }
 
-    /// The instance that it is in.
+    /// Returns the instance that it is in.
     pub fn instance(&self) -> Option<usize> {
         self.instance
     }
@@ -295,7 +295,7 @@ impl Books {
         }
     }
 
-    /// What is only for streams with a timeline (B14).
+    /// Refuses a call on a stream without a timeline (B14).
     pub fn refuse_inline(&self, stream: usize) -> Result<(), Fault> {
         match self.state().streams.get(&stream) {
             Some(book) if book.inline => {
@@ -306,7 +306,7 @@ impl Books {
     }
 }
 
-/// How this thread rounds and treats small numbers; 0 where that is not known.
+/// Returns this thread's mode for rounding and small numbers; 0 where it is unknown.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn float_control() -> u32 {
     /// All of MXCSR but the six flags that sums and products set.
@@ -319,7 +319,7 @@ pub(super) fn float_control() -> u32 {
     register & CONTROL
 }
 
-/// How this thread rounds and treats small numbers; 0 where that is not known.
+/// Returns this thread's mode for rounding and small numbers; 0 where it is unknown.
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) fn float_control() -> u32 {
     0

@@ -1,11 +1,11 @@
-//! How nodes get over the changes of their ops.
+//! Rewrites of nodes for changed versions of their ops.
 
 use super::{Rewriting, wrong_type};
 use devbay_core::Result;
 use devbay_core::program::{AttrValue, Value};
 use devbay_core::tensor::{F32, Tensor};
 
-/// What is new only allows more: shapes that broadcast.
+/// Keeps the node: the new version only allows more, shapes that broadcast.
 pub(super) fn allows_more(_: &mut Rewriting<'_>) -> Result<()> {
     Ok(())
 }
