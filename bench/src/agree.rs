@@ -1,4 +1,4 @@
-//! Whether what devbay and its peers computed agrees: before that nothing is timed.
+//! Agreement of the results of devbay and its peers: before that nothing is timed.
 
 use anyhow::{Context, Result, ensure};
 use devbay_core::Tensor;
@@ -7,7 +7,7 @@ use devbay_host::compare::{Tolerance, compare};
 /// Tensors by name.
 pub type Named = Vec<(String, Tensor)>;
 
-/// Whether every expected array is there, and within the tolerance.
+/// Checks that every expected array is there, and within the tolerance.
 ///
 /// # Errors
 /// For the first that is not, saying by how much.

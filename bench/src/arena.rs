@@ -58,7 +58,7 @@ fn ours(case: &Recorded) -> Result<Option<(f64, Ran)>> {
     Ok(Some((bytes as f64, Ran::of("outputs", expected.len(), found.len()))))
 }
 
-/// What onnxruntime's arena has taken, and its greatest block since the second run began.
+/// Returns the memory that onnxruntime's arena has taken, and its greatest block since the second run began.
 fn theirs(peers: &Peers, case: &Recorded) -> Result<[f64; 2]> {
     let mut command = peers.command(Peer::Onnxruntime)?;
     let output = command.arg("arena").arg(&case.model).arg(&case.inputs).output()?;

@@ -17,7 +17,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// What is done in a round, or links of a chain.
+/// Number of operations in a round, or of links in a chain.
 const N: usize = 1000;
 
 /// Values that were seen to be there, and rounds, since the case began. One thread writes them: no addition is atomic, which

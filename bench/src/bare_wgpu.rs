@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 /// Bytes of a chain's input and of its result.
 const BYTES: u64 = (N_ELEMENTS * size_of::<f32>()) as u64;
 
-/// What is bound where each dispatch begins.
+/// Bindings at the beginning of each dispatch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rebinding {
     /// Pipeline and bind group each time, as between the different kernels of a model.
@@ -148,7 +148,7 @@ impl Bare {
     /// Waits for a submission.
     ///
     /// # Errors
-    /// What wgpu says.
+    /// The error of wgpu.
     pub fn wait(&self, index: wgpu::SubmissionIndex) -> Result<()> {
         self.device.poll(wgpu::PollType::Wait { submission_index: Some(index), timeout: None })?;
         Ok(())
@@ -157,7 +157,7 @@ impl Bare {
     /// A whole run: the input's copy to the device, the dispatches, the result's copy back, one submission and one wait.
     ///
     /// # Errors
-    /// What wgpu says.
+    /// The error of wgpu.
     pub fn run(&self, x: &[u8], y: &mut [u8]) -> Result<()> {
         self.queue.write_buffer(&self.input, 0, x);
         let Recorded { pass, mut encoder } = self.record();
@@ -177,7 +177,7 @@ impl Bare {
     }
 }
 
-/// What the plugin writes for an `Add` of dense f32 tensors of one shape.
+/// Builds the plugin's shader for an `Add` of dense f32 tensors of one shape.
 fn pipeline(device: &wgpu::Device, is_software: bool) -> wgpu::ComputePipeline {
     let space = if is_software { "storage, read" } else { "uniform" };
     let text = format!(

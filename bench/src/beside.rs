@@ -27,9 +27,9 @@ pub struct Case<'a> {
     pub model: &'a Path,
     /// An archive whose keys are input names.
     pub inputs: &'a Path,
-    /// What the outputs should be; if nobody knows, devbay's are compared with the peers'.
+    /// Expected outputs; if nobody knows, devbay's are compared with the peers'.
     pub expected: Option<&'a [(String, Tensor)]>,
-    /// How near they should be.
+    /// Tolerance of the outputs.
     pub tolerance: Tolerance,
 }
 

@@ -79,7 +79,7 @@ fn case(
 /// A program of scalars as it grows.
 struct Scalars {
     program: Program,
-    /// What every node so far has made, in order.
+    /// Results of every node so far, in order.
     nodes: Vec<Node>,
 }
 

@@ -195,7 +195,7 @@ impl Ours {
     }
 }
 
-/// Whether a peer has computed what the graph's value is: a number of 64 bits, or one with a point in it.
+/// Checks that a peer has computed the graph's value: a number of 64 bits, or one with a point in it.
 fn ensure_same(found: &str, graph: &Graph) -> Result<()> {
     let same = match found.parse::<i64>() {
         Ok(found) => found == graph.value(),

@@ -45,11 +45,11 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// The buffers of a chain, in this order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChainBuffer {
-    /// What goes in.
+    /// Input of the chain.
     Input,
-    /// What comes out.
+    /// Output of the chain.
     Output,
-    /// What is between launches.
+    /// Values between launches.
     Arena,
     /// The second operand of every addition.
     Constants,
@@ -235,7 +235,7 @@ impl Launches {
         Ok(Self { stream, refs, plan: Arc::clone(plan), memory, operands, buffers })
     }
 
-    /// What recording takes, with the submission if it is wanted; the work is done when this returns.
+    /// Returns the time of recording, with the submission if it is wanted; the work is done when this returns.
     fn round(&mut self, with_submission: bool) -> Result<Duration> {
         let section = &self.plan.single().context("a chain is one section")?.section;
         let (stream, refs) = (self.stream.handle(), self.refs.as_ptr());

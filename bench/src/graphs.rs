@@ -29,7 +29,7 @@ pub struct Graph {
     predecessors: Vec<u32>,
 }
 
-/// What the nodes of a graph are.
+/// Kind of a graph's nodes.
 #[derive(Clone, Copy)]
 pub enum Work {
     /// A sum, and nothing besides.
@@ -144,7 +144,7 @@ impl Graph {
         &self.predecessors[self.first[node] as usize..self.first[node + 1] as usize]
     }
 
-    /// What the graph computes.
+    /// Returns the graph's value.
     pub fn value(&self) -> i64 {
         let mut values = Vec::with_capacity(self.len());
         for node in 0..self.len() {
@@ -156,7 +156,7 @@ impl Graph {
         values.last().copied().unwrap_or_default()
     }
 
-    /// What it computes in floating-point numbers, which do not wrap around.
+    /// Returns its value in floating-point numbers, which do not wrap around.
     pub fn value_f64(&self) -> f64 {
         let mut values: Vec<f64> = Vec::with_capacity(self.len());
         for node in 0..self.len() {

@@ -66,8 +66,8 @@ pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
     Ok(())
 }
 
-/// What the folder that `DEVBAY_MODELS` names holds, in order of names. Without it there is nothing beside which peers could
-/// be: they count as missing.
+/// Returns the models in the folder that `DEVBAY_MODELS` names, in order of names. Without it there is nothing beside
+/// which peers could be: they count as missing.
 ///
 /// # Errors
 /// With `--require-peers`, that there is no such folder, or that it holds no models.

@@ -16,7 +16,7 @@ use devbay_host::runtime::Runtime;
 use devbay_host::session::Session;
 use std::time::Duration;
 
-/// What a turn lasts.
+/// Duration of a turn.
 const MOMENT: Duration = Duration::from_millis(50);
 
 pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {

@@ -12,7 +12,7 @@
 //! | `run N` | runs once, and then N times | `ns NANOSECONDS`, of one of the N runs |
 //! | `serve CALLERS N` | runs the model N times, from so many threads at once | `served NANOSECONDS P50 P99`: of all over N, and what a caller waits |
 //!
-//! What it cannot do, or does not know, it answers with `error` and the reason. It ends when its input does.
+//! A peer answers with `error` and the reason if it cannot do something or does not know it. It ends when its input does.
 
 use crate::agree::Named;
 use crate::measure::Subject;
@@ -104,7 +104,7 @@ impl Peers {
         Ok(processes)
     }
 
-    /// What a peer calls itself.
+    /// Returns a peer's name for itself.
     ///
     /// # Errors
     /// For a peer that cannot be had.
@@ -171,7 +171,7 @@ impl Peers {
     }
 }
 
-/// What is not a model.
+/// Workload that is not a model.
 pub enum Workload<'a> {
     /// The graph of a file.
     Graph(&'a Path),
@@ -185,7 +185,7 @@ pub enum Workload<'a> {
 pub struct Process {
     /// Its name and version, as it says itself.
     pub subject: String,
-    /// How it loads models.
+    /// Its way of loading models.
     loads: &'static str,
     child: Child,
     commands: Option<ChildStdin>,
@@ -217,7 +217,7 @@ impl Process {
     /// Loads a model, and gives its outputs for these inputs.
     ///
     /// # Errors
-    /// What the peer says.
+    /// The peer's error.
     pub fn load(&mut self, threads: usize, model: &Path, inputs: &Path) -> Result<Named> {
         let folder = tempfile::tempdir()?;
         let outputs = folder.path().join("outputs.npz");
@@ -236,7 +236,7 @@ impl Process {
     /// Makes a workload, and gives what it computes.
     ///
     /// # Errors
-    /// What the peer says.
+    /// The peer's error.
     pub fn make(&mut self, workload: &Workload<'_>, threads: usize) -> Result<String> {
         self.say(&match workload {
             Workload::Graph(file) => format!("graph\t{threads}\t{}", file.display()),
@@ -249,7 +249,7 @@ impl Process {
     /// Runs what was loaded from so many threads at once; see [`crate::serving`].
     ///
     /// # Errors
-    /// What the peer says.
+    /// The peer's error.
     pub fn serve(&mut self, n_callers: usize, n_runs: usize) -> Result<[f64; 3]> {
         self.say(&format!("serve\t{n_callers}\t{n_runs}"))?;
         let answer = self.answer("served")?;
@@ -262,7 +262,7 @@ impl Process {
         Pid::from_raw(self.child.id().cast_signed())
     }
 
-    /// What was loaded, as something to time, whose run counts as `per` things.
+    /// Returns the loaded workload as something to time, whose run counts as `per` things.
     pub fn runs(&mut self, per: f64) -> Subject<'_> {
         Subject::elsewhere(self.subject.clone(), self.pid(), per, move |n| {
             self.say(&format!("run\t{n}"))?;
@@ -275,7 +275,7 @@ impl Process {
         writeln!(commands, "{line}").with_context(|| format!("{} does not listen", self.subject))
     }
 
-    /// What comes after the word that is expected.
+    /// Returns the text after the word that is expected.
     fn answer(&mut self, expected: &str) -> Result<String> {
         let mut line = String::new();
         self.answers.read_line(&mut line)?;

@@ -1,4 +1,4 @@
-//! What a row says that a round runs, held against what was counted.
+//! Comparison of a row's claim about a round with what was counted.
 //!
 //! A pass, a fold or a plan that changes may leave a benchmark less to do than its row says, and its figures only get
 //! better. So no row is printed without a count: launches that a traced run of the same model made on the same device
@@ -18,9 +18,9 @@ use std::sync::Arc;
 pub struct Ran {
     /// Unit of both.
     pub what: &'static str,
-    /// How many the row says.
+    /// Number that the row says.
     pub said: u64,
-    /// How many there were.
+    /// Number that was counted.
     pub counted: u64,
 }
 
@@ -50,7 +50,7 @@ impl Ran {
 /// Events that a recorder keeps: graphs have a million nodes.
 const EVENTS_MAX: usize = 1 << 22;
 
-/// What one run does, as its trace tells.
+/// Work of one run, as its trace tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Launches of kernels.

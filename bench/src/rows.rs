@@ -7,7 +7,7 @@ use serde::Serialize;
 /// Our subject's name.
 pub const OURS: &str = "devbay";
 
-/// What one subject took in one case.
+/// Figures of one subject in one case.
 #[derive(Clone, Serialize)]
 pub struct Row {
     /// The benchmark.
@@ -28,11 +28,11 @@ pub struct Row {
     pub max: f64,
     /// Number of passes.
     pub runs: usize,
-    /// How many launches, or what the row counts else, a round of devbay's has: as the row says, and as it was counted.
+    /// Number of launches, or what the row counts else, of a round of devbay's: as the row says, and as it was counted.
     pub counted: u64,
-    /// What those are.
+    /// Unit of that number.
     pub counted_what: &'static str,
-    /// What part of the subject's time devbay takes; None for devbay itself.
+    /// Share of the subject's time that devbay takes; None for devbay itself.
     pub ratio: Option<Ratio>,
 }
 
@@ -68,7 +68,7 @@ impl Rows {
         Self { json, headed: false, only }
     }
 
-    /// Whether a case's rows will be printed, so that it has to be measured.
+    /// Returns whether a case's rows will be printed, so that it has to be measured.
     pub fn want(&self, case: &str) -> bool {
         self.only.as_ref().is_none_or(|only| case.contains(only.as_str()))
     }

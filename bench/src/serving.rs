@@ -31,7 +31,7 @@ const RUNS: usize = CALLERS * 100;
 /// When each call of a caller began and ended.
 type Calls = Vec<(Instant, Instant)>;
 
-/// What a turn gives: nanoseconds from the start to the end over the number of runs, and what callers waited.
+/// Result of a turn: nanoseconds from the start to the end over the number of runs, and callers' waiting times.
 type Served = [f64; 3];
 
 /// The cases that those are.

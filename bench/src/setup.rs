@@ -53,7 +53,7 @@ pub fn device(runtime: &Runtime) -> Result<Arc<Device>> {
     Ok(runtime.choose(&Policy::Auto, &Requirements::default())?.device)
 }
 
-/// How a program is divided into tasks.
+/// Division of a program into tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
     /// Each node is a task of its own.

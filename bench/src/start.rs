@@ -14,7 +14,7 @@ use wait4::Wait4;
 /// The argument with which this program is the small process.
 pub const FLAG: &str = "--start";
 
-/// What a start took.
+/// Cost of a start.
 #[derive(Serialize, Deserialize)]
 pub struct Started {
     /// Milliseconds until the first line on its standard output was there.

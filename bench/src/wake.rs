@@ -146,7 +146,7 @@ struct Shared {
     /// When the thread last began, in nanoseconds from the origin. The thread's; the caller reads it once `wanted` is
     /// lowered.
     begun: AtomicU64,
-    /// Whether the thread parks while nothing is wanted.
+    /// True if the thread parks while nothing is wanted.
     parks: AtomicBool,
     ends: AtomicBool,
 }

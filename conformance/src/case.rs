@@ -1,4 +1,4 @@
-//! What a case is, and the list of all of them in the order in which they run.
+//! Definition of a case, and the list of all of them in the order in which they run.
 
 use crate::cases;
 use crate::rig::Rig;
@@ -11,7 +11,7 @@ pub struct Case {
     pub id: &'static str,
     /// The rules of the ABI that it checks.
     pub rules: &'static [&'static str],
-    /// What a plugin has to do, in one line.
+    /// Requirement on a plugin, in one line.
     pub requires: &'static str,
     /// Cases that have to pass first, directly; a plugin that fails one would fail here for its sake.
     pub needs: &'static [&'static str],
@@ -19,26 +19,26 @@ pub struct Case {
 }
 
 impl Case {
-    /// The first word of its id.
+    /// Returns the first word of its id.
     pub fn topic(&self) -> &'static str {
         self.id.split('.').next().unwrap_or(self.id)
     }
 }
 
-/// Every case, in the order in which they run: those that others need come first.
+/// Returns every case, in the order in which they run: those that others need come first.
 pub fn all() -> impl Iterator<Item = &'static Case> {
     static ALL: LazyLock<Vec<&'static Case>> =
         LazyLock::new(|| cases::lists().into_iter().flatten().collect());
     ALL.iter().copied()
 }
 
-/// The case of that name.
+/// Returns the case of that name.
 pub fn find(id: &str) -> Option<&'static Case> {
     all().find(|case| case.id == id)
 }
 
-/// Whether an id fits a pattern. A case's id fits that case alone; `*` stands for any text; anything else is a
-/// topic, and fits the ids that begin with it (`transfer` fits `transfer.order`).
+/// Returns whether an id fits a pattern. A case's id fits that case alone; `*` stands for any text; anything else is
+/// a topic, and fits the ids that begin with it (`transfer` fits `transfer.order`).
 pub fn matches(pattern: &str, id: &str) -> bool {
     if find(pattern).is_some() {
         return pattern == id;

@@ -28,27 +28,27 @@ const MARK: &str = "devbay-conformance-verdict";
 const SESSION: &str = "--session";
 const VALIDATION: &str = "--validation";
 
-/// How tests get a process of their own.
+/// Recipe for a process of a test's own.
 #[derive(Clone, Debug)]
 pub struct Child {
     /// The program; it prints the lines that [`answer`] gives.
     pub program: PathBuf,
-    /// What it is told first. The subject, the tests' ids, and options follow, for [`read_arguments`].
+    /// Its first arguments. The subject, the tests' ids, and options follow, for [`read_arguments`].
     pub arguments: Vec<OsString>,
     /// Variables of its environment besides this process's.
     pub environment: Vec<(OsString, OsString)>,
-    /// How long a test may take.
+    /// Time limit of a test.
     pub limit: Duration,
 }
 
-/// What a child says on a marked line.
+/// Content of a marked line of a child.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Answer {
     /// The test's id, so that a line that is lost shifts no other's verdict.
     pub id: String,
     pub verdict: Verdict,
     pub plugin: Option<Identity>,
-    /// What was measured besides.
+    /// Further measurements.
     pub note: Option<String>,
 }
 
@@ -62,7 +62,7 @@ impl Answer {
     }
 }
 
-/// How a child ended before it had answered everything, or after.
+/// End of a child, before it had answered everything or after.
 pub(crate) struct End {
     failure: Failure,
     reason: String,
@@ -74,19 +74,19 @@ impl From<End> for Answer {
     }
 }
 
-/// What a child said.
+/// Output of a child.
 pub(crate) struct Said {
     /// Answers, in the order of the tests that were asked.
     pub answers: Vec<Answer>,
-    /// How long each took.
+    /// Time of each.
     pub times: Vec<Duration>,
-    /// What became of it after those.
+    /// End of the child after those.
     pub end: End,
     /// The first line that it printed besides (B28).
     pub stray: Option<String>,
 }
 
-/// What lines with verdicts begin with, for a word.
+/// Returns the beginning of lines with verdicts, for a word.
 fn mark(word: &str) -> String {
     format!("{MARK} {word} ")
 }
@@ -137,7 +137,7 @@ pub fn answer(
 /// Arguments of a child, as the judge passes them behind the subject: ids of tests, and how to run them.
 ///
 /// # Errors
-/// What cannot be read.
+/// An argument that cannot be read.
 pub fn read_arguments(arguments: &[String]) -> Result<(Vec<String>, Settings), String> {
     let (mut ids, mut settings) = (Vec::new(), Settings::default());
     let mut rest = arguments.iter();
@@ -294,11 +294,11 @@ impl Said {
     }
 }
 
-/// How long the rest of an ended process's output is waited for. A pipe is at its end at once, however late a busy machine reads
-/// it, but for what has left the process's group and lives on.
+/// Time limit for reading the rest of an ended process's output. A pipe is at its end at once, however late a busy
+/// machine reads it, but for what has left the process's group and lives on.
 const REST_OF_OUTPUT: Duration = Duration::from_secs(10);
 
-/// What of a line or text is kept.
+/// Maximum that is kept of a line or text.
 const KEPT_MAX: usize = 1 << 20;
 
 /// Reads lines in a thread of its own, so that a talkative child does not block.

@@ -14,7 +14,7 @@ pub(crate) struct Desk {
     closed: AtomicBool,
     late_calls: AtomicU64,
     broken_texts: AtomicU64,
-    /// Whether the run that the plugin works for is to end.
+    /// True if the run that the plugin works for is to end.
     is_over: AtomicBool,
     cancelled_loops: AtomicU64,
 }
@@ -30,7 +30,7 @@ thread_local! {
 }
 
 impl Desk {
-    /// A desk whose loops use `n_slots` threads. Leaked: a late call must find it.
+    /// Opens a desk whose loops use `n_slots` threads. Leaked: a late call must find it.
     pub(crate) fn open(n_slots: u32) -> &'static Self {
         let desk = Box::leak(Box::new(Self {
             api: HostApi {
@@ -51,7 +51,7 @@ impl Desk {
         desk
     }
 
-    /// The table for `create`.
+    /// Returns the table for `create`.
     pub(crate) fn api(&self) -> &HostApi {
         &self.api
     }

@@ -17,11 +17,11 @@ pub(crate) struct Function {
     pub params: [f32; 2],
     /// Between what its operands lie.
     pub from: (f64, f64),
-    /// How exact it has to be.
+    /// Required exactness.
     pub rounding: Rounding,
-    /// Whether what it gives for infinities and NaN is promised: trigonometry's is not.
+    /// True if the results for infinities and NaN are promised: trigonometry's are not.
     pub has_edges: bool,
-    /// What it is.
+    /// The function.
     pub f: fn(f64, [f64; 2]) -> f64,
 }
 
@@ -30,12 +30,12 @@ const fn of(name: &'static str, from: (f64, f64), f: fn(f64, [f64; 2]) -> f64) -
 }
 
 impl Function {
-    /// Tried with these numbers.
+    /// Sets its numbers.
     const fn with(self, params: [f32; 2]) -> Self {
         Self { params, ..self }
     }
 
-    /// An approximation is not good enough.
+    /// Demands this exactness: an approximation is not good enough.
     const fn to(self, rounding: Rounding) -> Self {
         Self { rounding, ..self }
     }
@@ -44,17 +44,17 @@ impl Function {
         Self { has_edges: false, ..self }
     }
 
-    /// What it is of a number.
+    /// Returns the function's value for a number.
     pub(crate) fn of(&self, x: f64) -> f64 {
         (self.f)(x, self.params.map(f64::from))
     }
 
-    /// The formula that kernels are made from; every function has one, which a test holds.
+    /// Returns the formula that kernels are made from; every function has one, which a test holds.
     pub(crate) fn formula(&self) -> Option<&'static Formula> {
         formula::find(self.name)
     }
 
-    /// The op that a node of it has.
+    /// Returns the op that a node of it has.
     pub(crate) fn op(&self) -> (&'static str, &'static str) {
         self.formula().map_or(("", self.name), |formula| (formula.row.domain, formula.row.name))
     }
@@ -121,7 +121,7 @@ fn softplus(x: f64) -> f64 {
     (if x < 0.0 { 0.0 } else { x }) + (-x.abs()).exp().ln_1p()
 }
 
-/// The function of a name, for constants.
+/// Returns the function of a name, for constants.
 ///
 /// # Panics
 /// If there is none.
@@ -144,7 +144,7 @@ const fn is_equal(a: &[u8], b: &[u8]) -> bool {
     i == a.len() && i == b.len()
 }
 
-/// The functions of an op, one for each form.
+/// Returns the functions of an op, one for each form.
 pub(crate) fn of_op(domain: &str, op: &str) -> impl Iterator<Item = &'static Function> {
     FUNCTIONS.iter().filter(move |function| function.op() == (domain, op))
 }

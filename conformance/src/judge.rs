@@ -1,7 +1,7 @@
 //! Running tests: in processes of their own with a time limit, or in this one.
 //!
-//! What a child is and how it is talked to is in [`crate::child`]. Each case has a child of its own; node tests of
-//! ONNX's share one, which is started again behind the test that ended it.
+//! [`crate::child`] describes a child and the talk with it. Each case has a child of its own. ONNX's node tests share
+//! one, which is started again behind the test that ended it.
 
 pub use crate::subject::Subject;
 
@@ -31,13 +31,13 @@ pub(crate) const OUTPUT_CASE: &str = "shutdown.output";
 /// Node tests that a child is given at once.
 const BATCH: usize = 200;
 
-/// What ids of cases that look for leaks begin with.
+/// Prefix of the ids of cases that look for leaks.
 const LEAK_CASES: &str = "stress.leak.";
 
 /// Node tests may end their process so many times; then the rest is not run.
 const DEATHS_MAX: usize = 20;
 
-/// What is run, and how.
+/// Settings of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// Options of the plugin.
@@ -48,17 +48,17 @@ pub struct Settings {
     pub except: Vec<String>,
     /// Only tests of these profiles; of all if there are none.
     pub profiles: Vec<Profile>,
-    /// How node tests are run.
+    /// Path on which node tests are run.
     pub path: onnx::Path,
-    /// Whether cases run behind the validation layer: then a case fails also where the plugin breaks a rule that it is
-    /// not about.
+    /// True if cases run behind the validation layer: then a case fails also where the plugin breaks a rule that it
+    /// is not about.
     pub validation: bool,
     /// Where tests run; without it, in this process.
     pub child: Option<Child>,
 }
 
 impl Settings {
-    /// Whether a test is asked for.
+    /// Returns whether a test is asked for.
     pub fn wants(&self, item: &Item) -> bool {
         let id = item.id();
         let fits = |patterns: &[String]| patterns.iter().any(|pattern| suite::matches(pattern, &id));
@@ -201,7 +201,7 @@ impl Judging<'_> {
         }
     }
 
-    /// Why a test is not run at all.
+    /// Returns the reason why a test is not run at all.
     fn not_asked(&self, item: &Item) -> Option<Verdict> {
         if let Some(plugin) = self.report.plugin.as_ref().filter(|plugin| !plugin.claims(item.profile())) {
             // Who lists kernels claims theirs.
@@ -220,7 +220,7 @@ impl Judging<'_> {
         }
     }
 
-    /// Whether the plugin is given what it does not take, which is no fault of its.
+    /// Returns whether the plugin is given options that it does not take, which is no fault of its.
     fn is_misused(&self) -> bool {
         let plugin = self.report.plugin.as_ref();
         plugin.is_some_and(|plugin| plugin.unlisted(&self.settings.options).is_some())
@@ -266,7 +266,7 @@ fn reproduce(subject: &Subject, item: &Item, settings: &Settings) -> Option<Stri
     Some(format!("devbay conformance {} --only {}{how}{options}", in_shell(&subject.name()), item.id()))
 }
 
-/// A word as a POSIX shell takes it.
+/// Quotes a word for a POSIX shell.
 fn in_shell(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+@".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -324,7 +324,7 @@ pub(crate) fn run_here(subject: &Subject, case: &Case, settings: &Settings, own_
     answer
 }
 
-/// What the plugin printed itself, over all cases.
+/// Judges the plugin's own output, over all cases.
 fn output_verdict(stray: Option<&str>) -> Verdict {
     match stray {
         None => Verdict::Passed,
@@ -355,7 +355,7 @@ impl NodeJudge {
         }
     }
 
-    /// Who the plugin said it is.
+    /// Returns the plugin's identity, as it said.
     pub(crate) fn plugin(&self) -> Option<Identity> {
         let (_, devices) = self.devices.as_ref().ok()?;
         let plugin = devices[0].plugin();

@@ -5,7 +5,7 @@
 //! plugin's own table, so that nothing of the host's covers up what is wrong; [`onnx`]'s node tests go to its own
 //! kernels. Each runs in a process of its own ([`child`]), so that a plugin that aborts or hangs costs one test.
 //!
-//! What is left out on purpose: speed is not judged here, and no plugin is told how to be fast.
+//! Left out on purpose: speed is not judged here, and no plugin is told how to be fast.
 //!
 //! ```no_run
 //! use devbay_conformance::judge::{Settings, Subject, judge};

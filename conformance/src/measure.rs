@@ -1,4 +1,4 @@
-//! What this process uses: memory, threads, open files. Asked of Linux; elsewhere nothing is known.
+//! Resources of this process: memory, threads, open files. Asked of Linux; elsewhere nothing is known.
 
 use std::ffi::OsString;
 

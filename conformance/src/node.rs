@@ -10,7 +10,7 @@ use devbay_plugin_api::abi::{self, *};
 use std::ffi::c_void;
 use std::ptr::null;
 
-/// What `prepare` is asked, with all that it points to. Tests may change anything before they ask.
+/// Request to `prepare`, with all that it points to. Tests may change anything before they ask.
 pub(crate) struct Request {
     pub kernel_idx: u32,
     pub device: *mut abi::Device,
@@ -60,7 +60,7 @@ impl Request {
         self.constants.push(bytes);
     }
 
-    /// The struct, which borrows this value.
+    /// Returns the struct, which borrows this value.
     pub(crate) fn desc(&self) -> PrepareDesc {
         PrepareDesc {
             kernel_idx: self.kernel_idx,
@@ -138,7 +138,7 @@ impl Drop for Node<'_> {
     }
 }
 
-/// What a launch did beside its outputs.
+/// Damage by a launch beside its outputs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Damage {
     /// It wrote into an input.
@@ -149,18 +149,18 @@ pub(crate) enum Damage {
     Workspace,
 }
 
-/// What came out of a launch.
+/// Result of a launch.
 pub(crate) struct Ran {
     pub output: Vec<u8>,
     pub damage: Vec<Damage>,
 }
 
-/// How a node is launched.
+/// Manner of a launch.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct How {
     /// The output stands in this input's memory.
     pub in_place: Option<usize>,
-    /// What the output and the workspace hold before.
+    /// Content of the output and the workspace before.
     pub fill: u8,
     /// Inputs are host memory (devices with HOST_REFS).
     pub host_refs: bool,
@@ -392,7 +392,7 @@ pub(crate) fn candidates<'k>(about: &'k About, op: &Op) -> Vec<(&'k KernelDef, D
         .collect()
 }
 
-/// The first and the last of an op's dtypes: where numbers are not judged, others say nothing new.
+/// Returns the first and the last of an op's dtypes: where numbers are not judged, others say nothing new.
 fn few<'k>(all: &[(&'k KernelDef, DType)]) -> Vec<(&'k KernelDef, DType)> {
     match all {
         [first, .., last] => vec![*first, *last],

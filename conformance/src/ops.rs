@@ -24,9 +24,9 @@ pub(crate) struct Sample {
     pub attributes: Vec<Attribute>,
     pub inputs: Vec<HostTensor>,
     pub expected: HostTensor,
-    /// How far each element may be off.
+    /// Maximum error of each element.
     pub bounds: Vec<f64>,
-    /// What is right as well: on a device that takes subnormal operands for 0.
+    /// Results that are right as well: on a device that takes subnormal operands for 0.
     pub flushed: Option<Vec<f64>>,
 }
 
@@ -55,7 +55,7 @@ enum Make {
     Transpose,
 }
 
-/// How exact an op has to be.
+/// Required exactness of an op.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rounding {
     /// The nearest number, or the one beside it.
@@ -67,7 +67,7 @@ pub(crate) enum Rounding {
 }
 
 impl Rounding {
-    /// How far a result may be off.
+    /// Returns the maximum error of a result.
     pub(crate) fn bound(self, dtype: DType, expected: f64) -> f64 {
         let unit = unit_roundoff(dtype);
         if !expected.is_finite() {
@@ -110,7 +110,7 @@ const fn relation(name: &'static str, dtypes: &'static [DType], function: fn(f64
     Op { name, versions: BROADCASTS, dtypes, make: Make::Relation { function } }
 }
 
-/// The smaller, or what is no number: as numpy's `minimum`.
+/// Returns the smaller, or what is no number: as numpy's `minimum`.
 fn minimum(a: f64, b: f64) -> f64 {
     if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) }
 }
@@ -163,7 +163,7 @@ pub(crate) static MORE: &[Op] = &[
 /// Ops that are not tried with each special number against each: PRelu broadcasts its second operand to the first, and not the other way round.
 const WITHOUT_EDGES: &[&str] = &["PRelu"];
 
-/// The op of that name.
+/// Returns the op of that name.
 pub(crate) fn find(name: &str) -> Option<&'static Op> {
     OPS.iter().chain(MORE).find(|op| op.name == name)
 }
@@ -172,7 +172,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Op> {
 const N_SAMPLES: u64 = 24;
 
 impl Op {
-    /// How many inputs it has.
+    /// Returns the number of its inputs.
     pub(crate) fn n_inputs(&self) -> usize {
         match self.make {
             Make::Binary { .. } | Make::Relation { .. } | Make::MatMul => 2,
@@ -180,7 +180,7 @@ impl Op {
         }
     }
 
-    /// The samples of a dtype.
+    /// Returns the samples of a dtype.
     pub(crate) fn samples(&self, dtype: DType) -> Vec<Sample> {
         let plain = (0..N_SAMPLES).map(|i| self.sample(dtype, i));
         // Sizes of many chunks are a question of the loop, which dtypes mostly share.
@@ -188,7 +188,7 @@ impl Op {
         plain.chain(self.special(dtype)).chain(large).collect()
     }
 
-    /// One sample of a good size, for cases that are not about numbers.
+    /// Returns one sample of a good size, for cases that are not about numbers.
     pub(crate) fn typical(&self, dtype: DType) -> Sample {
         match self.make {
             Make::MatMul => mat_mul(dtype, &mut Dice::new(77), &[13, 17], &[17, 19]),
@@ -196,7 +196,7 @@ impl Op {
         }
     }
 
-    /// A sample big enough for several threads.
+    /// Returns a sample big enough for several threads.
     pub(crate) fn large(&self, dtype: DType) -> Sample {
         match self.make {
             Make::MatMul => mat_mul(dtype, &mut Dice::new(78), &[64, 96], &[96, 128]),
@@ -245,8 +245,8 @@ impl Op {
         }
     }
 
-    /// What numbers have at their edges: both zeros, infinities, NaN, the largest, the smallest, and subnormal ones,
-    /// which a device may take for 0.
+    /// Makes operands from the edges of numbers: both zeros, infinities, NaN, the largest, the smallest, and
+    /// subnormal ones, which a device may take for 0.
     fn special(&self, dtype: DType) -> Option<Sample> {
         let has_edges = match self.make {
             Make::Unary(function) => function.has_edges,
@@ -292,7 +292,7 @@ impl Op {
         }
     }
 
-    /// A sample whose elements stand by themselves, with operands that are broadcast.
+    /// Returns a sample whose elements stand by themselves, with operands that are broadcast.
     fn elementwise(&self, shape: &[i64], inputs: Vec<HostTensor>) -> Sample {
         let operand_dtype = inputs[0].dtype;
         let whole = |value: f64| if is_float(operand_dtype) { value } else { value.trunc() };
@@ -326,7 +326,7 @@ impl Op {
     }
 }
 
-/// What a device computes with that takes subnormal operands for 0.
+/// Turns a subnormal operand into 0, as some devices do.
 pub(crate) fn flush(dtype: DType, value: f64) -> f64 {
     if value.abs() < smallest(dtype) { 0.0f64.copysign(value) } else { value }
 }
@@ -343,7 +343,7 @@ pub(crate) fn random(dtype: DType, dice: &mut Dice, shape: &[i64], (low, high): 
     HostTensor::new(dtype, shape, (0..n_elements(shape)).map(value).collect())
 }
 
-/// A second operand: of the same shape, or of one that is broadcast to it. Never 0, for divisions.
+/// Returns a second operand: of the same shape, or of one that is broadcast to it. Never 0, for divisions.
 pub(crate) fn broadcast_operand(dtype: DType, dice: &mut Dice, shape: &[i64]) -> HostTensor {
     let mut small = shape.to_vec();
     match dice.below(4) {
@@ -367,7 +367,7 @@ pub(crate) fn broadcast_operand(dtype: DType, dice: &mut Dice, shape: &[i64]) ->
     tensor
 }
 
-/// Which element of a broadcast operand stands beside element `i` of the whole.
+/// Returns the element of a broadcast operand that stands beside element `i` of the whole.
 pub(crate) fn broadcast_index(i: usize, shape: &[i64], small: &[i64]) -> usize {
     let (mut rest, mut index, mut stride) = (i, 0, 1);
     for axis in (0..shape.len()).rev() {

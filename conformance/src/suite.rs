@@ -1,4 +1,4 @@
-//! What the suite holds: cases and ONNX's node tests, in the order in which they run, and the profiles that they
+//! Contents of the suite: cases and ONNX's node tests, in the order in which they run, and the profiles that they
 //! belong to.
 
 use crate::case::{self, Case};
@@ -33,7 +33,7 @@ impl Profile {
         }
     }
 
-    /// The profile of a name; none for one that this suite has no tests for (`graph`).
+    /// Returns the profile of a name; none for one that this suite has no tests for (`graph`).
     pub fn find(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|profile| profile.name() == name)
     }
@@ -48,7 +48,7 @@ pub enum Item {
     Node(&'static str),
 }
 
-/// What node tests build on.
+/// Cases that node tests build on.
 const NODE_NEEDS: &[&str] = &["kernel.table", "transfer.offsets"];
 
 impl Item {
@@ -60,7 +60,7 @@ impl Item {
         }
     }
 
-    /// The rules that it checks.
+    /// Returns the rules that it checks.
     pub fn rules(&self) -> &'static [&'static str] {
         match self {
             Self::Case(case) => case.rules,
@@ -68,7 +68,7 @@ impl Item {
         }
     }
 
-    /// What it requires of a plugin.
+    /// Returns the requirement on a plugin.
     pub fn requires(&self) -> String {
         match self {
             Self::Case(case) => case.requires.to_owned(),
@@ -87,7 +87,7 @@ impl Item {
         }
     }
 
-    /// The profile that it belongs to.
+    /// Returns the profile that it belongs to.
     pub fn profile(&self) -> Profile {
         match self {
             Self::Case(case) => match case.topic() {
@@ -109,7 +109,7 @@ pub fn all() -> impl Iterator<Item = Item> {
     before.chain(nodes).chain(case::all().skip_while(comes_before).map(Item::Case))
 }
 
-/// Whether an id fits a pattern: as [`case::matches`], and `onnx` or `onnx/` with any text that has `*`.
+/// Returns whether an id fits a pattern: as [`case::matches`], and `onnx` or `onnx/` with any text that has `*`.
 pub fn matches(pattern: &str, id: &str) -> bool {
     let Some(name) = id.strip_prefix(onnx::PREFIX) else {
         return case::matches(pattern, id);

@@ -13,7 +13,7 @@ pub(crate) struct HostTensor {
 }
 
 impl HostTensor {
-    /// A tensor; values are rounded to what the dtype has.
+    /// Makes a tensor; values are rounded to what the dtype has.
     pub(crate) fn new(dtype: DType, shape: &[i64], values: Vec<f64>) -> Self {
         debug_assert_eq!(values.len(), n_elements(shape));
         let mut tensor = Self { dtype, shape: shape.to_vec(), values };
@@ -48,7 +48,7 @@ impl HostTensor {
     }
 }
 
-/// Whether a dtype's numbers have a fraction.
+/// Returns whether a dtype's numbers have a fraction.
 pub(crate) fn is_float(dtype: DType) -> bool {
     matches!(dtype, F16 | BF16 | F32 | F64)
 }
@@ -65,7 +65,7 @@ pub(crate) fn unit_roundoff(dtype: DType) -> f64 {
     }
 }
 
-/// The smallest number that is not subnormal: below it, absolute errors count.
+/// Returns the smallest number that is not subnormal: below it, absolute errors count.
 pub(crate) fn smallest(dtype: DType) -> f64 {
     match dtype {
         F16 => f64::from(f16::MIN_POSITIVE),
@@ -75,7 +75,7 @@ pub(crate) fn smallest(dtype: DType) -> f64 {
     }
 }
 
-/// A value, or the infinity that stands for it beyond a float's range.
+/// Returns a value, or the infinity that stands for it beyond a float's range.
 pub(crate) fn in_range(dtype: DType, value: f64) -> f64 {
     let rounded = HostTensor::new(dtype, &[1], vec![value]).values[0];
     if rounded.is_infinite() { rounded } else { value }

@@ -1,4 +1,4 @@
-//! What came of a test: passed, failed, or why it was not run. A test never ends without one.
+//! Verdict on a test: passed, failed, or why it was not run. A test never ends without one.
 
 use serde::{Deserialize, Serialize};
 
@@ -54,12 +54,12 @@ pub enum Verdict {
     Failed {
         /// In what way.
         failure: Failure,
-        /// What was expected and what was found.
+        /// Expectation and finding.
         reason: String,
     },
     /// The plugin claims the op or function, and refuses what the test asks for, as it may.
     Unsupported {
-        /// What it said.
+        /// The plugin's reason.
         reason: String,
     },
     /// The plugin does not claim what the test is about.
@@ -79,12 +79,12 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Whether the test failed.
+    /// Returns whether the test failed.
     pub fn is_failed(&self) -> bool {
         matches!(self, Self::Failed { .. })
     }
 
-    /// The outcome's name, as in JSON.
+    /// Returns the outcome's name, as in JSON.
     pub fn outcome(&self) -> &'static str {
         match self {
             Self::Passed => "passed",
@@ -95,7 +95,7 @@ impl Verdict {
         }
     }
 
-    /// Why it did not pass, in words.
+    /// Returns why it did not pass, in words.
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Passed => None,
@@ -106,7 +106,7 @@ impl Verdict {
         }
     }
 
-    /// Why it was not run, if it was not.
+    /// Returns why it was not run, if it was not.
     pub fn why(&self) -> Option<Why> {
         match self {
             Self::Passed | Self::Failed { .. } => None,
@@ -115,7 +115,7 @@ impl Verdict {
         }
     }
 
-    /// The outcome of a test that was not run for this reason.
+    /// Returns the outcome of a test that was not run for this reason.
     pub(crate) fn not_run(why: Why, reason: String) -> Self {
         match why {
             Why::Refused => Self::Unsupported { reason },
@@ -129,7 +129,7 @@ impl Verdict {
     }
 }
 
-/// What ends a case early.
+/// Cause of a case's early end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Stop {
     /// The plugin is wrong.
@@ -138,7 +138,7 @@ pub(crate) enum Stop {
     NotRun(Why, String),
 }
 
-/// What a case returns.
+/// Result of a case.
 pub(crate) type Outcome<T = ()> = Result<T, Stop>;
 
 impl From<Outcome> for Verdict {

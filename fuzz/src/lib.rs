@@ -1,5 +1,5 @@
-//! What reads bytes that a stranger may have written, each as a function of the bytes alone: libFuzzer calls it (`libfuzzer/`),
-//! and a test calls it with the seeds and with what failed once.
+//! Readers of bytes that a stranger may have written, each as a function of the bytes alone. libFuzzer calls them
+//! (`libfuzzer/`), and a test calls them with the seeds and with what failed once.
 
 pub mod abi_lists;
 pub mod arrays;

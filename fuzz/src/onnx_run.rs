@@ -11,7 +11,7 @@ use devbay_host::session::{RunOptions, Session};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// What a run may take: mutations find loops without end at once, and most of a campaign would be spent in them.
+/// Time limit of a run: mutations find loops without end at once, and most of a campaign would be spent in them.
 const DEADLINE: Duration = Duration::from_millis(50);
 
 /// Inputs larger than this are no finding of a fuzz target's.

@@ -17,13 +17,13 @@ pub struct NoMemory {
 }
 
 impl NoMemory {
-    /// There are not so many bytes; None for a number that cannot be counted. `what` is a noun, such as "a table of
-    /// positions".
+    /// Makes the error for so many bytes that are not there; None for a number that cannot be counted. `what` is a noun,
+    /// such as "a table of positions".
     pub fn new(bytes: Option<usize>, what: &'static str) -> Self {
         Self { what, bytes }
     }
 
-    /// Bytes that were asked for; None if they are more than can be counted.
+    /// Returns the bytes that were asked for; None if they are more than can be counted.
     pub fn bytes(&self) -> Option<usize> {
         self.bytes
     }
@@ -45,8 +45,8 @@ thread_local! {
     static RESERVING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread is asking for memory through this module: then a NULL becomes an error and not an abort. For
-/// allocators of tests, which fail such requests in turn or look for large ones that go past.
+/// Returns whether this thread is asking for memory through this module: then a NULL becomes an error and not an abort.
+/// For allocators of tests, which fail such requests in turn or look for large ones that go past.
 pub fn is_reserving() -> bool {
     RESERVING.get()
 }
@@ -75,12 +75,12 @@ fn bytes_of<T>(n: usize) -> Option<usize> {
 pub struct Size(Option<usize>);
 
 impl Size {
-    /// A number that is known.
+    /// Wraps a number that is known.
     pub const fn of(n: usize) -> Self {
         Self(Some(n))
     }
 
-    /// The product of extents: 0 where one is 0, however long the others are.
+    /// Multiplies extents: 0 where one is 0, however long the others are.
     pub fn of_extents(extents: &[usize]) -> Self {
         if extents.contains(&0) {
             return Self::of(0);
@@ -88,7 +88,7 @@ impl Size {
         extents.iter().fold(Self::of(1), |size, &extent| size * extent)
     }
 
-    /// The number.
+    /// Returns the number.
     ///
     /// # Errors
     /// If it cannot be counted, or is more than a process can have.
@@ -97,12 +97,12 @@ impl Size {
         countable.ok_or(NoMemory::new(None, what))
     }
 
-    /// The number, or the largest there is: for estimates.
+    /// Returns the number, or the largest there is: for estimates.
     pub fn saturated(self) -> usize {
         self.0.unwrap_or(usize::MAX)
     }
 
-    /// Rounded up to a multiple of `n`, above 0.
+    /// Rounds up to a multiple of `n`, above 0.
     #[must_use]
     pub fn next_multiple_of(self, n: usize) -> Self {
         Self(self.0.and_then(|size| size.checked_next_multiple_of(n)))
@@ -171,7 +171,7 @@ pub fn grow<T>(list: &mut Vec<T>, more: usize, what: &'static str) -> Result<(),
     asking(|| list.try_reserve(more)).map_err(|_| failed)
 }
 
-/// An empty list with room for exactly `n` elements.
+/// Makes an empty list with room for exactly `n` elements.
 ///
 /// # Errors
 /// If there is no memory.
@@ -181,7 +181,7 @@ pub fn with_capacity<T>(n: usize, what: &'static str) -> Result<Vec<T>, NoMemory
     Ok(list)
 }
 
-/// `n` times the same element.
+/// Makes a list of `n` times the same element.
 ///
 /// # Errors
 /// If there is no memory.
@@ -207,7 +207,7 @@ zero!(u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize, f32, f64, 
 // SAFETY: each element is zero.
 unsafe impl<T: Zero, const N: usize> Zero for [T; N] {}
 
-/// `n` zeros: untouched pages where the system has some.
+/// Makes a list of `n` zeros: untouched pages where the system has some.
 ///
 /// # Errors
 /// If there is no memory.
@@ -227,7 +227,7 @@ pub fn zeroed<T: Zero>(n: usize, what: &'static str) -> Result<Vec<T>, NoMemory>
     Ok(unsafe { Vec::from_raw_parts(start, n, n) })
 }
 
-/// `n` elements that need no memory: none, or of a type without a size.
+/// Makes a list of `n` elements that need no memory: none, or of a type without a size.
 fn filled_without_bytes<T: Zero>(n: usize, failed: NoMemory) -> Result<Vec<T>, NoMemory> {
     let mut list = Vec::new();
     asking(|| list.try_reserve_exact(n)).map_err(|_| failed)?;
@@ -236,7 +236,7 @@ fn filled_without_bytes<T: Zero>(n: usize, failed: NoMemory) -> Result<Vec<T>, N
     Ok(list)
 }
 
-/// A copy of elements.
+/// Copies elements.
 ///
 /// # Errors
 /// If there is no memory.
@@ -246,7 +246,7 @@ pub fn copied<T: Clone>(elements: &[T], what: &'static str) -> Result<Vec<T>, No
     Ok(list)
 }
 
-/// A list and one element more.
+/// Appends an element to a list.
 ///
 /// # Errors
 /// If there is no memory; the list is as it was.
@@ -256,7 +256,7 @@ pub fn push<T>(list: &mut Vec<T>, element: T, what: &'static str) -> Result<(), 
     Ok(())
 }
 
-/// A list and elements more.
+/// Appends elements to a list.
 ///
 /// # Errors
 /// If there is no memory; then the list has some of them.
@@ -276,7 +276,7 @@ pub fn extend<T>(
     Ok(())
 }
 
-/// A list of what an iterator gives.
+/// Collects the elements of an iterator.
 ///
 /// # Errors
 /// If there is no memory.
@@ -287,7 +287,7 @@ pub fn collected<T>(elements: impl IntoIterator<Item = T>, what: &'static str) -
     Ok(list)
 }
 
-/// A list of what an iterator gives, or its first error. `n` elements are expected.
+/// Collects the elements of an iterator, or its first error. `n` elements are expected.
 ///
 /// # Errors
 /// If there is no memory; the iterator's first.

@@ -28,7 +28,7 @@ const SOURCES: &[(&str, &str)] = &[
 /// Name of the binaries' folder, and of the file that it is packed in.
 const SYSTEM: &str = "linux-x86_64";
 
-/// What every compilation is told. Paths and dates do not reach the binaries: one compiler makes one file.
+/// Flags of every compilation. Paths and dates do not reach the binaries: one compiler makes one file.
 const FLAGS: &[&str] =
     &["-std=c11", "-O2", "-s", "-Wl,--build-id=none", "-Wall", "-Wextra", "-pedantic", "-Werror"];
 

@@ -31,7 +31,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Whether one of these benchmarks will run.
+    /// Returns whether one of these benchmarks will run.
     fn run_any(&self, benches: &[&str]) -> bool {
         self.names.is_empty() || self.names.iter().any(|name| benches.contains(&name.as_str()))
     }

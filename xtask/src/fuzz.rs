@@ -27,7 +27,7 @@ pub struct Arguments {
     input: Option<std::path::PathBuf>,
 }
 
-/// What the compiler is told: counters at every edge, comparisons, and the sanitiser.
+/// Flags of the compiler: counters at every edge, comparisons, and the sanitiser.
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Zsanitizer=address -Ccodegen-units=16";
@@ -41,8 +41,8 @@ const REQUEST_MB: u32 = 64;
 /// Seconds that one input may take.
 const INPUT_SECONDS: u32 = 25;
 
-/// What the paths of libraries' sources have in them; the last is that of the standard library's own dependencies. An edge whose
-/// source is not known counts as devbay's own.
+/// Parts of the paths of libraries' sources; the last is that of the standard library's own dependencies. An edge
+/// whose source is not known counts as devbay's own.
 const FOREIGN: &[&str] = &["/registry/src/", "/rustc/", "/rustlib/src/", "/rust/deps/"];
 
 /// Builds and runs.

@@ -116,7 +116,7 @@ mod tests {
         out
     }
 
-    /// Whether a tool is installed; says so if it is not.
+    /// Returns whether a tool is installed; says so if it is not.
     ///
     /// # Panics
     /// If it is missing and `DEVBAY_REQUIRE` has the word `cmake`.

@@ -94,7 +94,7 @@ fn side(name: &str, device: &str, library: &Path, isa: Option<&str>) -> String {
     format!("{name},{device},{}{isa}", library.display())
 }
 
-/// Whether the processor has a feature, as the system lists them; every one has none.
+/// Returns whether the processor has a feature, as the system lists them; every one has the empty one.
 fn has(feature: &str) -> bool {
     let listed = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     feature.is_empty() || listed.split_whitespace().any(|word| word == feature)

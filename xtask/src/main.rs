@@ -1,4 +1,4 @@
-//! What the repository does to itself. `cargo xtask --help` lists the commands.
+//! Tasks of the repository on itself. `cargo xtask --help` lists the commands.
 //!
 //! Everything here is for those who change devbay; nothing here ships.
 #![expect(clippy::print_stdout, reason = "a command line tool talks on its standard output")]

@@ -30,7 +30,7 @@ pub struct Arguments {
 /// The most that a model is given, in KiB.
 const LIMIT_MAX: u64 = 16 << 20;
 
-/// How runs of one model ended.
+/// Numbers of a model's runs by how they ended.
 #[derive(Default)]
 struct Ends {
     worked: u32,

@@ -30,7 +30,7 @@ pub struct Arguments {
     export: bool,
 }
 
-/// What this reads of models.toml; the cases are `make_cases.py`'s.
+/// The part of models.toml that this reads; the cases are `make_cases.py`'s.
 #[derive(Deserialize)]
 struct Table {
     packages: BTreeMap<String, Package>,
@@ -214,7 +214,7 @@ fn fetch_crate(name: &str, version: &str, sha256: &str) -> Result<PathBuf> {
     unpacked()
 }
 
-/// What is called `name` in one of the folders of `registries`, of which cargo has one for each registry.
+/// Finds `name` in one of the folders of `registries`, of which cargo has one for each registry.
 fn find(registries: &Path, name: &str) -> Result<PathBuf> {
     let folders = registries.read_dir().with_context(|| format!("cannot read {}", registries.display()))?;
     let mut paths = folders.filter_map(|folder| Some(folder.ok()?.path().join(name)));

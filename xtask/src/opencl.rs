@@ -60,7 +60,7 @@ fn sources(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(sources)
 }
 
-/// Whether the compiler finds OpenCL's headers.
+/// Returns whether the compiler finds OpenCL's headers.
 fn has_headers(root: &Path) -> Result<bool> {
     let mut command = compiler();
     command.args(["-fsyntax-only", "-I"]).arg(root.join("plugin-api/include"));

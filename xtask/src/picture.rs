@@ -49,7 +49,7 @@ struct EventArguments {
     name: Option<String>,
 }
 
-/// What is drawn, by category, and in which colour.
+/// Categories that are drawn, and their colours.
 const COLOURS: [(&str, &str); 2] = [("kernel", "#4878a8"), ("copy", "#d08040")];
 /// The process of the host's threads: what is drawn is the devices'.
 const HOST: u64 = 1;

@@ -46,10 +46,10 @@ impl Trained {
         devbay
     }
 
-    /// What `devbay bench` reports of a model's first case.
+    /// Returns the report of `devbay bench` on a model's first case.
     ///
     /// # Errors
-    /// What devbay says, with the model's name.
+    /// devbay's error, with the model's name.
     pub fn bench(&self, model: &Path, options: &[&str]) -> Result<Value> {
         let mut bench = self.on_case("bench", model);
         let output = bench.args(options).output().context("cannot start devbay; `cargo build` makes it")?;

@@ -22,7 +22,7 @@ const WRAPPED: [(&str, &str); 5] = [
     ("SCOPE_DECREMENT", "9ScopeData29decrement_num_running_threads"),
 ];
 
-/// What runs: cargo's arguments, and the tests' own.
+/// Tests that run: cargo's arguments, and the tests' own.
 const TESTS: [(&[&str], &[&str]); 2] = [
     // The deep chain says nothing about threads, and takes a minute.
     (&["--package", "devbay-core", "--lib"], &["exec", "async_value", "--skip", "a_deep_chain_fires"]),
@@ -95,7 +95,7 @@ fn std_library() -> Result<PathBuf> {
     bail!("no libstd in {}", folder.display())
 }
 
-/// What a command prints.
+/// Returns the output of a command.
 fn output(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
     ensure!(output.status.success(), "{command:?} failed: {}", String::from_utf8_lossy(&output.stderr));

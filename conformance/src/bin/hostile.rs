@@ -20,7 +20,7 @@ const USAGE: &str =
        devbay-hostile --worker DEADLINE_MS MEMORY_MB LIBRARY
        devbay-hostile --seeds onnx_run|text|arrays FOLDER";
 
-/// What the command line says.
+/// Arguments of the command line.
 struct Arguments {
     sides: Vec<Side>,
     selection: Selection,

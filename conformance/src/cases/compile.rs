@@ -43,7 +43,7 @@ fn table(device: &Device<'_>) -> Outcome<CompileTable> {
     device.extension(extension::COMPILE, "compiles whole programs")
 }
 
-/// The formats of a device.
+/// Returns the formats of a device.
 fn names(table: &CompileTable, device: &Device<'_>) -> Outcome<Vec<String>> {
     let Some(ask) = table.formats else {
         ensure!(table.claim.is_some(), "the extension that compiles programs has neither formats nor claim");

@@ -62,7 +62,7 @@ fn list(rig: &Rig<'_>) -> Outcome {
     rig.each_device(|_| Ok(()))
 }
 
-/// What has to stay the same of each device of a list, in words.
+/// Describes the constant properties of each device of a list, in words.
 pub(super) fn descriptions(opened: &Opened<'_>, list: &List) -> Outcome<Vec<String>> {
     let text = |text: &Str| {
         // SAFETY: the plugin's text, which lives as long as the instance.
@@ -85,7 +85,7 @@ pub(super) fn descriptions(opened: &Opened<'_>, list: &List) -> Outcome<Vec<Stri
     opened.read_devices(list)?.iter().map(describe).collect()
 }
 
-/// The handles of a list.
+/// Returns the handles of a list.
 pub(super) fn handles(opened: &Opened<'_>, list: &List) -> Outcome<Vec<usize>> {
     Ok(opened.read_devices(list)?.iter().map(|info| info.handle.addr()).collect())
 }

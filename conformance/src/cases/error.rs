@@ -1,4 +1,4 @@
-//! What a plugin says when something fails (B18).
+//! Plugins' reports of failures (B18).
 //!
 //! The failure that every plugin has is an unknown option, so that is what these cases provoke.
 

@@ -59,12 +59,12 @@ pub(crate) const CASES: &[Case] = &[
     },
 ];
 
-/// What a case of memory asks for at once.
+/// Bytes that a case of memory requests at once.
 const CHUNK: usize = 64 << 20;
 /// More than any device has, in chunks.
 const CHUNKS_MAX: usize = 1 << 15;
-/// What the process may map beyond what it has: memory of the host ends there. Devices with memory of their own are
-/// not limited, as their drivers reserve more of the address space than that.
+/// Bytes that the process may map beyond what it has: memory of the host ends there. Devices with memory of their
+/// own are not limited, as their drivers reserve more of the address space than that.
 const MORE: u64 = 1 << 30;
 
 fn memory(rig: &Rig<'_>) -> Outcome {
@@ -167,7 +167,7 @@ fn in_flight(rig: &Rig<'_>) -> Outcome {
 /// Makes a stream fail.
 type FailFn = unsafe extern "C" fn(*mut abi::Stream, Status) -> Status;
 
-/// The function that makes a stream fail, if the plugin has the extension.
+/// Returns the function that makes a stream fail, if the plugin has the extension.
 fn stream_fail(device: &Device<'_>) -> Outcome<FailFn> {
     let table: FaultTable = device.extension(extension::FAULT, "makes streams fail")?;
     match table.stream_fail {

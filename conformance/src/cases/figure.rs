@@ -28,7 +28,7 @@ pub(crate) const CASES: &[Case] = &[
     },
 ];
 
-/// How long something is repeated.
+/// Time for which something is repeated.
 const TIME: Duration = Duration::from_millis(100);
 
 /// Time of one of `batch` calls, in nanoseconds: the least of what was measured, which the machine disturbed least.

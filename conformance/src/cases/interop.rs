@@ -75,7 +75,7 @@ fn names(rig: &Rig<'_>) -> Outcome {
     })
 }
 
-/// Whether two handles of one kind are the same.
+/// Returns whether two handles of one kind are the same.
 fn is_same(a: &NativeHandle, b: &NativeHandle) -> bool {
     (a.kind, a.value, a.aux) == (b.kind, b.value, b.aux)
 }
@@ -84,7 +84,7 @@ fn words(native: &NativeHandle) -> String {
     format!("{:#x} of kind {}, with {}", native.value, native.kind, native.aux)
 }
 
-/// The native name of a buffer, where there is one.
+/// Returns the native name of a buffer, where there is one.
 fn native_of(table: &InteropTable, buffer: &Buffer<'_>) -> Outcome<NativeHandle> {
     let Some(export) = table.buffer_export else {
         return failed("the extension that wraps native memory has no buffer_export");
@@ -194,7 +194,7 @@ fn refusals(rig: &Rig<'_>) -> Outcome {
     })
 }
 
-/// The native stream of a stream, where there is one.
+/// Returns the native stream of a stream, where there is one.
 fn native_stream(table: &InteropTable, stream: &Stream<'_>) -> Outcome<NativeHandle> {
     let Some(export) = table.stream_export else {
         return failed("the extension that wraps native streams has no stream_export");

@@ -213,7 +213,7 @@ fn refused(rig: &Rig<'_>, what: &str, wrong: impl Fn(&mut Request)) -> Outcome {
     })
 }
 
-/// What a device lists, by number, with the op of what it describes.
+/// Returns a device's list of kernels, by number, with the op of each description.
 fn ask(rig: &Rig<'_>, device: &Device<'_>) -> Outcome<Vec<(u32, Option<String>)>> {
     let ask = rig.optional(rig.table()?.device_kernels, "device_kernels")?;
     let (mut list, mut detail) = (List::EMPTY, Detail::new());

@@ -536,7 +536,7 @@ impl Layout {
         ]
     }
 
-    /// The elements as they stand, with numbers that no result has between them.
+    /// Returns the elements as they stand, with numbers that no result has between them.
     fn spread(&self, tensor: &HostTensor) -> HostTensor {
         let (rows, columns) = (tensor.shape[0], tensor.shape[1]);
         let n = (rows - 1) * self.strides[0] + (columns - 1) * self.strides[1] + 1;

@@ -66,7 +66,7 @@ fn entry(rig: &Rig<'_>) -> Outcome {
     Ok(())
 }
 
-/// The bytes of the plugin's data and of its table.
+/// Returns the bytes of the plugin's data and of its table.
 pub(crate) fn bytes_of(rig: &Rig<'_>) -> Vec<u8> {
     let info: *const PluginInfo = rig.query();
     // SAFETY: not NULL (`load.entry`), and the size field is there in every version; what the plugin says of its

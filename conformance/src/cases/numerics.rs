@@ -51,7 +51,7 @@ pub(crate) fn specials() -> Vec<Case> {
     numbers::special_subjects().into_iter().map(case).collect()
 }
 
-/// The op that a case of these lists is about.
+/// Returns the op that a case of these lists is about.
 pub(crate) fn op_of(id: &str) -> Option<OpName> {
     let (topic, op) = id.split_once('.')?;
     let all = match topic {

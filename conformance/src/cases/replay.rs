@@ -238,7 +238,7 @@ fn record(
     worked.map(|()| recorded)
 }
 
-/// The inputs of a sample, as many bytes as the device copies.
+/// Returns the inputs of a sample, as many bytes as the device copies.
 fn image(sample: &Sample, padded: usize) -> Vec<u8> {
     let mut image = sample.inputs[0].bytes();
     image.resize(padded, 0);

@@ -47,7 +47,7 @@ pub(crate) const CASES: &[Case] = &[
     },
 ];
 
-/// What looks back on all others.
+/// Cases that look back on all others.
 pub(crate) const LAST_CASES: &[Case] = &[Case {
     id: OUTPUT_CASE,
     rules: &["B28"],

@@ -1,6 +1,6 @@
 //! Many of everything: thousands of rounds that must leave nothing behind, and threads that meet (B9, B17, B21).
 //!
-//! What is left behind is bytes for each round, as the slope of what the C library's allocator has given out and of
+//! A leak is measured in bytes for each round, as the slope of what the C library's allocator has given out and of
 //! resident memory. It has to rise in every window of the rounds to count, so that a cache that fills is no leak. Each
 //! window is as long as all rounds before it: a list that doubles its room when it is full does so in each of them.
 //! Processes of these cases run without the allocator's caches of threads.

@@ -31,7 +31,7 @@ struct Probe {
     output: &'static [i64],
     /// Lowest and highest of the integers.
     bounds: (i64, i64),
-    /// Whether integers of 32 bits are taken, too.
+    /// True if integers of 32 bits are taken, too.
     narrow: bool,
 }
 
@@ -109,7 +109,7 @@ const PROBES: &[Probe] = &[
 ];
 
 impl Probe {
-    /// The node, whose integers are all `first` but the last, which is `last`.
+    /// Returns the node, whose integers are all `first` but the last, which is `last`.
     fn sample(&self, dtype: DType, first: i64, last: i64) -> Sample {
         let tensor = |(i, shape): (usize, &&[i64])| {
             let n: i64 = shape.iter().product();

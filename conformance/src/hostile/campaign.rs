@@ -24,26 +24,26 @@ pub struct Side {
     pub environment: Vec<(String, String)>,
 }
 
-/// How workers are started.
+/// Settings for starting workers.
 #[derive(Clone, Debug)]
 pub struct Workers {
     /// The program and its first arguments; the plugin follows. It does as [`super::worker::work`].
     pub program: PathBuf,
-    /// What comes before the plugin.
+    /// Arguments before the plugin.
     pub arguments: Vec<OsString>,
     /// Cases that a worker is given.
     pub batch: usize,
-    /// How long a case may take from its beginning to its end, the worker's own deadline included.
+    /// Time limit of a case from its beginning to its end, the worker's own deadline included.
     pub limit: Duration,
 }
 
-/// How long a worker may take to load its plugin and read the seeds.
+/// Time limit for a worker to load its plugin and read the seeds.
 const START_MAX: Duration = Duration::from_secs(300);
 
 /// Workers that may end one after the other without having begun a case.
 const FALSE_STARTS_MAX: usize = 3;
 
-/// What became of every case on one side.
+/// Outcomes of every case on one side.
 #[derive(Debug)]
 pub struct SideOutcomes {
     /// The side.
@@ -139,7 +139,7 @@ fn end(process: &mut Child) -> io::Result<()> {
     process.wait().map(drop)
 }
 
-/// What a worker has said since the case began.
+/// Messages of a worker since the case began.
 struct Hearing {
     begun: Option<usize>,
     words: Vec<String>,
@@ -171,7 +171,7 @@ impl Hearing {
         }
     }
 
-    /// What became of a case during which the process ended, or had to be ended.
+    /// Returns the outcome of a case during which the process ended, or had to be ended.
     fn outcome(&mut self, ended: Option<ExitStatus>) -> Outcome {
         let Some(status) = ended else { return Outcome::Hung };
         let words = self.words.join(" | ");
@@ -227,9 +227,9 @@ pub struct Finding {
     pub case: Case,
     /// As above.
     pub side: Side,
-    /// What was seen there.
+    /// Finding there.
     pub text: String,
-    /// How many cases, all sides counted.
+    /// Number of cases, all sides counted.
     pub n: usize,
     /// The sides that have it.
     pub sides: Vec<String>,
@@ -240,8 +240,8 @@ fn is_random(op: &str) -> bool {
     op.starts_with("Random") || matches!(op, "Bernoulli" | "Multinomial" | "Dropout")
 }
 
-/// What devices disagree about, by case and side: each side beside the first one, and each beside itself where one case has as a
-/// constant what another has as an input.
+/// Finds disagreements of devices, by case and side: each side beside the first one, and each beside itself where one
+/// case has as a constant what another has as an input.
 pub fn disagreements(corpus: &Corpus, cases: &[Case], sides: &[SideOutcomes]) -> Vec<(usize, usize, String)> {
     let Some((first, others)) = sides.split_first() else { return Vec::new() };
     let mut found = Vec::new();
@@ -269,7 +269,7 @@ pub fn disagreements(corpus: &Corpus, cases: &[Case], sides: &[SideOutcomes]) ->
     found
 }
 
-/// All failures, those that look alike together, most frequent first.
+/// Returns all failures, those that look alike together, most frequent first.
 pub fn findings(corpus: &Corpus, cases: &[Case], sides: &[SideOutcomes]) -> Vec<Finding> {
     let mut groups: BTreeMap<(String, &'static str, String), Finding> = BTreeMap::new();
     let mut add = |class: &'static str, i: usize, side: &Side, text: &str| {
@@ -303,7 +303,7 @@ pub fn findings(corpus: &Corpus, cases: &[Case], sides: &[SideOutcomes]) -> Vec<
     findings
 }
 
-/// A text without digits, so that places and sizes do not tell alike failures apart.
+/// Returns a text without digits, so that places and sizes do not tell alike failures apart.
 fn without_numbers(text: &str) -> String {
     let mut short: String = text.chars().filter(|c| !c.is_ascii_digit()).take(120).collect();
     short.retain(|c| c != '-');

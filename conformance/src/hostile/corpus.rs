@@ -33,7 +33,7 @@ impl FromStr for Case {
     }
 }
 
-/// Which cases there are to be.
+/// Selection of cases.
 #[derive(Clone, Debug)]
 pub struct Selection {
     /// Seeds of these ops alone; of all if there are none.
@@ -53,7 +53,7 @@ pub struct Corpus {
 }
 
 impl Corpus {
-    /// The seeds that are asked for.
+    /// Selects the seeds that are asked for.
     pub fn select(selection: &Selection) -> Self {
         let mut corpus = Self::of(&whole_tests());
         corpus.every = selection.every.max(1);
@@ -77,7 +77,7 @@ impl Corpus {
         corpus
     }
 
-    /// The seeds of these names, with all their changes.
+    /// Takes the seeds of these names, with all their changes.
     pub fn of_names<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         let wanted: BTreeSet<&str> = names.collect();
         let mut corpus = Self::of(&whole_tests());
@@ -102,17 +102,17 @@ impl Corpus {
         Self { seeds: listed.collect(), every: 1, n_left_out }
     }
 
-    /// How many seeds there are.
+    /// Returns the number of seeds.
     pub fn n_seeds(&self) -> usize {
         self.seeds.len()
     }
 
-    /// How many ops they have.
+    /// Returns the number of their ops.
     pub fn n_ops(&self) -> usize {
         self.seeds.values().map(|(seed, _)| op(seed)).collect::<BTreeSet<_>>().len()
     }
 
-    /// Every case, in the order of the seeds' names.
+    /// Returns every case, in the order of the seeds' names.
     pub fn cases(&self) -> Vec<Case> {
         let all = self.seeds.iter().flat_map(|(seed, (_, list))| {
             (0..list.len()).map(move |mutation_idx| Case { seed: seed.clone(), mutation_idx })
@@ -123,40 +123,40 @@ impl Corpus {
             .collect()
     }
 
-    /// The model of a case; None where there is none of that name.
+    /// Returns the model of a case; None where there is none of that name.
     pub fn model(&self, case: &Case) -> Option<HostileModel> {
         let (seed, list) = self.seeds.get(&case.seed)?;
         apply(seed, list.get(case.mutation_idx)?)
     }
 
-    /// The op that a case is about.
+    /// Returns the op that a case is about.
     pub fn op(&self, case: &Case) -> String {
         self.seeds.get(&case.seed).map(|(seed, _)| op(seed)).unwrap_or_default()
     }
 
-    /// What was changed, in words.
+    /// Describes the change in words.
     pub fn describe(&self, case: &Case) -> String {
         self.mutation(case).map(ToString::to_string).unwrap_or_default()
     }
 
-    /// The case whose input has what is a constant in this one.
+    /// Returns the case whose input has what is a constant in this one.
     pub fn given_late(&self, case: &Case) -> Option<Case> {
         let late = self.mutation(case)?.given_late()?;
         let mutation_idx = self.seeds.get(&case.seed)?.1.iter().position(|other| *other == late)?;
         Some(Case { seed: case.seed.clone(), mutation_idx })
     }
 
-    /// Whether a case is about an attribute that is missing, of another type, or a list of another length.
+    /// Returns whether a case is about an attribute that is missing, of another type, or a list of another length.
     pub fn is_form_of_attribute(&self, case: &Case) -> bool {
         self.mutation(case).is_some_and(Mutation::is_form_of_attribute)
     }
 
-    /// Whether a case is about an attribute of another type.
+    /// Returns whether a case is about an attribute of another type.
     pub fn is_type_of_attribute(&self, case: &Case) -> bool {
         self.mutation(case).is_some_and(Mutation::is_type_of_attribute)
     }
 
-    /// Whether rounding decides which of a case's results overflow.
+    /// Returns whether rounding decides which of a case's results overflow.
     pub(super) fn is_large(&self, case: &Case) -> bool {
         self.mutation(case).is_some_and(Mutation::is_large)
     }
@@ -171,7 +171,7 @@ fn whole_tests() -> BTreeSet<&'static str> {
     index().iter().filter(|(_, about)| !about.expanded).map(|(name, _)| name.as_str()).collect()
 }
 
-/// Whether the host reads the test at all: sequences and strings are refused before any kernel sees them.
+/// Returns whether the host reads the test at all: sequences and strings are refused before any kernel sees them.
 fn is_usable(seed: &Seed) -> bool {
     let model = seed.unchanged();
     let inputs = model.inputs.into_iter().all(|(_, bytes)| read_tensor(bytes).is_ok());

@@ -6,7 +6,7 @@
 //! came of each; [`campaign`] starts workers, notices those that die or hang, and compares devices. Whatever a model
 //! says, it runs, or it is refused with a typed error: everything else is a failure.
 //!
-//! What is left out on purpose: random bytes, which the fuzz targets are for, and models of many nodes.
+//! Left out on purpose: random bytes, which the fuzz targets are for, and models of many nodes.
 
 pub mod campaign;
 mod corpus;

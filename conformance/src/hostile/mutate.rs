@@ -68,7 +68,7 @@ pub(super) const FLOATS: &[(&str, f64)] = &[
     ("-largest", f32::MIN as f64),
 ];
 
-/// Which elements are changed.
+/// Elements that are changed.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Spot {
     All,
@@ -222,17 +222,17 @@ impl fmt::Display for Mutation {
 }
 
 impl Mutation {
-    /// Whether an attribute is missing, of another type, or a list of another length.
+    /// Returns whether an attribute is missing, of another type, or a list of another length.
     pub fn is_form_of_attribute(&self) -> bool {
         self.is_type_of_attribute() || matches!(self, Self::NoAttribute(_) | Self::AttributeLength { .. })
     }
 
-    /// Whether an attribute is of another type.
+    /// Returns whether an attribute is of another type.
     pub fn is_type_of_attribute(&self) -> bool {
         matches!(self, Self::AttributeType { .. })
     }
 
-    /// The same change to an input, of one to a constant.
+    /// Returns the same change to an input, of one to a constant.
     pub fn given_late(&self) -> Option<Self> {
         match *self {
             Self::Whole { input, spot, value, constant: true } => {
@@ -243,7 +243,7 @@ impl Mutation {
         }
     }
 
-    /// Whether rounding decides which results overflow.
+    /// Returns whether rounding decides which results overflow.
     pub fn is_large(&self) -> bool {
         match self {
             Self::Float { value, .. } | Self::AttributeFloat { value, .. } => {
@@ -269,13 +269,13 @@ pub(super) fn learn(attributes: &mut Attributes, seed: &Seed) {
     }
 }
 
-/// The op of the node that is changed.
+/// Returns the op of the node that is changed.
 pub(super) fn op(seed: &Seed) -> String {
     let (domain, op) = (seed.node.text(field::NODE_DOMAIN), seed.node.text(field::NODE_OP));
     if domain.is_empty() { op.to_owned() } else { format!("{domain}.{op}") }
 }
 
-/// Every change of a seed.
+/// Returns every change of a seed.
 pub(super) fn mutations(seed: &Seed, attributes: &Attributes) -> Vec<Mutation> {
     let mut list = vec![Mutation::Seed];
     for (input, array) in seed.arrays.iter().enumerate() {
@@ -336,7 +336,7 @@ const STRING: i64 = 3;
 const FLOATS_TYPE: i64 = 6;
 const INTS: i64 = 7;
 
-/// What attributes are made, whose type is another.
+/// Types that replace an attribute's own.
 const TYPES: &[(i64, &str)] = &[(FLOAT, "float"), (INT, "int"), (STRING, "string"), (INTS, "ints")];
 
 fn of_attribute(list: &mut Vec<Mutation>, name: &str, ty: i64) {
@@ -374,7 +374,7 @@ fn is_float(dtype: i64) -> bool {
     matches!(dtype, 1 | 10 | 11 | 16)
 }
 
-/// A whole number as an element; larger ones wrap.
+/// Returns a whole number as an element; larger ones wrap.
 fn whole_bytes(value: i64, dtype: i64) -> Vec<u8> {
     if dtype == 9 {
         return vec![u8::from(value != 0)];
@@ -514,7 +514,7 @@ pub(super) fn apply(seed: &Seed, mutation: &Mutation) -> Option<HostileModel> {
     }
 }
 
-/// The node with other operands; outputs of the graph that nothing makes then are left out.
+/// Returns the node with other operands; outputs of the graph that nothing makes then are left out.
 fn with_operands(seed: &Seed, number: u32, change: impl FnOnce(&mut Vec<String>)) -> HostileModel {
     let before = if number == field::NODE_INPUT { seed.node_inputs() } else { seed.node_outputs() };
     let mut after = before.clone();
@@ -592,13 +592,13 @@ fn attribute(seed: &Seed, mutation: &Mutation) -> Option<HostileModel> {
     Some(seed.with(&node, forget_shapes))
 }
 
-/// An attribute of a seed's node.
+/// Returns an attribute of a seed's node.
 fn old(seed: &Seed, name: &str) -> Option<Message> {
     let mut all = seed.node.all_bytes(field::NODE_ATTRIBUTE).filter_map(Message::parse);
     all.find(|attribute| attribute.text(field::ATTRIBUTE_NAME) == name)
 }
 
-/// What an axis or index counts.
+/// Returns the extent that an axis or index counts.
 fn extent_of(seed: &Seed) -> i64 {
     seed.arrays.first().and_then(Option::as_ref).map_or(1, |array| array.dims.len() as i64)
 }

@@ -1,11 +1,11 @@
-//! What became of a case, and whether two devices agree about it.
+//! Outcome of a case, and whether two devices agree about it.
 
 use crate::onnx::compare::numbers;
 use devbay_host::core::tensor::TensorType;
 use devbay_host::core::{Error, ErrorKind, Tensor};
 use serde::{Deserialize, Serialize};
 
-/// What became of a case on one device.
+/// Outcome of a case on one device.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Outcome {
     /// It ran; the classes of its results' elements.
@@ -44,7 +44,7 @@ const ELEMENTS_MAX: usize = 4096;
 const NUMBERS_MAX: usize = 1 << 20;
 
 impl Classes {
-    /// The classes of a tensor's elements.
+    /// Returns the classes of a tensor's elements.
     pub(crate) fn of(tensor: &Tensor) -> Self {
         let ty = TensorType::new(tensor.dtype(), tensor.shape()).to_string();
         let is_small = tensor.shape().iter().product::<usize>() <= NUMBERS_MAX;
@@ -71,7 +71,7 @@ impl Outcome {
         Self::Error { kind: error.kind().name().to_owned(), text: error.to_string() }
     }
 
-    /// The name of its class, as the table has it.
+    /// Returns the name of its class, as the table has it.
     pub fn class(&self) -> &'static str {
         match self {
             Self::Ok(_) => "ok",
@@ -85,12 +85,12 @@ impl Outcome {
         }
     }
 
-    /// Whether no model may have it.
+    /// Returns whether no model may have it.
     pub fn is_failure(&self) -> bool {
         !matches!(self.class(), "ok" | "error")
     }
 
-    /// What there is to say of it.
+    /// Returns its text.
     pub fn text(&self) -> &str {
         match self {
             Self::Ok(_) => "",
@@ -117,7 +117,7 @@ impl Outcome {
         }
     }
 
-    /// What differs where an input has what this one's constant has. Who is to blame may be another: a model or an input.
+    /// Describes the difference where an input has what this one's constant has. The blame may differ: model or input.
     pub fn difference_given_late(&self, late: &Self, large: bool) -> Option<String> {
         let is_refused = |outcome: &Self| matches!(outcome.verdict(), Some(4 | 5));
         match is_refused(self) && is_refused(late) {
@@ -126,8 +126,8 @@ impl Outcome {
         }
     }
 
-    /// What differs from another device's outcome. With `large`, results may overflow on one device and not on the
-    /// other, as rounding and the order of additions decide.
+    /// Describes the difference from another device's outcome. With `large`, results may overflow on one device and not
+    /// on the other, as rounding and the order of additions decide.
     pub fn difference(&self, other: &Self, large: bool) -> Option<String> {
         let (mine, others) = (self.verdict()?, other.verdict()?);
         if mine != others {
@@ -149,8 +149,8 @@ impl Outcome {
     }
 }
 
-/// Whether two letters may be of one result. Where operands are the largest numbers of their type, rounding decides what
-/// overflows.
+/// Returns whether two letters may be of one result. Where operands are the largest numbers of their type, rounding
+/// decides what overflows.
 fn same_class(a: char, b: char, large: bool) -> bool {
     let is_large = |x: char| "nPNHh".contains(x);
     let is_finite = |x: char| "+-0Hh".contains(x);

@@ -104,7 +104,7 @@ pub(super) struct Seed {
 }
 
 impl Seed {
-    /// A test's first data set; None if its messages are damaged, or it has no node.
+    /// Reads a test's first data set; None if its messages are damaged, or it has no node.
     pub fn of(test: &NodeTest) -> Option<Self> {
         let model = Message::parse(&test.model)?;
         let graph = Message::parse(model.all_bytes(field::MODEL_GRAPH).last()?)?;
@@ -132,7 +132,7 @@ impl Seed {
         names(&self.node, field::NODE_OUTPUT)
     }
 
-    /// The model with another node in the place of the one that is changed, and the graph changed besides.
+    /// Returns the model with another node in the place of the one that is changed, and the graph changed besides.
     pub fn with(&self, node: &Message, change: impl FnOnce(&mut Message)) -> HostileModel {
         let mut model = self.model.clone();
         model.change(field::MODEL_GRAPH, 0, |graph| {
@@ -142,12 +142,12 @@ impl Seed {
         HostileModel { model: model.bytes(), inputs: self.inputs.clone() }
     }
 
-    /// The model as the test has it.
+    /// Returns the model as the test has it.
     pub fn unchanged(&self) -> HostileModel {
         HostileModel { model: self.model.bytes(), inputs: self.inputs.clone() }
     }
 
-    /// The model with another array as an input, or as a constant.
+    /// Returns the model with another array as an input, or as a constant.
     pub fn with_array(&self, input: usize, array: &Array, constant: bool) -> HostileModel {
         let name = self.inputs[input].0.clone();
         let tensor = array.message(&name);

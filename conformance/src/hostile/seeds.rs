@@ -6,7 +6,7 @@ use devbay_host::import::from_bytes;
 use std::io;
 use std::path::Path;
 
-/// What a target reads.
+/// Format that a target reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
     /// ONNX models.

@@ -1,7 +1,7 @@
 //! Protobuf messages as lists of fields, so that one can be changed without knowing the others.
 //!
-//! What ONNX's schema says is not used here: a field is a number and what it holds, and fields that are not touched are
-//! written as they were read.
+//! ONNX's schema is not used here: a field is a number and its content, and untouched fields are written as they
+//! were read.
 
 /// A field's content.
 #[derive(Clone, PartialEq, Debug)]
@@ -71,30 +71,30 @@ impl Message {
         bytes
     }
 
-    /// Every field of a number.
+    /// Returns every field of a number.
     pub fn all(&self, number: u32) -> impl Iterator<Item = &Wire> {
         self.fields.iter().filter(move |(found, _)| *found == number).map(|(_, wire)| wire)
     }
 
-    /// The bytes of every field of a number.
+    /// Returns the bytes of every field of a number.
     pub fn all_bytes(&self, number: u32) -> impl Iterator<Item = &[u8]> {
         self.all(number)
             .filter_map(|wire| if let Wire::Bytes(bytes) = wire { Some(bytes.as_slice()) } else { None })
     }
 
-    /// A text.
+    /// Returns a text.
     pub fn text(&self, number: u32) -> &str {
         self.all_bytes(number).last().and_then(|bytes| str::from_utf8(bytes).ok()).unwrap_or_default()
     }
 
-    /// A whole number.
+    /// Returns a whole number.
     pub fn int(&self, number: u32) -> Option<i64> {
         self.all(number)
             .filter_map(|wire| if let Wire::Varint(value) = wire { Some(value.cast_signed()) } else { None })
             .last()
     }
 
-    /// Whole numbers, packed or not.
+    /// Returns whole numbers, packed or not.
     pub fn ints(&self, number: u32) -> Vec<i64> {
         let mut ints = Vec::new();
         for wire in self.all(number) {
@@ -144,7 +144,7 @@ pub(crate) fn text(text: &str) -> Wire {
     Wire::Bytes(text.as_bytes().to_vec())
 }
 
-/// A number as a field.
+/// Returns a number as a field.
 pub(crate) fn int(value: i64) -> Wire {
     Wire::Varint(value.cast_unsigned())
 }

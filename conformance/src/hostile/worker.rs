@@ -23,7 +23,7 @@ use std::time::Duration;
 /// Begins each line of a worker's.
 pub(super) const MARK: &str = "@devbay-hostile ";
 
-/// What a worker says.
+/// Message of a worker.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Said {
     /// The device is open.
@@ -34,7 +34,7 @@ pub(super) enum Said {
     End(usize, Outcome),
 }
 
-/// How a worker runs cases.
+/// Settings of a worker.
 #[derive(Clone)]
 pub struct Work {
     /// The plugin, as a library.
@@ -110,7 +110,7 @@ fn run(hostile: &HostileModel, device: &Arc<Device>, deadline: Duration) -> Resu
     .and_then(|result: Result<Vec<Classes>>| result)
 }
 
-/// Whether an error is about the model, and leaves the device as it was.
+/// Returns whether an error is about the model, and leaves the device as it was.
 fn is_verdict(kind: ErrorKind) -> bool {
     matches!(
         kind,

@@ -10,13 +10,13 @@ use serde::Serialize;
 pub struct Check {
     /// Its stable name, which is also its section in `docs/lint.md`.
     pub id: &'static str,
-    /// How bad it is.
+    /// Severity of its findings.
     pub severity: Severity,
     /// The rules of the ABI that it concerns; none for what every shared library should be.
     pub rules: &'static [&'static str],
     /// Why it hurts.
     pub why: &'static str,
-    /// How to mend it.
+    /// Advice for mending it.
     pub mend: &'static str,
 }
 

@@ -88,7 +88,7 @@ pub(super) fn look(image: &Image<'_>, report: &mut Report) -> Result<(), String>
     Ok(())
 }
 
-/// Where the loader enters the library, in its order.
+/// Returns the loader's entries into the library, in its order.
 fn entries(image: &Image<'_>, targets: &[(u64, Target<'_>)]) -> Result<Vec<Entry>, String> {
     let mut entries = Vec::new();
     let resolvers = targets.iter().filter_map(|(_, target)| match target {
@@ -185,7 +185,7 @@ impl Walk<'_, '_> {
         found
     }
 
-    /// Where an instruction jumps to or calls, as far as that stands in the file.
+    /// Returns the target of an instruction's jump or call, as far as that stands in the file.
     fn follow(&self, instruction: &Instruction) -> Option<Target<'_>> {
         match instruction.flow_control() {
             FlowControl::UnconditionalBranch
@@ -204,7 +204,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// The function of another library that a stub of the procedure linkage table jumps to.
+    /// Returns the function of another library that a stub of the procedure linkage table jumps to.
     fn stub(&self, address: u64) -> Option<&str> {
         let mut decoder = Decoder::with_ip(64, self.image.code(address)?, address, DecoderOptions::NONE);
         let mut instruction = decoder.decode();
@@ -224,7 +224,7 @@ impl Walk<'_, '_> {
         self.functions.binary_search_by_key(&address, |(address, _)| *address).is_ok()
     }
 
-    /// The function that an address is in, as far as names are known.
+    /// Returns the function that an address is in, as far as names are known.
     fn function(&self, address: u64) -> String {
         let at = self.functions.partition_point(|(begin, _)| *begin <= address);
         match at.checked_sub(1).map(|at| self.functions[at]) {
@@ -239,7 +239,7 @@ fn returns(name: &str) -> bool {
     !(NOT_RETURNING.contains(&name) || (name.starts_with("_ZSt") && name.contains("__throw_")))
 }
 
-/// What an instruction needs that x86-64 does not promise.
+/// Returns a feature that an instruction needs and x86-64 does not promise.
 fn beyond(instruction: &Instruction) -> Option<CpuidFeature> {
     let is_promised = |feature: &CpuidFeature| {
         matches!(

@@ -19,7 +19,7 @@ pub(super) struct Symbol<'data> {
     /// Its address; 0 for one that is wanted.
     pub address: u64,
     pub is_defined: bool,
-    /// Whether it is bound to a version, which a library that was linked has given it.
+    /// True if it is bound to a version, which a library that was linked has given it.
     pub is_versioned: bool,
 }
 
@@ -31,18 +31,18 @@ struct FileRange {
     is_code: bool,
 }
 
-/// What a relocation writes into a slot.
+/// Value that a relocation writes into a slot.
 #[derive(Clone, Copy)]
 pub(super) enum Target<'data> {
     /// An address in this library.
     Here(u64),
-    /// What a function of this library returns; it runs when the library is loaded.
+    /// Result of a function of this library; it runs when the library is loaded.
     Resolved(u64),
     /// A symbol of another library.
     Wanted(&'data str),
 }
 
-/// What the loader sees.
+/// Library as the loader sees it.
 pub(super) struct Image<'data, R: ReadRef<'data> = &'data [u8]> {
     data: R,
     header: &'data Header,
@@ -72,11 +72,11 @@ impl<'data> Image<'data> {
 /// Entries of the dynamic section that are texts, of those that are looked at.
 const TEXTS: &[elf::DynamicTag] = &[elf::DT_NEEDED, elf::DT_SONAME, elf::DT_RPATH, elf::DT_RUNPATH];
 
-/// How much of a file says what it is for.
+/// Bytes at a file's beginning that say what it is for.
 pub(super) const IDENT_SIZE: usize = 20;
 
-/// Whether a file that begins so is an ELF file for x86-64. EI_CLASS, EI_DATA and e_machine are at the same places in
-/// every ELF file (elf(5)).
+/// Returns whether a file that begins so is an ELF file for x86-64. EI_CLASS, EI_DATA and e_machine are at the same
+/// places in every ELF file (elf(5)).
 pub(super) fn is_covered(ident: &[u8]) -> bool {
     ident.len() >= IDENT_SIZE
         && ident.starts_with(&elf::ELFMAG)
@@ -184,7 +184,7 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         symbols.iter().enumerate().map(read).collect()
     }
 
-    /// How many symbols the table has: the dynamic section does not say, the tables beside it do.
+    /// Counts the table's symbols: the dynamic section does not say, the tables beside it do.
     fn n_symbols(&self, symbols: u64) -> Result<u64, String> {
         if let Some(hash) = self.value(elf::DT_HASH) {
             let counts: &[object::U32<LE>] =
@@ -213,28 +213,28 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         name.ok_or_else(|| damaged("a name lies outside of its table, or is not text"))
     }
 
-    /// What other libraries see.
+    /// Returns the symbols that other libraries see.
     pub fn exports(&self) -> impl Iterator<Item = &Symbol<'data>> {
         let is_seen = |symbol: &&Symbol<'_>| symbol.is_defined && symbol.bind != elf::STB_LOCAL;
         self.symbols.iter().filter(is_seen).filter(|symbol| !symbol.name.is_empty())
     }
 
-    /// What is wanted from other libraries.
+    /// Returns the symbols that are wanted from other libraries.
     pub fn imports(&self) -> impl Iterator<Item = &Symbol<'data>> {
         self.symbols.iter().filter(|symbol| !symbol.is_defined && !symbol.name.is_empty())
     }
 
-    /// The first segment of a type.
+    /// Returns the first segment of a type.
     pub fn segment(&self, kind: elf::ProgramType) -> Option<&'data elf::ProgramHeader64<LE>> {
         self.segments.iter().find(|segment| segment.p_type(LE) == kind)
     }
 
-    /// The value of an entry of the dynamic section.
+    /// Returns the value of an entry of the dynamic section.
     pub fn value(&self, tag: elf::DynamicTag) -> Option<u64> {
         self.dynamic.iter().find(|(found, _)| *found == tag).map(|(_, value)| *value)
     }
 
-    /// The texts of all entries of a tag in the dynamic section, one of [`TEXTS`].
+    /// Returns the texts of all entries of a tag in the dynamic section, one of [`TEXTS`].
     pub fn texts(&self, tag: elf::DynamicTag) -> impl Iterator<Item = &'data str> {
         self.dynamic
             .iter()
@@ -242,7 +242,7 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
             .filter_map(|(_, value)| self.name(*value).ok())
     }
 
-    /// Where an address lies in the file; None for one that no segment has, or that is zero until the program writes.
+    /// Returns the place of an address in the file; None if no segment has it, or it is zero until the program writes.
     fn place(&self, address: u64) -> Option<FileRange> {
         let mut loads = self.segments.iter().filter(|segment| segment.p_type(LE) == elf::PT_LOAD);
         loads.find_map(|segment| {
@@ -253,7 +253,7 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         })
     }
 
-    /// What is at an address, to the end of what the file has there.
+    /// Returns the bytes from an address to the end of what the file has there.
     fn rest(&self, address: u64) -> Option<&'data [u8]> {
         let place = self.place(address)?;
         self.data.read_bytes_at(place.offset, place.rest).ok()
@@ -269,7 +269,7 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         pod::slice_from_all_bytes(bytes).ok()
     }
 
-    /// The slots of `DT_INIT_ARRAY`, as they are in the file: address and content.
+    /// Returns the slots of `DT_INIT_ARRAY`, as they are in the file: address and content.
     ///
     /// # Errors
     /// Words for an array that lies outside of the file.
@@ -284,13 +284,13 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         Ok(slots.zip(words.iter().map(|word| word.get(LE))).collect())
     }
 
-    /// The code at an address, to the end of its segment; None for what is not code.
+    /// Returns the code at an address, to the end of its segment; None for what is not code.
     pub fn code(&self, address: u64) -> Option<&'data [u8]> {
         let place = self.place(address).filter(|place| place.is_code)?;
         self.data.read_bytes_at(place.offset, place.rest).ok()
     }
 
-    /// What the loader writes where, sorted by the slot's address.
+    /// Returns the slots that the loader writes and their targets, sorted by the slot's address.
     ///
     /// # Errors
     /// Words for a table that lies outside of the file.

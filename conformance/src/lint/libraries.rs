@@ -24,7 +24,7 @@ const C_LIBRARIES: &[&str] = &["libc.so.6", "libc.musl-x86_64.so.1"];
 const OWN_FOLDERS: &[&str] =
     &["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"];
 
-/// The folders of `/etc/ld.so.conf`, and the loader's own.
+/// Returns the folders of `/etc/ld.so.conf`, and the loader's own.
 pub(super) fn folders_of_system() -> Vec<PathBuf> {
     let mut folders = Vec::new();
     read_configuration(Path::new("/etc/ld.so.conf"), 0, &mut folders);
@@ -73,10 +73,10 @@ struct Needed {
     folders: Vec<PathBuf>,
 }
 
-/// What the libraries are that the plugin needs, and those that they need.
+/// Knowledge of the libraries that the plugin needs, and of those that they need.
 #[derive(Default)]
 struct Known {
-    /// What they export.
+    /// Their exports.
     exports: HashSet<String>,
     /// Those that are not there, with who needs them if it is not the plugin.
     missing: Vec<(String, Option<String>)>,
@@ -148,7 +148,7 @@ fn read_needed(image: &Image<'_>, origin: Option<&Path>, folders: &[PathBuf]) ->
     known
 }
 
-/// What a library needs, and in which folders of its own it is looked for.
+/// Returns the libraries that a library needs, and the folders of its own in which they are looked for.
 fn needed_by<'data, R: ReadRef<'data>>(
     image: &Image<'data, R>,
     origin: Option<&Path>,
@@ -166,7 +166,7 @@ fn needed_by<'data, R: ReadRef<'data>>(
     image.texts(elf::DT_NEEDED).map(needed).collect()
 }
 
-/// The library of a name that this machine's loader would take: the first that is one for x86-64.
+/// Returns the library of a name that this machine's loader would take: the first that is one for x86-64.
 fn find(name: &str, own: &[PathBuf], folders: &[PathBuf]) -> Option<PathBuf> {
     let fits = |path: &Path| {
         let mut ident = [0; IDENT_SIZE];

@@ -1,4 +1,4 @@
-//! What the linker was told: names, folders, flags, and the drivers that have to be there.
+//! Arguments of the linker: names, folders, flags, and the drivers that have to be there.
 
 use super::Report;
 use super::checks::{
@@ -54,7 +54,7 @@ const DRIVERS: &[(&str, &str)] = &[
     ("libcndrv", "Cambricon's driver"),
 ];
 
-/// Whose driver or toolkit a library comes with.
+/// Names the driver or toolkit that a library comes with.
 pub(super) fn driver_of(library: &str) -> Option<&'static str> {
     let stem = library.split(".so").next().unwrap_or(library);
     DRIVERS.iter().find(|(name, _)| *name == stem).map(|(_, whose)| *whose)

@@ -1,12 +1,12 @@
-//! What will hurt later, said of a library's file without loading it (B28).
+//! Warnings of later trouble, from a library's file without loading it (B28).
 //!
 //! A [`Report`] has a [`Finding`] for each thing found: what it is, why it hurts and how to mend it, of the kinds in
 //! [`CHECKS`]. The file is read as the system's loader reads it, by its segments and its dynamic section, so that a
 //! library without section headers is judged like any other. Covered are ELF libraries for x86-64; every other file is
 //! a refusal, and so is one that is damaged.
 //!
-//! What is left out on purpose: what a plugin writes to standard output cannot be seen in its imports, and is found by
-//! running it (`shutdown.output` of the suite).
+//! Left out on purpose: a plugin's writing to standard output cannot be seen in its imports. It is found by running
+//! it (`shutdown.output` of the suite).
 //!
 //! ```no_run
 //! use devbay_conformance::lint::{Settings, Severity, lint};
@@ -35,7 +35,7 @@ use std::path::{Path, PathBuf};
 /// The form's version in JSON: readers refuse what they do not know.
 pub const REPORT_VERSION: u32 = 1;
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
@@ -58,31 +58,31 @@ impl Severity {
 /// One thing that was found.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Finding {
-    /// What kind of finding it is, with why it hurts and how to mend it.
+    /// Kind of the finding, with why it hurts and how to mend it.
     #[serde(flatten)]
     pub check: &'static Check,
-    /// What was found in this library, on one line.
+    /// Finding in this library, on one line.
     pub found: String,
 }
 
-/// What was found in one library.
+/// Findings in one library.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Report {
     /// The library's path, as it was given.
     pub library: String,
-    /// What was found, errors first.
+    /// Findings, errors first.
     pub findings: Vec<Finding>,
-    /// What could not be looked at, and why.
+    /// Checks that could not be made, and why.
     pub not_checked: Vec<String>,
 }
 
 impl Report {
-    /// How many findings are of a severity.
+    /// Counts the findings of a severity.
     pub fn count(&self, severity: Severity) -> usize {
         self.findings.iter().filter(|finding| finding.check.severity == severity).count()
     }
 
-    /// The report for programs: the findings, how many there are of each severity, and the form's version.
+    /// Returns the report for programs: the findings, how many there are of each severity, and the form's version.
     pub fn to_json(&self) -> serde_json::Value {
         let mut object = serde_json::json!(self);
         object["report_version"] = REPORT_VERSION.into();
@@ -96,7 +96,7 @@ impl Report {
     }
 }
 
-/// What lint has to know of the machine.
+/// Facts of the machine that lint needs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Settings {
     /// Folders in which libraries are looked for that the plugin needs, behind those that it names itself.
@@ -104,7 +104,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The folders in which this machine's loader looks: those of `/etc/ld.so.conf`, and its own.
+    /// Returns the folders in which this machine's loader looks: those of `/etc/ld.so.conf`, and its own.
     pub fn of_system() -> Self {
         Self { folders: libraries::folders_of_system() }
     }
@@ -144,7 +144,7 @@ pub fn lint_bytes(
     Ok(report)
 }
 
-/// A few names of many, and how many there are besides.
+/// Returns a few names of many, and how many there are besides.
 fn few(names: &[String]) -> String {
     const SHOWN_MAX: usize = 5;
     let shown = names.iter().take(SHOWN_MAX).cloned().collect::<Vec<_>>().join(", ");
@@ -154,7 +154,7 @@ fn few(names: &[String]) -> String {
     }
 }
 
-/// A number of things, as one says it.
+/// Returns a number of things, as one says it.
 fn counted(n: usize, thing: &str) -> String {
     format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
 }

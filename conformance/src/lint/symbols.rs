@@ -1,4 +1,4 @@
-//! What the library shows to others, and what it wants from the host.
+//! Symbols that the library shows to others, and those that it wants from the host.
 
 use super::checks::{ENTRY_MISSING, EXPORTS_EXTRA, EXPORTS_UNIQUE, IMPORTS_HOST};
 use super::image::Image;
@@ -7,20 +7,20 @@ use devbay_plugin_api::abi::QUERY_SYMBOL;
 use object::elf;
 use std::collections::BTreeSet;
 
-/// What linkers put into every library.
+/// Symbols that linkers put into every library.
 const OF_LINKER: &[&str] = &["_init", "_fini", "_edata", "_end", "__bss_start", "__data_start"];
 
-/// Whether a linker has put an exported symbol there.
+/// Returns whether a linker has put an exported symbol there.
 pub(crate) fn is_of_linker(name: &str) -> bool {
     OF_LINKER.contains(&name)
 }
 
-/// Whether an exported symbol is one that hosts ask for: the entry, and what describes it.
+/// Returns whether an exported symbol is one that hosts ask for: the entry, and what describes it.
 pub(crate) fn is_of_abi(name: &str) -> bool {
     name.starts_with("devbay_plugin_")
 }
 
-/// Whether a wanted symbol is the host's, in C's names or mangled.
+/// Returns whether a wanted symbol is the host's, in C's names or mangled.
 pub(crate) fn is_of_host(name: &str) -> bool {
     name.contains("devbay")
 }

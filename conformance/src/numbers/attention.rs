@@ -10,7 +10,7 @@ pub(super) const OPS: &[OpTrials] = &[
     OpTrials { domain: "ai.onnx.preview", op: "FlexAttention", dtypes: FLOATS, make: flex_attention },
 ];
 
-/// How the heads of an operand lie: `[batch, head, step, element]`, or packed as `[batch, step, head * element]`.
+/// Layout of an operand's heads: `[batch, head, step, element]`, or packed as `[batch, step, head * element]`.
 #[derive(Clone, Copy)]
 pub(super) struct Heads {
     pub n_batches: usize,
@@ -31,7 +31,7 @@ impl Heads {
         shape.into_iter().map(|extent| extent as i64).collect()
     }
 
-    /// The elements of a head at a step.
+    /// Returns the elements of a head at a step.
     pub(super) fn row<T>(self, values: &[T], batch: usize, head: usize, step: usize) -> &[T] {
         let row = if self.is_packed {
             (batch * self.n_steps + step) * self.n_heads + head
@@ -81,7 +81,7 @@ fn sizes(dice: &mut Dice, i: u64) -> Sizes {
 struct Sight<'a> {
     keys: Vec<&'a [Near]>,
     values: Vec<&'a [Near]>,
-    /// What is added to each score; negative infinity for a key that is not attended.
+    /// Addend of each score; negative infinity for a key that is not attended.
     bias: Vec<f64>,
     scale: f64,
     /// 0 for none.
@@ -91,7 +91,7 @@ struct Sight<'a> {
 }
 
 impl Sight<'_> {
-    /// The result of a query; and the scores as they are, capped, with the bias, and after the softmax.
+    /// Returns the result of a query; and the scores as they are, capped, with the bias, and after the softmax.
     fn attend(&self, dtype: DType, query: &[Near]) -> (Vec<Near>, [Vec<Near>; 4]) {
         // The specification scales both operands by the root.
         let root = Near::rounded(dtype, self.scale.sqrt());

@@ -28,12 +28,12 @@ impl Sums {
         (*sum, *magnitude, *n) = (*sum + term, *magnitude + term.abs(), *n + 1);
     }
 
-    /// The sums alone.
+    /// Returns the sums alone.
     pub(super) fn values(&self) -> impl Iterator<Item = f64> + '_ {
         self.0.iter().map(|(sum, ..)| *sum)
     }
 
-    /// The sums as an output; each term has `n_roundings` of its own.
+    /// Returns the sums as an output; each term has `n_roundings` of its own.
     fn expected(self, dtype: DType, shape: &[i64], n_roundings: usize) -> Expected {
         let bounds =
             self.0.iter().map(|(_, magnitude, n)| sum_bound(dtype, n + n_roundings, *magnitude)).collect();
@@ -51,7 +51,7 @@ pub(super) fn channels(dice: &mut Dice, i: u64) -> (i64, i64, i64) {
     }
 }
 
-/// The sums of a convolution, with their shape.
+/// Returns the sums of a convolution, with their shape.
 pub(super) fn convolve(
     x: &HostTensor,
     w: &HostTensor,

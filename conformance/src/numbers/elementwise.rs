@@ -137,7 +137,7 @@ pub(super) fn unary(dtype: DType, dice: &mut Dice, i: u64, function: &Function) 
     }
 }
 
-/// What makes an op the function.
+/// Returns the attributes that make an op the function.
 pub(super) fn attributes(function: &Function) -> Vec<(&'static str, AttrValue)> {
     let Some(formula) = function.formula() else { return Vec::new() };
     let has = |name: &str| formula.row.attributes.has(name);
@@ -168,7 +168,7 @@ fn question(
     Trial { attributes, outputs: vec![Expected::exact(BOOL, &shape, values)], inputs: vec![Some(x)] }
 }
 
-/// What the dtype's bits hold of an integer.
+/// Returns the part of an integer that the dtype's bits hold.
 pub(super) fn wrapped(dtype: DType, value: i128) -> f64 {
     let modulus = 1i128 << dtype.bits;
     let value = value.rem_euclid(modulus);

@@ -78,7 +78,7 @@ pub(super) const OPS: &[OpTrials] = &[
     OpTrials::new("TfIdfVectorizer", &[I32, I64], tf_idf),
 ];
 
-/// The dtype that a trial casts to: narrow floats at the sizes that have tails.
+/// Returns the dtype that a trial casts to: narrow floats at the sizes that have tails.
 fn target(i: u64) -> DType {
     ANYTHING[(i as usize + 3) % ANYTHING.len()]
 }

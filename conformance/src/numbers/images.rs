@@ -16,7 +16,7 @@ pub(super) const OPS: &[OpTrials] = &[
     OpTrials::new("NonMaxSuppression", &[F32], non_max_suppression),
 ];
 
-/// Which element stands at an index that may be outside; None for a zero.
+/// Returns the element that stands at an index that may be outside; None for a zero.
 fn padded(padding: &str, align_corners: bool, at: i64, extent: i64) -> Option<i64> {
     match padding {
         "zeros" => (0..extent).contains(&at).then_some(at),
@@ -112,7 +112,7 @@ fn grid_sample(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     Trial { attributes, inputs: vec![Some(x), Some(grid)], outputs }
 }
 
-/// The four neighbours of a point with their shares; none where it is more than one beyond the map.
+/// Returns the four neighbours of a point with their shares; none where it is more than one beyond the map.
 fn neighbours(point: [f64; 2], extents: [i64; 2]) -> Vec<([i64; 2], f64)> {
     if (0..2).any(|axis| point[axis] < -1.0 || point[axis] > extents[axis] as f64) {
         return Vec::new();
@@ -300,7 +300,7 @@ fn corners(sides: &[f64], by_center: bool) -> [f64; 4] {
     }
 }
 
-/// How much of two boxes is in both.
+/// Returns the intersection of two boxes over their union.
 fn overlap(a: [f64; 4], b: [f64; 4]) -> f64 {
     let side = |axis: usize| (a[axis + 2].min(b[axis + 2]) - a[axis].max(b[axis])).max(0.0);
     let area = |of: [f64; 4]| (of[2] - of[0]) * (of[3] - of[1]);

@@ -4,12 +4,12 @@
 use super::*;
 use devbay_host::core::program::onnx_types::dtype_to_onnx;
 
-/// The values of a tensor, element by element in row-major order.
+/// Returns the values of a tensor, element by element in row-major order.
 pub(super) fn filled(shape: &[i64], mut at: impl FnMut(&[i64]) -> f64) -> Vec<f64> {
     every(shape).map(|index| at(&index)).collect()
 }
 
-/// The index of the `i`-th element.
+/// Returns the index of the `i`-th element.
 pub(super) fn index_of(i: usize, shape: &[i64]) -> Vec<i64> {
     let mut rest = i as i64;
     let mut index = vec![0; shape.len()];
@@ -20,24 +20,24 @@ pub(super) fn index_of(i: usize, shape: &[i64]) -> Vec<i64> {
     index
 }
 
-/// The indices of all elements in order.
+/// Returns the indices of all elements in order.
 pub(super) fn every(shape: &[i64]) -> impl Iterator<Item = Vec<i64>> + '_ {
     (0..n_elements(shape)).map(|i| index_of(i, shape))
 }
 
-/// Where the element of an index stands; None outside.
+/// Returns the position of an index's element; None outside.
 pub(super) fn position(index: &[i64], shape: &[i64]) -> Option<usize> {
     let inside = index.iter().zip(shape).all(|(i, n)| (0..*n).contains(i));
     inside.then(|| index.iter().zip(shape).fold(0, |offset, (i, n)| offset * n + i) as usize)
 }
 
-/// Where the element of an index stands, which there is.
+/// Returns the position of an index's element, which there is.
 pub(super) fn offset(index: &[i64], shape: &[i64]) -> usize {
     assert!(index.len() == shape.len(), "an index of another rank");
     position(index, shape).expect("the index is inside")
 }
 
-/// The element of an index.
+/// Returns the element of an index.
 pub(super) fn get(tensor: &HostTensor, index: &[i64]) -> f64 {
     tensor.values[offset(index, &tensor.shape)]
 }
@@ -61,7 +61,7 @@ pub(super) fn interpolated(x: &HostTensor, taps: impl IntoIterator<Item = Vec<(i
     terms.iter().map(|(from, share)| share * get(x, from)).sum()
 }
 
-/// What an integer dtype holds.
+/// Returns the limits of an integer dtype.
 pub(super) fn limits(dtype: DType) -> (f64, f64) {
     let n = 2f64.powi(i32::from(dtype.bits));
     if matches!(dtype, U8 | U16 | U32 | U64) { (0.0, n - 1.0) } else { (-n / 2.0, n / 2.0 - 1.0) }
@@ -115,7 +115,7 @@ pub(super) fn any_axis(dice: &mut Dice, rank: usize) -> usize {
     dice.below(rank as u64) as usize
 }
 
-/// The first numbers in any order.
+/// Returns the first numbers in any order.
 pub(super) fn shuffled(dice: &mut Dice, n: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).collect();
     for i in (1..n).rev() {

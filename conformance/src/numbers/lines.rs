@@ -107,7 +107,7 @@ impl Lines {
         Self { x, axis: axis as usize, attributes }
     }
 
-    /// Where the elements of each line are.
+    /// Returns the places of each line's elements.
     fn places(&self) -> Vec<Vec<usize>> {
         let extent = self.x.shape[self.axis] as usize;
         let inner = n_elements(&self.x.shape[self.axis + 1..]);
@@ -122,7 +122,7 @@ impl Lines {
         }
     }
 
-    /// What comes out when each line gives a line.
+    /// Makes a trial in which each line gives a line.
     fn trial(self, f: impl Fn(&[Near]) -> Vec<Near>) -> Trial {
         let x = nears(&self.x);
         let mut y = x.clone();

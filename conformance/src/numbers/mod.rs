@@ -67,9 +67,9 @@ pub(crate) struct Trial {
 /// An output.
 pub(crate) struct Expected {
     pub tensor: HostTensor,
-    /// How far each element may be off.
+    /// Maximum error of each element.
     pub bounds: Vec<f64>,
-    /// What is right as well: on a device that takes subnormal operands for 0.
+    /// Results that are right as well: on a device that takes subnormal operands for 0.
     pub flushed: Option<Vec<f64>>,
 }
 
@@ -242,7 +242,7 @@ impl From<Sample> for Trial {
     }
 }
 
-/// The ops whose numbers are judged, by domain and name: the base set first, then one family after the other.
+/// Returns the ops whose numbers are judged, by domain and name: the base set first, then one family after the other.
 pub(crate) fn subjects() -> Vec<(&'static str, &'static str)> {
     let base = ops::OPS.iter().chain(ops::MORE).map(|op| ("", op.name));
     let families = FAMILIES.iter().copied().flatten().map(|subject| (subject.domain, subject.op));
@@ -316,7 +316,7 @@ fn judge_trials(
     }
 }
 
-/// What a plugin did with a trial that is not wrong.
+/// Answer of a plugin to a trial that is not wrong.
 enum Answer {
     Right,
     Refused,

@@ -181,7 +181,7 @@ pub(super) const OPS: &[OpTrials] = &[
     }),
 ];
 
-/// The element of an index, if there is one.
+/// Returns the element of an index, if there is one.
 fn inside(x: &HostTensor, index: &[i64]) -> Option<f64> {
     position(index, &x.shape).map(|at| x.values[at])
 }
@@ -318,7 +318,7 @@ fn block_attributes(i: u64, block: i64) -> Vec<(&'static str, AttrValue)> {
     mode.into_iter().chain([("blocksize", AttrValue::Int(block))]).collect()
 }
 
-/// The depth at which a channel's element of a block is kept: by place in the block first, or by channel first.
+/// Returns the depth at which a channel's element of a block is kept: by place in the block first, or by channel first.
 fn depth(i: u64, channel: i64, n_channels: i64, block: i64, y: i64, x: i64) -> i64 {
     let place = y * block + x;
     if i % 3 == 1 { channel * block * block + place } else { place * n_channels + channel }

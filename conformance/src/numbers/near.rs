@@ -32,7 +32,7 @@ impl Near {
         Self::of(dtype, value).plus_units(1.0)
     }
 
-    /// The same number in another dtype, which the next steps are computed in.
+    /// Returns the same number in another dtype, which the next steps are computed in.
     pub(super) fn cast(self, dtype: DType) -> Self {
         Self { value: self.value, error: self.error, ..Self::of(dtype, 0.0) }.plus_units(1.0)
     }
@@ -42,7 +42,7 @@ impl Near {
         Self { value, error: 0.0, ..self }
     }
 
-    /// The number with an error that something else makes larger.
+    /// Returns the number with an error that something else makes larger.
     pub(super) fn at_least_off(mut self, error: f64) -> Self {
         self.error = self.error.max(error);
         self
@@ -89,7 +89,7 @@ impl Near {
         Self { value, error: (value - low).max(high - value), ..self }.plus_units(5.0)
     }
 
-    /// The larger of two, which is one of them.
+    /// Returns the larger of two, which is one of them.
     pub(super) fn max(self, other: Self) -> Self {
         Self { value: self.value.max(other.value), error: self.error.max(other.error), ..self }
     }

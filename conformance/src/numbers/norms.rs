@@ -99,7 +99,7 @@ fn image(dice: &mut Dice, i: u64, spatial: usize) -> Vec<i64> {
     }
 }
 
-/// The attribute, or its default.
+/// Returns the attribute, or its default.
 fn epsilon(i: u64) -> (Vec<(&'static str, AttrValue)>, f64) {
     match i % 3 {
         0 => (Vec::new(), f64::from(1e-5f32)),
@@ -107,7 +107,7 @@ fn epsilon(i: u64) -> (Vec<(&'static str, AttrValue)>, f64) {
     }
 }
 
-/// The first axis of those that are normalised, counted from either end or left out for the last.
+/// Returns the first axis of those that are normalised, counted from either end or left out for the last.
 fn first_axis(
     dice: &mut Dice,
     i: u64,

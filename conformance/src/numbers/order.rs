@@ -85,7 +85,7 @@ pub(super) const OPS: &[OpTrials] = &[
     }),
 ];
 
-/// What is made of the elements up to each along an axis, with or without itself, from either end.
+/// Makes a trial with a result of the elements up to each along an axis, with or without itself, from either end.
 fn scan(
     dice: &mut Dice,
     i: u64,

@@ -66,7 +66,7 @@ pub(super) fn gemm(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     Trial { attributes, inputs: vec![Some(a), Some(b), c], outputs }
 }
 
-/// What an equation says, and the same with a letter for every axis and the output written out. X and Y are the axes
+/// Equations, and the same with a letter for every axis and the output written out. X and Y are the axes
 /// of an ellipsis, along which operands are broadcast.
 const EQUATIONS: [(&str, &str); 16] = [
     ("i,i->", "i,i->"),
@@ -177,7 +177,7 @@ fn determinant(matrix: &[f64], n: usize) -> f64 {
     (0..n).map(along).sum()
 }
 
-/// The other of the two dtypes of 8 bits.
+/// Returns the other of the two dtypes of 8 bits.
 fn other(dtype: DType) -> DType {
     if dtype == I8 { U8 } else { I8 }
 }
@@ -214,7 +214,7 @@ fn operands(dtype: DType, dice: &mut Dice, i: u64) -> Operands {
 }
 
 impl Operands {
-    /// Which zero point, or scale, is that of an element: of a row of `a`, or a column of `b`.
+    /// Returns the index of an element's zero point, or scale: of a row of `a`, or a column of `b`.
     fn index(of: &[i64], stack: usize, stacks: &[i64], line: i64, lines: i64, own: &[i64]) -> usize {
         match of.len() {
             0 => 0,
@@ -223,7 +223,7 @@ impl Operands {
         }
     }
 
-    /// The product of what is left without the zero points: an element with its indices of a's and b's scales.
+    /// Returns the product of what is left without the zero points: an element with its indices of a's and b's scales.
     fn product(&self, a_zero: &[f64], b_zero: &[f64]) -> Vec<(f64, usize, usize)> {
         let (a, b, k) = (&self.a, &self.b, self.a.shape[self.a.shape.len() - 1]);
         let element = |at: Vec<i64>| {

@@ -17,7 +17,7 @@ pub(super) const OPS: &[OpTrials] = &[
     OpTrials::new("DynamicQuantizeLinear", &[F32], dynamic_quantize_linear),
 ];
 
-/// What a quotient with this error becomes, and how far it may be off.
+/// Quantises a quotient with this error, and returns it with its maximum error.
 pub(super) fn quantised(dtype: DType, quotient: f64, error: f64, zero: f64) -> (f64, f64) {
     let (low, high) = limits(dtype);
     let rounded = |quotient: f64| (quotient.round_ties_even() + zero).clamp(low, high);
@@ -54,7 +54,7 @@ fn convolution(dtype: DType, dice: &mut Dice, i: u64) -> Convolution {
 }
 
 impl Convolution {
-    /// The sums without zero points. Padding stands for 0, and not for the integer 0.
+    /// Returns the sums without zero points. Padding stands for 0, and not for the integer 0.
     fn sums(&self, x_zero: f64, w_zero: &[f64], bias: Option<&HostTensor>) -> (Vec<i64>, Vec<f64>) {
         let each = self.w.values.len() / self.w.shape[0] as usize;
         let x = self.x.values.iter().map(|x| x - x_zero).collect();
@@ -113,7 +113,7 @@ fn q_linear_conv(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     Trial { attributes, inputs: inputs.collect(), outputs }
 }
 
-/// Which elements share a scale: all, those at one place of an axis, or those of a block along an axis.
+/// Sharing of scales: by all elements, those at one place of an axis, or those of a block along an axis.
 struct Grain {
     /// Of the elements.
     shape: Vec<i64>,
@@ -151,7 +151,7 @@ impl Grain {
         grain
     }
 
-    /// Which scale is that of an element.
+    /// Returns the index of an element's scale.
     fn index(&self, at: &[i64]) -> usize {
         match (self.scales.len(), self.block) {
             (0, _) => 0,
@@ -164,7 +164,7 @@ impl Grain {
         }
     }
 
-    /// The scale's index for each element in order.
+    /// Returns the scale's index for each element in order.
     fn indices(&self) -> Vec<usize> {
         every(&self.shape).map(|at| self.index(&at)).collect()
     }

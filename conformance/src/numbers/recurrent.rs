@@ -31,7 +31,7 @@ struct Activation {
 }
 
 impl Activation {
-    /// The function with the parameters that it has by default.
+    /// Returns the function with the parameters that it has by default.
     fn new(name: &'static str) -> Self {
         let (alpha, beta) = match name {
             "LeakyRelu" => (0.01, 0.0),
@@ -61,7 +61,7 @@ impl Activation {
     }
 }
 
-/// What a node says besides its data.
+/// Properties of a node besides its data.
 struct Layer {
     cell: Cell,
     dtype: DType,
@@ -93,7 +93,7 @@ impl Layer {
         }
     }
 
-    /// The next hidden state and the next cell of one sequence.
+    /// Returns the next hidden state and the next cell of one sequence.
     fn step(
         &self,
         d: usize,

@@ -58,7 +58,7 @@ pub(super) const OPS: &[OpTrials] = &[
     OpTrials::new("ArgMin", NUMBERS, |dtype, dice, i| position(dtype, dice, i, |a, b| a < b)),
 ];
 
-/// What elements are made of.
+/// Ranges of elements.
 struct Values {
     range: (f64, f64),
     /// The same for integers.
@@ -93,7 +93,7 @@ fn whole(dtype: DType, value: f64) -> f64 {
     if is_float(dtype) { value } else { value.trunc() }
 }
 
-/// The elements of each result, in the order of the results.
+/// Returns the elements of each result, in the order of the results.
 fn groups(x: &HostTensor, axes: &[usize]) -> Vec<Vec<f64>> {
     let extent = |axis: usize| x.shape[axis] as usize;
     let kept: Vec<usize> = (0..x.shape.len()).filter(|axis| !axes.contains(axis)).collect();

@@ -8,7 +8,7 @@ use crate::ops::random;
 
 pub(super) const OPS: &[OpTrials] = &[OpTrials::new("Resize", ANYTHING, resize)];
 
-/// What a plugin is asked for.
+/// Request to a plugin.
 struct Request {
     mode: &'static str,
     placing: &'static str,
@@ -27,7 +27,7 @@ struct Axis {
     roi: (f64, f64),
 }
 
-/// The filter of cubic convolution (Keys, equation 4), and that of two neighbours.
+/// Returns the filter of cubic convolution (Keys, equation 4), and that of two neighbours.
 pub(super) fn weight(mode: &str, a: f64, x: f64) -> f64 {
     let x = x.abs();
     match mode {
@@ -39,7 +39,7 @@ pub(super) fn weight(mode: &str, a: f64, x: f64) -> f64 {
 }
 
 impl Axis {
-    /// Where an output is on the input.
+    /// Returns the place of an output on the input.
     fn origin(&self, placing: &str, out: i64) -> f64 {
         let (x, n, m) = (out as f64, self.input as f64, self.output as f64);
         let half_pixel = (x + 0.5) / self.scale - 0.5;
@@ -57,7 +57,7 @@ impl Axis {
         }
     }
 
-    /// The inputs of an output with their weights; None where it is outside of what a crop may see.
+    /// Returns the inputs of an output with their weights; None where it is outside of what a crop may see.
     fn taps(&self, request: &Request, out: i64) -> Option<Vec<(i64, f64)>> {
         let x = self.origin(request.placing, out);
         let last = self.input - 1;
@@ -88,7 +88,7 @@ impl Axis {
         Some(taps)
     }
 
-    /// Whether rounding decides what an output is: which input is the nearest, or whether a crop has any.
+    /// Returns whether rounding decides an output: which input is the nearest, or whether a crop has any.
     fn is_unsure(&self, request: &Request) -> bool {
         let is_crop = request.placing == "tf_crop_and_resize";
         // Quotients by powers of two are exact.

@@ -230,7 +230,7 @@ fn from_front(position: f64, n: i64) -> i64 {
     if position < 0 { position + n } else { position }
 }
 
-/// The axis, unless it is the default of the trial.
+/// Returns the axis, unless it is the default of the trial.
 fn axis_attributes(dice: &mut Dice, i: u64, axis: usize, rank: usize) -> Vec<(&'static str, AttrValue)> {
     match i % 3 {
         0 => Vec::new(),
@@ -238,7 +238,7 @@ fn axis_attributes(dice: &mut Dice, i: u64, axis: usize, rank: usize) -> Vec<(&'
     }
 }
 
-/// What becomes of an element that meets another.
+/// Result for an element that meets another.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reduction {
     None,
@@ -248,7 +248,7 @@ enum Reduction {
     Min,
 }
 
-/// The trial's reduction. Truths have none: the specification says neither what their sums are nor which is larger.
+/// Returns the trial's reduction. Truths have none: the specification says neither what their sums are nor which is larger.
 fn reduction(dtype: DType, i: u64) -> Reduction {
     match i % 5 {
         1 if dtype != BOOL => Reduction::Add,

@@ -25,7 +25,7 @@ fn scalar(i: u64, value: usize) -> Option<HostTensor> {
     Some(HostTensor::new(if i.is_multiple_of(2) { I64 } else { I32 }, &[], vec![value as f64]))
 }
 
-/// The attribute that names the output's type; f32 is the default.
+/// Returns the attribute that names the output's type; f32 is the default.
 fn output_type(dtype: DType, i: u64) -> Vec<(&'static str, AttrValue)> {
     if dtype == F32 && i.is_multiple_of(2) {
         return Vec::new();

@@ -1,7 +1,7 @@
 //! NaN, infinities, zeros, subnormal and the largest numbers through activations, products and convolutions with what is
 //! fused to them, elementwise ops among others, pools, reductions and Softmax.
 //!
-//! What comes out is of the class that the definition in f64 says: no number, an infinity, or a finite number within its
+//! Each result is of the class that the definition in f64 says: no number, an infinity, or a finite number within its
 //! bound. Formulas are taken by the word: HardSwish of minus infinity is `-inf * 0`, which is no number. Zeros of either
 //! sign are one class, since `max(-0, 0)` may be either. Where finite terms of a sum together are beyond the largest
 //! number, the order in which they are added decides, and anything is right ([`OPEN`]). Subnormal numbers may be taken
@@ -67,7 +67,7 @@ const ACTIVATIONS: &[Activation] = &[
     ("", &[], "", [0.0; 2], 1.0),
 ];
 
-/// The activation of the `i`-th trial, of which each `families` have one shape after the other.
+/// Returns the activation of the `i`-th trial, of which each `families` have one shape after the other.
 fn activation_of(i: usize, families: usize) -> &'static Activation {
     match i / families {
         0 => &ACTIVATIONS[0],
@@ -76,7 +76,7 @@ fn activation_of(i: usize, families: usize) -> &'static Activation {
     }
 }
 
-/// The trials of an op in one dtype; none if it is not judged here.
+/// Returns the trials of an op in one dtype; none if it is not judged here.
 pub(super) fn trials(domain: &str, op: &str, dtype: DType) -> Vec<Trial> {
     let many = |n: usize, make: fn(DType, &mut Dice, usize) -> Trial| {
         (0..n).map(|i| make(dtype, &mut Dice::new(9000 + i as u64), i)).collect()
@@ -129,7 +129,7 @@ fn largest(dtype: DType) -> f64 {
     }
 }
 
-/// What is no ordinary number, and the borders of those that are.
+/// Returns numbers that are not ordinary, and the borders of those that are.
 fn specials(dtype: DType) -> Vec<f64> {
     let (largest, smallest) = (largest(dtype), smallest(dtype));
     let numbers = vec![
@@ -216,7 +216,7 @@ fn pair_among_others(name: &'static str, f: fn(f64, f64) -> f64) -> Trial {
     Trial { attributes: fused(&steps), inputs: vec![operand(&[n, 1]), operand(&[1, n])], outputs }
 }
 
-/// The attributes of a FusedElementwise.
+/// Returns the attributes of a FusedElementwise.
 fn fused(steps: &[(&'static str, [i64; 2], [f32; 2])]) -> Vec<(&'static str, AttrValue)> {
     vec![
         ("ops", AttrValue::Strings(steps.iter().map(|step| step.0.to_owned()).collect())),
@@ -241,7 +241,7 @@ impl Sum {
     }
 }
 
-/// What sums become behind an activation.
+/// Applies an activation to sums.
 fn finished(dtype: DType, shape: &[i64], sums: &[Sum], activation: Option<&Activation>) -> Expected {
     let none = &ACTIVATIONS[ACTIVATIONS.len() - 1];
     let (_, _, name, params, slope) = activation.unwrap_or(none);

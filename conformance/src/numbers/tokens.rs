@@ -1,4 +1,4 @@
-//! What language models have besides attention: SwiGLU, rotary embeddings, and attention that is linear.
+//! Ops of language models besides attention: SwiGLU, rotary embeddings, and attention that is linear.
 
 use super::attention::Heads;
 use super::index::word;

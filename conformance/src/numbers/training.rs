@@ -90,7 +90,7 @@ impl Labelled {
         vec![0.0; self.scores.values.len()]
     }
 
-    /// The loss, from logarithms of probabilities and how far each may be off.
+    /// Returns the loss, from logarithms of probabilities and how far each may be off.
     fn loss(&self, dtype: DType, logs: &[f64], bounds: &[f64]) -> Expected {
         let shape = &self.labels.shape;
         // Loss, weight and error of each; what is ignored has no weight, in a mean either: so the reference

@@ -13,7 +13,7 @@ pub(super) fn spatial(dice: &mut Dice, i: u64) -> Vec<i64> {
     }
 }
 
-/// How a window moves over an input; every list has an element an axis.
+/// Movement of a window over an input; every list has an element an axis.
 #[derive(Clone)]
 pub(super) struct Windows {
     pub input: Vec<i64>,
@@ -60,7 +60,7 @@ impl Windows {
         }
     }
 
-    /// How much of an axis a window covers.
+    /// Returns the extent of an axis that a window covers.
     fn reach(&self, axis: usize) -> i64 {
         (self.kernel[axis] - 1) * self.dilations[axis] + 1
     }
@@ -97,7 +97,7 @@ impl Windows {
         (0..self.input.len()).map(extent).collect()
     }
 
-    /// Where the elements of a window are on the axes, which may be outside.
+    /// Returns the places of a window's elements on the axes, which may be outside.
     pub(super) fn points(&self, out: &[i64]) -> Vec<Vec<i64>> {
         let point = |tap: Vec<i64>| {
             let along = |axis: usize| {
@@ -108,12 +108,12 @@ impl Windows {
         every(&self.kernel).map(point).collect()
     }
 
-    /// The elements of a window: which of the kernel, and which of the input or None for padding.
+    /// Returns the elements of a window: which of the kernel, and which of the input or None for padding.
     pub(super) fn taps(&self, out: &[i64]) -> Vec<(usize, Option<usize>)> {
         self.points(out).iter().map(|point| position(point, &self.input)).enumerate().collect()
     }
 
-    /// What says so to the op. What is the default may be left out.
+    /// Returns the attributes that say so to the op. Defaults may be left out.
     pub(super) fn attributes(&self, dice: &mut Dice) -> Vec<(&'static str, AttrValue)> {
         let mut attributes = Vec::new();
         let pads = [self.before.as_slice(), &self.after].concat();

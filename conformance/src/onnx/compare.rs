@@ -1,11 +1,11 @@
-//! Whether a result is what a node test expects: floating-point numbers within its tolerance, as NumPy's
+//! Comparison of a result with a node test's expectation: floating-point numbers within its tolerance, as NumPy's
 //! `allclose` has it, everything else to the bit.
 
 use devbay_host::core::Tensor;
 use devbay_host::core::tensor::{BF16, F16, F32, F64, TensorType};
 use half::{bf16, f16};
 
-/// How far a number may be off: `|found - expected| <= absolute + relative * |expected|`.
+/// Maximum error of a number: `|found - expected| <= absolute + relative * |expected|`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tolerance {
     pub relative: f64,

@@ -11,7 +11,7 @@ use tar::Archive;
 
 static PACKED: &[u8] = include_bytes!("../../data/onnx_node_tests.tar.xz");
 
-/// What the index says of a test.
+/// Entry of a test in the index.
 #[derive(Clone, Debug, Deserialize)]
 pub struct About {
     /// Allowed difference, as a share of the expected element.
@@ -20,7 +20,7 @@ pub struct About {
     pub atol: f64,
     /// The ops of its nodes, with their domains unless they are ONNX's own.
     pub ops: Vec<String>,
-    /// Whether it is an op's function body, as a graph of other ops.
+    /// True if it is an op's function body, as a graph of other ops.
     pub expanded: bool,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct DataSet {
     pub outputs: BTreeMap<usize, Vec<u8>>,
 }
 
-/// Every test by name, without its data.
+/// Returns every test by name, without its data.
 pub fn index() -> &'static BTreeMap<String, About> {
     static INDEX: OnceLock<BTreeMap<String, About>> = OnceLock::new();
     INDEX.get_or_init(|| {
@@ -52,7 +52,7 @@ pub fn index() -> &'static BTreeMap<String, About> {
     })
 }
 
-/// The data of these tests.
+/// Loads the data of these tests.
 pub(crate) fn load(wanted: &BTreeSet<&str>) -> BTreeMap<String, NodeTest> {
     let mut tests: BTreeMap<String, NodeTest> = BTreeMap::new();
     let mut archive = Archive::new(XzReader::new(PACKED, false));

@@ -53,7 +53,7 @@ const BF16_SUMS: Tolerance = Tolerance { relative: 1.0 / 64.0, absolute: 1e-7 };
 /// The rules that these tests check.
 pub(crate) const RULES: &[&str] = &["B20", "B21"];
 
-/// How a test is run.
+/// Path on which a test is run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Path {
     /// Node by node on the plugin's own kernels.
@@ -94,7 +94,7 @@ impl Loaded {
     }
 }
 
-/// What no plugin is asked.
+/// Returns the verdict on a test that no plugin is asked.
 fn host_only(reason: String) -> Verdict {
     Verdict::Skipped { why: Why::Host, reason }
 }
@@ -134,7 +134,7 @@ fn judged(found: &[Tensor], expected: &[Tensor], tolerance: Tolerance) -> Verdic
     }
 }
 
-/// What an error of a run says of the plugin.
+/// Returns the verdict on the plugin for an error of a run.
 fn from_error(error: &Error) -> Verdict {
     match error.kind() {
         ErrorKind::UnsupportedOp => Verdict::Unsupported { reason: one_line(error) },
@@ -197,13 +197,13 @@ fn on_kernels(program: &Program, set: &DataSet, device: &Arc<Device>, tolerance:
     }
 }
 
-/// Who runs a node.
+/// Returns whether the host runs a node.
 fn is_host_op(node: &Node) -> bool {
     let def = catalogue::find(&node.op.domain, &node.op.name);
     def.is_some_and(|def| def.kind != OpKind::Kernel)
 }
 
-/// Why the plugin is not asked, if an op is none of its own.
+/// Returns why the plugin is not asked, if an op is none of its own.
 fn unclaimed(program: &Program, device: &Device) -> Option<Verdict> {
     let nodes = &program.main.nodes;
     if let Some(node) = nodes.iter().find(|node| !node.regions.is_empty()) {
@@ -224,7 +224,7 @@ fn unclaimed(program: &Program, device: &Device) -> Option<Verdict> {
     Some(Verdict::NotClaimed { why: Why::NotOffered, reason })
 }
 
-/// Why the plugin is not asked, if no kernel of the op takes operands of these types.
+/// Returns why the plugin is not asked, if no kernel of the op takes operands of these types.
 pub(crate) fn types_unclaimed(
     node: &Node,
     operands: &[Option<&Tensor>],

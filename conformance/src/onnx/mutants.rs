@@ -60,7 +60,7 @@ fn seeds() -> Vec<Seed> {
     by_op.into_values().flatten().collect()
 }
 
-/// A test of one node without regions, whose inputs are tensors.
+/// Reads a test of one node without regions, whose inputs are tensors.
 fn read(test: &NodeTest) -> Option<(Program, Vec<Tensor>)> {
     let program = from_bytes(test.model.clone(), None).ok()?;
     let [node] = &program.main.nodes[..] else { return None };
@@ -129,7 +129,7 @@ impl Seed {
         seed
     }
 
-    /// The tensor that an operand is.
+    /// Returns the tensor that an operand is.
     fn tensor(&self, id: ValueId) -> Option<Tensor> {
         let given = self.program.main.inputs.iter().position(|&input| input == id);
         given.map(|i| self.inputs[i].clone()).or_else(|| self.program.constant(id).cloned())
@@ -324,7 +324,7 @@ fn run(seed: &Seed, runtime: &Runtime) -> Result<()> {
     session.run(&given, &RunOptions { deadline: Some(DEADLINE), ..RunOptions::default() }).map(drop)
 }
 
-/// What is wrong with an answer; None if it is one that a model may have.
+/// Returns the fault of an answer; None if it is one that a model may have.
 fn fault(seed: &Seed, answer: std::thread::Result<Result<()>>) -> Option<String> {
     let node = &seed.program.main.nodes[0];
     let row = devbay_ops::find("", seed.op)?;
@@ -391,7 +391,7 @@ fn check(mutate: fn(&Seed) -> Vec<(String, Seed)>, n_least: usize) {
     assert!(faults.is_empty(), "{} of {n} mutants:\n{}", faults.len(), faults.join("\n"));
 }
 
-/// What kernels of the CPU plugin require is what their ops require, no more and no less.
+/// Checks that kernels of the CPU plugin require what their ops require, no more and no less.
 #[test]
 fn descriptors_of_the_processor_have_the_ops_operands() {
     let linked = vec![devbay_plugin_cpu::devbay_entry::PLUGIN];

@@ -9,7 +9,7 @@ pub const RULES_URL: &str = "https://github.com/devbay/devbay/blob/main/docs/abi
 /// The page's look, shared with the index.
 pub(super) const STYLE: &str = include_str!("style.css");
 
-/// A text, for between tags and in attributes.
+/// Escapes a text, for between tags and in attributes.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -27,7 +27,7 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
-/// The page; `rules_url` is the document that rules' numbers link to.
+/// Writes the page; `rules_url` is the document that rules' numbers link to.
 pub fn to_html(report: &Report, rules_url: &str) -> String {
     let mut page = String::new();
     let name = report.plugin.as_ref().map_or(report.subject.as_str(), |plugin| plugin.name.as_str());
@@ -122,7 +122,7 @@ fn named(summary: &Summary) -> [(&'static str, usize); 5] {
     ]
 }
 
-/// The counts that are not 0, in words.
+/// Returns the counts that are not 0, in words.
 pub(super) fn counts(summary: &Summary) -> String {
     let some = named(summary).into_iter().filter(|(_, n)| *n > 0);
     let words: Vec<String> = some.map(|(class, n)| format!("<i class=\"{class}\">{n} {class}</i>")).collect();

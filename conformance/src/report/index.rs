@@ -8,7 +8,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// What the page needs of a report.
+/// The part of a report that the page needs.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Entry {
     report_version: u32,
@@ -85,7 +85,7 @@ impl Entry {
     }
 }
 
-/// The page; each report may have a link to its own page.
+/// Writes the page; each report may have a link to its own page.
 pub fn to_html(entries: &[(&Entry, Option<String>)]) -> String {
     let mut page = String::new();
     head(&mut page, "devbay conformance: plugins");

@@ -1,7 +1,7 @@
 //! The report as JUnit XML, which CI systems show: a suite for each topic, a test case for each test.
 //!
-//! What is not claimed, unsupported or skipped is `skipped` there, with the reason; a test that ended its process or
-//! did not end is an `error`.
+//! A test that is not claimed, unsupported or skipped is `skipped` there, with the reason. One that ended its process
+//! or did not end is an `error`.
 
 use super::Report;
 use crate::verdict::{Failure, Verdict};
@@ -15,7 +15,7 @@ fn in_xml(text: &str) -> String {
     text.replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
 }
 
-/// The XML.
+/// Writes the XML.
 ///
 /// # Errors
 /// If it cannot be written as text.

@@ -1,4 +1,4 @@
-//! What a report comes to, in one word.
+//! Level of a report, in one word.
 //!
 //! Bronze: all of `base`. Silver: bronze, and all of `kernels` that the plugin claims. Gold: silver, and the tests of
 //! stress and faults. A level says nothing about how much is claimed, so that it is printed with it.
@@ -43,7 +43,7 @@ impl Grade {
 pub struct Level {
     /// The level.
     pub grade: Grade,
-    /// What keeps the plugin from the next one; none at gold.
+    /// Obstacle to the next level; none at gold.
     pub next: Option<String>,
     /// Ops of ONNX's node tests that the plugin takes.
     pub ops_claimed: Vec<String>,
@@ -96,7 +96,7 @@ impl Report {
 }
 
 impl Level {
-    /// One line: the level and how much is claimed.
+    /// Returns one line: the level and how much is claimed.
     pub fn line(&self) -> String {
         let claimed =
             format!("{} of {} ops of ONNX's node tests claimed", self.ops_claimed.len(), self.ops_total);
@@ -114,7 +114,7 @@ mod tests {
     use crate::suite::Item;
     use crate::verdict::{Failure, Verdict, Why};
 
-    /// A report in which these tests failed, and nothing but them and the skipped ones did not pass.
+    /// Makes a report in which these tests failed, and nothing but them and the skipped ones did not pass.
     fn report(failed: &[&str], n_kernels: usize) -> Report {
         let mut report = Report::new("a".to_owned());
         report.plugin = Some(Identity {
@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    /// The level of a plugin of which one test could not be asked.
+    /// Returns the level of a plugin of which one test could not be asked.
     fn without(id: &str, why: Why) -> Grade {
         let mut report = report(&[], 5);
         let test = report.tests.iter_mut().find(|test| test.id == id).expect("there is such a test");

@@ -1,4 +1,4 @@
-//! What the suite found, as data: one entry a test, the counts, and the level that they come to.
+//! Findings of the suite, as data: one entry a test, the counts, and the level that they come to.
 //!
 //! The forms in which it is handed on are beside this: [`junit`], [`html`], and JSON here; text is the command's.
 
@@ -32,7 +32,7 @@ pub struct Identity {
     pub vendor: String,
     /// The profiles that it claims.
     pub profiles: Vec<String>,
-    /// How many kernels it lists.
+    /// Number of kernels that it lists.
     pub n_kernels: usize,
     /// The ABI's minors that it speaks, oldest and newest.
     pub abi_minors: (u32, u32),
@@ -61,14 +61,14 @@ impl Identity {
         }
     }
 
-    /// The first option that the plugin does not list, if there is one: nothing can be judged with it.
+    /// Returns the first option that the plugin does not list, if there is one: nothing can be judged with it.
     pub fn unlisted<'a>(&self, options: &'a [(String, String)]) -> Option<&'a str> {
         let is_listed =
             |key: &str| key.starts_with(HOST_OPTIONS) || self.options.iter().any(|own| own == key);
         options.iter().map(|(key, _)| key.as_str()).find(|key| !is_listed(key))
     }
 
-    /// Whether a profile's tests are asked: who lists kernels claims them.
+    /// Returns whether a profile's tests are asked: who lists kernels claims them.
     pub fn claims(&self, profile: Profile) -> bool {
         match profile {
             Profile::Base => true,
@@ -94,15 +94,15 @@ pub struct Test {
     pub profile: Profile,
     /// The rules that it checks.
     pub rules: &'static [&'static str],
-    /// What it requires.
+    /// Its requirement.
     pub requires: String,
-    /// What came of it.
+    /// Its result.
     #[serde(flatten)]
     pub verdict: Verdict,
-    /// What was measured besides, in words: a figure for a person, no part of the verdict.
+    /// Further measurements, in words: figures for a person, no part of the verdict.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// How long it took, in milliseconds.
+    /// Duration in milliseconds.
     pub duration_ms: f64,
     /// The command that runs it alone; none for a plugin that no command has.
     pub reproduce: Option<String>,
@@ -117,13 +117,13 @@ impl Test {
         object
     }
 
-    /// The name of its topic: `transfer`, `onnx`.
+    /// Returns the name of its topic: `transfer`, `onnx`.
     pub fn topic(&self) -> &str {
         self.id.split(['.', '/']).next().unwrap_or(&self.id)
     }
 }
 
-/// How many tests came to what.
+/// Numbers of tests by result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Summary {
@@ -140,7 +140,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// The counts of some tests.
+    /// Returns the counts of some tests.
     pub fn of<'a>(tests: impl IntoIterator<Item = &'a Test>) -> Self {
         let mut summary = Self::default();
         for test in tests {
@@ -167,14 +167,14 @@ pub struct NodeSummary {
     pub host: usize,
 }
 
-/// What the suite found.
+/// Findings of the suite.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Report {
     /// The file, or the name of a plugin that is linked.
     pub subject: String,
     /// Who the plugin said it is; none if it could not be asked.
     pub plugin: Option<Identity>,
-    /// How node tests were run.
+    /// Path on which node tests were run.
     pub path: onnx::Path,
     /// The tests that were asked for, in the order in which they ran.
     pub tests: Vec<Test>,
@@ -187,12 +187,12 @@ impl Report {
         Self { subject, plugin: None, path: onnx::Path::default(), tests: Vec::new(), n_not_run: 0 }
     }
 
-    /// The counts.
+    /// Returns the counts.
     pub fn summary(&self) -> Summary {
         Summary::of(&self.tests)
     }
 
-    /// The counts of ONNX's node tests; none if none was asked for.
+    /// Returns the counts of ONNX's node tests; none if none was asked for.
     pub fn node_summary(&self) -> Option<NodeSummary> {
         let nodes = || self.tests.iter().filter(|test| test.id.starts_with(onnx::PREFIX));
         let is_host = |test: &&Test| test.verdict.why() == Some(Why::Host);
@@ -203,7 +203,7 @@ impl Report {
         })
     }
 
-    /// The tests that failed.
+    /// Returns the tests that failed.
     pub fn failures(&self) -> impl Iterator<Item = &Test> {
         self.tests.iter().filter(|test| test.verdict.is_failed())
     }
@@ -216,12 +216,12 @@ impl Report {
         self.tests.iter().filter(died).count()
     }
 
-    /// The entry of a test, if it was asked for.
+    /// Returns the entry of a test, if it was asked for.
     pub fn test(&self, id: &str) -> Option<&Test> {
         self.tests.iter().find(|test| test.id == id)
     }
 
-    /// Topics in the order in which they ran, each with its tests.
+    /// Returns topics in the order in which they ran, each with its tests.
     pub fn topics(&self) -> Vec<(&str, Vec<&Test>)> {
         let mut topics: Vec<(&str, Vec<&Test>)> = Vec::new();
         for test in &self.tests {

@@ -10,20 +10,20 @@ use std::collections::BTreeMap;
 pub struct OpCount {
     /// The op, with its domain unless it is ONNX's own.
     pub op: String,
-    /// What came of its tests.
+    /// Results of its tests.
     #[serde(flatten)]
     pub summary: Summary,
 }
 
 impl OpCount {
-    /// Whether the plugin takes at least one of the op's tests.
+    /// Returns whether the plugin takes at least one of the op's tests.
     pub fn claimed(&self) -> bool {
         self.summary.passed + self.summary.failed > 0
     }
 }
 
 impl Report {
-    /// The ops of ONNX's node tests, by name; empty if none of them was asked for.
+    /// Returns the ops of ONNX's node tests, by name; empty if none of them was asked for.
     pub fn ops(&self) -> Vec<OpCount> {
         let mut ops: BTreeMap<&str, Vec<&super::Test>> = BTreeMap::new();
         for test in &self.tests {

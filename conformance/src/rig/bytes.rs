@@ -18,7 +18,7 @@ pub(crate) fn pattern(size: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Where two byte strings differ first.
+/// Describes the first difference of two byte strings.
 pub(crate) fn difference(found: &[u8], expected: &[u8]) -> Option<String> {
     let at = found.iter().zip(expected).position(|(a, b)| a != b)?;
     let n = found.iter().zip(expected).filter(|(a, b)| a != b).count();
@@ -43,7 +43,7 @@ pub(crate) struct AnySize<T> {
 const POISON: u8 = 0xd7;
 
 impl<T: Growable> AnySize<T> {
-    /// The struct `value` with `size` bytes.
+    /// Returns the struct `value` with `size` bytes.
     pub(crate) fn new(value: &T, size: usize) -> Self {
         // Fields are aligned to at most 8; 64 bytes behind it are watched.
         let len = size.max(size_of::<T>()) + 64;
@@ -73,7 +73,7 @@ impl<T: Growable> AnySize<T> {
         self.bytes.as_mut_ptr().cast()
     }
 
-    /// The fields that lie within its size.
+    /// Returns the fields that lie within its size.
     pub(crate) fn value(&self) -> T {
         let mut value = T::empty();
         // SAFETY: a plain struct's bytes, as far as both have them.
@@ -87,7 +87,7 @@ impl<T: Growable> AnySize<T> {
         value
     }
 
-    /// Whether nobody wrote behind its size.
+    /// Returns whether nobody wrote behind its size.
     pub(crate) fn is_intact(&self) -> bool {
         let bytes: Vec<u8> = self.bytes.iter().flat_map(|word| word.to_ne_bytes()).collect();
         bytes[self.size..].iter().all(|&byte| byte == POISON)

@@ -6,12 +6,12 @@ use devbay_plugin_api::abi::{self, *};
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Whether a space gives buffers without a type.
+/// Returns whether a space gives buffers without a type.
 pub(crate) fn is_plain(space: &MemorySpace) -> bool {
     space.flags & DEVBAY_SPACE_TYPED == 0
 }
 
-/// The type of a tensor of as many bytes as its one extent says.
+/// Returns the type of a tensor of as many bytes as its one extent says.
 pub(crate) fn bytes_type(shape: &[i64; 1]) -> Tensor {
     let dtype = DType { code: DEVBAY_DTYPE_UINT, bits: 8, lanes: 1 };
     Tensor { dtype, rank: 1, shape: shape.as_ptr(), ..Tensor::empty() }
@@ -53,7 +53,7 @@ impl<'a> Device<'a> {
         self.info.flags & DEVBAY_DEVICE_INLINE != 0
     }
 
-    /// The space of operands, which cases use unless they ask for others.
+    /// Returns the space of operands, which cases use unless they ask for others.
     pub(crate) fn space(&self) -> &MemorySpace {
         &self.spaces[0]
     }
@@ -68,23 +68,23 @@ impl<'a> Device<'a> {
         Ok(())
     }
 
-    /// Whether a buffer of the first space is written once, whole, by one copy from the host.
+    /// Returns whether a buffer of the first space is written once, whole, by one copy from the host.
     pub(crate) fn writes_once(&self) -> bool {
         self.space().flags & DEVBAY_SPACE_WRITE_ONCE != 0
     }
 
-    /// The buffers of so many writes of one size, in turn: one, if it may be written again.
+    /// Returns the buffers of so many writes of one size, in turn: one, if it may be written again.
     pub(crate) fn targets(&self, n_writes: usize, size: usize) -> Outcome<Vec<Buffer<'_>>> {
         let n = if self.writes_once() { n_writes } else { 1 };
         (0..n).map(|_| self.alloc(size)).collect()
     }
 
-    /// A size as copies take it.
+    /// Returns a size as copies take it.
     pub(crate) fn pad(&self, size: usize) -> usize {
         size.next_multiple_of(self.space().copy_granule.max(1) as usize)
     }
 
-    /// What offsets of copies and operands are multiples of.
+    /// Returns the step of which offsets of copies and operands are multiples.
     pub(crate) fn step(&self) -> usize {
         let space = self.space();
         let granule = space.copy_granule.max(1);
@@ -93,7 +93,7 @@ impl<'a> Device<'a> {
         align.next_multiple_of(granule as usize)
     }
 
-    /// A size, or less if the device allows no such allocation.
+    /// Returns a size, or less if the device allows no such allocation.
     pub(crate) fn at_most(&self, size: usize) -> usize {
         match self.space().alloc_max {
             0 => size,
@@ -140,7 +140,7 @@ impl<'a> Device<'a> {
         Ok(unsafe { alloc(self.info.handle, desc, out, error) })
     }
 
-    /// The table of one of the plugin's extensions; `what` says what it does.
+    /// Returns the table of one of the plugin's extensions; `what` says what it does.
     pub(crate) fn extension<T: Growable>(&self, id: u32, what: &str) -> Outcome<T> {
         let nothing = || not_run(Why::NotOffered, format!("the plugin has no extension that {what}"));
         let Some(get_extension) = self.opened.table.get_extension else { return nothing() };
@@ -156,7 +156,7 @@ impl<'a> Device<'a> {
         }
     }
 
-    /// A buffer in the first space.
+    /// Allocates a buffer in the first space.
     pub(crate) fn alloc(&self, size: usize) -> Outcome<Buffer<'_>> {
         self.alloc_in(0, size)
     }
@@ -180,7 +180,7 @@ impl<'a> Device<'a> {
         }
     }
 
-    /// A stream.
+    /// Creates a stream.
     pub(crate) fn stream(&self) -> Outcome<Stream<'_>> {
         let mut detail = Detail::new();
         let (status, stream) = self.try_stream(&StreamDesc::empty(), &mut detail)?;
@@ -256,7 +256,7 @@ impl Drop for Buffer<'_> {
 }
 
 impl Buffer<'_> {
-    /// A part of it.
+    /// Returns a part of it.
     pub(crate) fn part(&self, offset: usize, length: usize) -> BufferRef {
         BufferRef {
             buffer: self.handle.as_ptr(),
@@ -266,7 +266,7 @@ impl Buffer<'_> {
         }
     }
 
-    /// All of it.
+    /// Returns all of it.
     pub(crate) fn whole(&self) -> BufferRef {
         self.part(0, self.size)
     }

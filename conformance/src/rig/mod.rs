@@ -1,4 +1,4 @@
-//! What cases work with: a plugin's raw table, and handles that give themselves back.
+//! Tools of cases: a plugin's raw table, and handles that give themselves back.
 //!
 //! Core's `Device` and `Stream` hide what a plugin does wrong, so cases call the table itself. What is here
 //! only spares them the arguments: every method is one call and hands its status on, or turns it into a
@@ -34,7 +34,7 @@ use std::sync::{Arc, Barrier, OnceLock};
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
-/// How long a case waits for something that has to come.
+/// Time that a case waits for something that has to come.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Slots of the host's loops, unless a case wants others.
@@ -74,7 +74,7 @@ pub(crate) struct Rig<'a> {
     pub layered: bool,
     /// The op that the case is about, if it is one of a list.
     pub op: Option<OpName>,
-    /// What a case measured, for a person.
+    /// Measurements of a case, for a person.
     pub note: OnceLock<String>,
     agreement: Result<Agreement, Refusal>,
 }
@@ -101,7 +101,7 @@ impl Detail {
         String::from_utf8_lossy(&self.bytes[..len]).into_owned()
     }
 
-    /// The status with the words.
+    /// Returns the status with the words.
     pub(crate) fn describe(&self, status: Status) -> String {
         match self.text() {
             text if text.is_empty() => status_name(status),
@@ -128,7 +128,7 @@ impl<'a> Rig<'a> {
         self.entry.query()
     }
 
-    /// What the plugin says of itself and the minor agreed on, or why it cannot be used.
+    /// Returns the plugin's description of itself and the agreed minor, or why it cannot be used.
     pub(crate) fn agreement(&self) -> Result<&Agreement, &Refusal> {
         self.agreement.as_ref()
     }
@@ -144,7 +144,7 @@ impl<'a> Rig<'a> {
         Ok(&self.about()?.table)
     }
 
-    /// The function in an optional slot.
+    /// Returns the function in an optional slot.
     pub(crate) fn optional<F: Copy>(&self, slot: Option<F>, name: &str) -> Outcome<F> {
         match slot {
             Some(function) => Ok(function),
@@ -160,12 +160,12 @@ impl<'a> Rig<'a> {
         Ok(())
     }
 
-    /// Whether a stream's `reached` and its like may be called while its owner enqueues.
+    /// Returns whether a stream's `reached` and its like may be called while its owner enqueues.
     pub(crate) fn is_free_threaded(&self) -> Outcome<bool> {
         Ok(self.about()?.threading == Threading::Free)
     }
 
-    /// The plugin's devices as an application opens them, for cases about results.
+    /// Returns the plugin's devices as an application opens them, for cases about results.
     pub(crate) fn devices(&self) -> Outcome<(Runtime, Vec<Arc<core::device::Device>>)> {
         let subject = match self.entry {
             Entry::Library(library) => Subject::Library(library.path().to_owned()),
@@ -174,12 +174,12 @@ impl<'a> Rig<'a> {
         subject.devices(self.options)
     }
 
-    /// An instance as most cases want it.
+    /// Opens an instance as most cases want it.
     pub(crate) fn open(&self) -> Outcome<Opened<'_>> {
         self.open_with(SLOTS)
     }
 
-    /// An instance with the options of the command line.
+    /// Opens an instance with the options of the command line.
     pub(crate) fn open_with(&self, n_slots: u32) -> Outcome<Opened<'_>> {
         let pairs: Vec<(&str, &str)> = self.options.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
         let mut detail = Detail::new();
@@ -288,7 +288,7 @@ impl Drop for Opened<'_> {
 }
 
 impl<'a> Opened<'a> {
-    /// The plugin's list of devices, as it is, which the plugin owns as long as the instance.
+    /// Returns the plugin's list of devices, as it is, which the plugin owns as long as the instance.
     pub(crate) fn device_list(&self) -> Outcome<List> {
         let mut list = List::EMPTY;
         let mut detail = Detail::new();
@@ -303,7 +303,7 @@ impl<'a> Opened<'a> {
         Ok(list)
     }
 
-    /// What such a list says now.
+    /// Returns the current content of such a list.
     pub(crate) fn read_devices(&self, list: &List) -> Outcome<Vec<DeviceInfo>> {
         // SAFETY: the plugin's list, which lives as long as the instance.
         match unsafe { read_growable_list::<DeviceInfo>(list) } {
@@ -312,7 +312,7 @@ impl<'a> Opened<'a> {
         }
     }
 
-    /// The devices that it lists now.
+    /// Returns the devices that it lists now.
     pub(crate) fn device_infos(&self) -> Outcome<Vec<DeviceInfo>> {
         self.read_devices(&self.device_list()?)
     }

@@ -38,7 +38,7 @@ impl Stream<'_> {
     /// Enqueues a copy.
     ///
     /// # Safety
-    /// What the description names stays alive until the stream has done it or is destroyed.
+    /// Everything that the description names stays alive until the stream has done it or is destroyed.
     pub(crate) unsafe fn copy(&self, desc: *const CopyDesc) -> Outcome<Status> {
         let Some(copy) = self.table().copy else {
             return failed("the plugin has no copy");
@@ -151,7 +151,7 @@ impl Stream<'_> {
         }
     }
 
-    /// The last value that was signalled.
+    /// Returns the last value that was signalled.
     pub(crate) fn signalled(&self) -> u64 {
         self.signalled.load(Ordering::Relaxed)
     }
@@ -236,7 +236,7 @@ impl Stream<'_> {
         }
     }
 
-    /// The stream's words for a status; empty if it has none.
+    /// Returns the stream's words for a status; empty if it has none.
     pub(crate) fn words(&self, status: Status) -> String {
         let mut detail = Detail::new();
         if let Some(stream_error) = self.table().stream_error {
@@ -246,7 +246,7 @@ impl Stream<'_> {
         if detail.raw.status == status { detail.text() } else { String::new() }
     }
 
-    /// A status with the stream's words for it.
+    /// Returns a status with the stream's words for it.
     pub(crate) fn error_words(&self, status: Status) -> String {
         let mut detail = Detail::new();
         if let Some(stream_error) = self.table().stream_error {
@@ -265,13 +265,13 @@ impl Lent {
         Self(std::mem::ManuallyDrop::new(bytes))
     }
 
-    /// The work that used it is done.
+    /// Ends the loan: the work that used it is done.
     pub(crate) fn done(self) -> Vec<u8> {
         std::mem::ManuallyDrop::into_inner(self.0)
     }
 }
 
-/// A copy of nothing.
+/// Returns a copy of nothing.
 pub(crate) fn empty_copy() -> CopyDesc {
     CopyDesc {
         src: BufferRef::ABSENT,

@@ -51,7 +51,7 @@ enum Value {
     Varint(u64),
     Fixed64([u8; 8]),
     Fixed32([u8; 4]),
-    /// What is no message: text, packed numbers, tensors' content.
+    /// Content that is no message: text, packed numbers, tensors' content.
     Bytes(Vec<u8>),
     Message(Vec<Field>),
 }

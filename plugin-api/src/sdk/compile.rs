@@ -14,10 +14,10 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
-/// What [`Device::compile`] is asked for.
+/// Request to [`Device::compile`].
 #[derive(Clone, Copy, Debug)]
 pub struct CompileRequest<'a> {
-    /// What the code is, one of [`Device::FORMATS`].
+    /// Format of the code, one of [`Device::FORMATS`].
     pub format: &'a str,
     /// The program: text, or whatever bytes the format has.
     pub code: &'a [u8],
@@ -27,12 +27,12 @@ pub struct CompileRequest<'a> {
     pub label: &'a str,
 }
 
-/// What [`Device::compile_graph`] is asked for.
+/// Request to [`Device::compile_graph`].
 #[derive(Clone)]
 pub struct GraphRequest<'a> {
     /// The program: every node was claimed, every type is known.
     pub graph: GraphView<'a>,
-    /// What the numbers may be, a sum of `DEVBAY_NUMERICS_*`.
+    /// Permitted numerics, a sum of `DEVBAY_NUMERICS_*`.
     pub numerics: u64,
     /// Inputs of the graph whose buffers the host means to donate at each run, as positions in its values.
     pub donors: Vec<u32>,
@@ -40,7 +40,7 @@ pub struct GraphRequest<'a> {
     pub label: &'a str,
 }
 
-/// What a claimed node costs.
+/// Cost of a claimed node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Claim {
     /// Arithmetic operations; a multiply-add counts two.
@@ -51,7 +51,7 @@ pub struct Claim {
     pub group: u32,
 }
 
-/// What stored bytes are to a device.
+/// Usability of stored bytes on a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlobUse {
     /// A program that runs as it is.
@@ -91,16 +91,16 @@ pub struct ProgramOutput<B> {
 
 /// A compiled program (B23); dropping it frees it.
 pub trait Executable<D: Device>: Send + Sync {
-    /// Types of its results.
+    /// Returns the types of its results.
     fn outputs(&self) -> &[ValueType];
 
-    /// For a graph, what a run takes, in order, as positions in the graph's values: its inputs that are used, and
+    /// Returns, for a graph, a run's operands in order, as positions in the graph's values: its inputs that are used, and
     /// constants that come as buffers. For a program that was loaded as it was when that was compiled.
     fn inputs(&self) -> &[u32] {
         &[]
     }
 
-    /// The program as bytes that [`Device::load`] takes.
+    /// Returns the program as bytes that [`Device::load`] takes.
     ///
     /// # Errors
     /// Unsupported for a program that cannot be stored.
@@ -108,14 +108,14 @@ pub trait Executable<D: Device>: Send + Sync {
         Err(Error::unsupported("a program that cannot be stored"))
     }
 
-    /// Whether [`Executable::execute_into`] takes memory of the host's for results.
+    /// Returns whether [`Executable::execute_into`] takes memory of the host's for results.
     fn takes_outputs(&self) -> bool {
         false
     }
 
-    /// As [`Executable::execute`], with a place for each result that the host has memory for; the others are made. Gives a
-    /// buffer for each result that was made, in order. The SDK has checked the number of results, and that there is no
-    /// memory of the host's where none is taken.
+    /// Runs as [`Executable::execute`], with a place for each result that the host has memory for; the others are made.
+    /// Returns a buffer for each result that was made, in order. The SDK has checked the number of results, and that there
+    /// is no memory of the host's where none is taken.
     ///
     /// # Errors
     /// As [`Executable::execute`]; invalid for memory that is too small.
@@ -151,7 +151,7 @@ struct ProgramBox<D: Device> {
 }
 
 impl<D: Device> ProgramBox<D> {
-    /// Its handle; so many inputs for code, else as many as the program says.
+    /// Returns its handle; so many inputs for code, else as many as the program says.
     fn handle(program: Box<dyn Executable<D>>, n_inputs: Option<usize>) -> *mut abi::Executable {
         let outputs = tensors(program.outputs());
         let n_inputs = n_inputs.unwrap_or(program.inputs().len());
@@ -160,7 +160,7 @@ impl<D: Device> ProgramBox<D> {
     }
 }
 
-/// The types as the ABI has them; they point into the program's own list, which does not change.
+/// Returns the types as the ABI has them; they point into the program's own list, which does not change.
 fn tensors(types: &[ValueType]) -> Vec<Tensor> {
     let tensor = |ty: &ValueType| Tensor {
         dtype: ty.dtype,
@@ -171,7 +171,7 @@ fn tensors(types: &[ValueType]) -> Vec<Tensor> {
     types.iter().map(tensor).collect()
 }
 
-/// A type as the host describes it.
+/// Reads a type as the host describes it.
 fn value_type(tensor: &Tensor) -> Result<ValueType> {
     if tensor.rank > 64 || (tensor.rank > 0 && tensor.shape.is_null()) {
         return Err(Error::invalid("the type of an input without extents"));
@@ -236,7 +236,7 @@ unsafe extern "C" fn formats<P: Plugin>(
     unsafe { report(error, body) }
 }
 
-/// What the host asks for, read and checked.
+/// Request of the host, read and checked.
 struct Asked<'a> {
     desc: CompileDesc,
     label: &'a str,
@@ -270,7 +270,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Bytes that the host lends.
+/// Reads bytes that the host lends.
 ///
 /// # Safety
 /// NULL, or so many bytes that live for `'a`.
@@ -480,7 +480,7 @@ unsafe extern "C" fn executable_info<D: Device>(
     unsafe { report(error, body) }
 }
 
-/// A whole buffer that a run reads or writes.
+/// Returns a whole buffer that a run reads or writes.
 ///
 /// # Safety
 /// The reference's buffer is NULL, or one of this device's that the host has not freed, for `'a`.

@@ -15,7 +15,7 @@ pub struct DeviceSet<D> {
 struct KnownDevices<D> {
     /// All that there ever were. Boxes are added and never taken out.
     all: Vec<Box<D>>,
-    /// Which of them are there now, in their order.
+    /// Positions in `all` of those that are there now, in their order.
     listed: Vec<usize>,
 }
 
@@ -32,7 +32,7 @@ impl<D: Sync> DeviceSet<D> {
     /// One call at a time runs `find`; another thread's waits.
     ///
     /// # Errors
-    /// What `find` says; then the list is as it was.
+    /// The error of `find`; the list then stays as it was.
     pub fn update(&self, find: impl FnOnce(&[&D]) -> Result<Vec<Listed<D>>>) -> Result<Vec<&D>> {
         let mut state = lock(&self.state);
         let before = state.listed.clone();

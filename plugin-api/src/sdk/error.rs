@@ -7,13 +7,13 @@ use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Once;
 
-/// Why a call failed: a status of the ABI, and words for a person.
+/// Reason for a call's failure: a status of the ABI, and words for a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     status: Status,
     text: String,
     native_code: i64,
-    /// Whether it is the panic of a parallel loop's chunk, all chunks of which have ended.
+    /// True if it is the panic of a parallel loop's chunk, all chunks of which have ended.
     is_of_loop: bool,
 }
 
@@ -21,7 +21,7 @@ pub struct Error {
 pub type Result<T> = core::result::Result<T, Error>;
 
 impl Error {
-    /// An error with a status that is not 0. The text is lower case without a full stop, and says what
+    /// Makes an error with a status that is not 0. The text is lower case without a full stop, and says what
     /// was expected and what was found.
     pub fn new(status: Status, text: impl Into<String>) -> Self {
         let status = match status {
@@ -31,27 +31,27 @@ impl Error {
         Self { status, text: text.into(), native_code: 0, is_of_loop: false }
     }
 
-    /// The plugin does not do this variant, dtype or shape.
+    /// Makes the error for a variant, dtype or shape that the plugin does not support.
     pub fn unsupported(text: impl Into<String>) -> Self {
         Self::new(DEVBAY_STATUS_UNSUPPORTED, text)
     }
 
-    /// An argument breaks a rule.
+    /// Makes the error for an argument that breaks a rule.
     pub fn invalid(text: impl Into<String>) -> Self {
         Self::new(DEVBAY_STATUS_INVALID, text)
     }
 
-    /// Not enough memory.
+    /// Makes the error for a lack of memory.
     pub fn out_of_memory(text: impl Into<String>) -> Self {
         Self::new(DEVBAY_STATUS_OUT_OF_MEMORY, text)
     }
 
-    /// Something that the plugin or its driver should not do.
+    /// Makes the error for something that the plugin or its driver should not do.
     pub fn internal(text: impl Into<String>) -> Self {
         Self::new(DEVBAY_STATUS_INTERNAL, text)
     }
 
-    /// The driver or device is not there.
+    /// Makes the error for a driver or device that is not there.
     pub fn unavailable(text: impl Into<String>) -> Self {
         Self::new(DEVBAY_STATUS_UNAVAILABLE, text)
     }
@@ -63,18 +63,18 @@ impl Error {
         self
     }
 
-    /// As the failure of a parallel loop that has ended: none of its chunks runs any more.
+    /// Marks it as the failure of a parallel loop that has ended: none of its chunks runs any more.
     pub(crate) fn of_loop(mut self) -> Self {
         self.is_of_loop = self.status == DEVBAY_STATUS_PANICKED;
         self
     }
 
-    /// The ABI's status, never 0.
+    /// Returns the ABI's status, never 0.
     pub fn status(&self) -> Status {
         self.status
     }
 
-    /// What happened, in words.
+    /// Returns the error in words.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -118,7 +118,7 @@ impl From<NoMemory> for Error {
     }
 }
 
-/// Where the last panic of a thread began. No destructor, so that the library can be unloaded.
+/// Place where the last panic of a thread began. No destructor, so that the library can be unloaded.
 #[derive(Clone, Copy)]
 struct PanicPlace {
     text: [u8; 160],
@@ -153,7 +153,7 @@ pub(crate) fn remember_panics() {
 /// Runs code of the plugin; a panic becomes an error with its message and place.
 ///
 /// # Errors
-/// What `body` returns, or PANICKED.
+/// The error of `body`, or PANICKED.
 #[inline]
 pub fn guard<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     match std::panic::catch_unwind(AssertUnwindSafe(body)) {
@@ -167,7 +167,7 @@ pub fn guard<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
 /// have ended when it unwinds, and what it had made is dropped.
 ///
 /// # Errors
-/// What `body` returns; INTERNAL, with the message and place, for a panic in it or in a chunk of its loops.
+/// The error of `body`; INTERNAL, with the message and place, for a panic in it or in a chunk of its loops.
 #[inline]
 pub(crate) fn guard_kernel<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     let caught = match std::panic::catch_unwind(AssertUnwindSafe(body)) {

@@ -31,7 +31,7 @@ use stream::{
     stream_reached, stream_signal, stream_wait,
 };
 
-/// The table of a plugin.
+/// Returns the table of a plugin.
 pub const fn table<P: Plugin>() -> PluginTable {
     // A trait's constant decides which slots are filled, so that an absent function is NULL and the host
     // emulates it.

@@ -1,4 +1,4 @@
-//! Which extensions a plugin has, and the one that makes streams fail and devices be lost.
+//! Extensions that a plugin has, and the one that makes streams fail and devices be lost.
 
 use super::compile::Programs;
 use super::export::{InstanceBox, deref, enqueue_on, report};

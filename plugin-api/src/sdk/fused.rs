@@ -1,4 +1,4 @@
-//! What devbay's own op `FusedElementwise` 1 calculates, read from its attributes.
+//! Calculation of devbay's own op `FusedElementwise` 1, read from its attributes.
 //!
 //! The op stands for several elementwise ops on f32 that follow each other. Each element of the result is that of the
 //! inputs at its place, which are broadcast to it, through all of them.
@@ -6,7 +6,7 @@
 use super::error::{Error, Result};
 use super::view::{AttrContent, PrepareRequest};
 
-/// Where an operand of a step comes from.
+/// Source of a step's operand.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum FusedOperand {
     /// An input of the node.
@@ -28,7 +28,7 @@ pub struct FusedStep<'a> {
     pub params: [f32; 2],
 }
 
-/// The steps of a node, in order; the last one's result is the node's.
+/// Reads the steps of a node, in order; the last one's result is the node's.
 ///
 /// # Errors
 /// Invalid for lists that do not fit together, or name what is not there.

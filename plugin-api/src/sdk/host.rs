@@ -6,7 +6,7 @@ use core::ffi::c_void;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// How important a message is.
+/// Importance of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogLevel {
     /// Of interest when hunting a bug.
@@ -26,7 +26,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Without a host: loops run on the calling thread, messages vanish. For a plugin's own tests.
+    /// Stands in for a host: loops run on the calling thread, messages vanish. For a plugin's own tests.
     pub fn none() -> Self {
         Self { api: HostApi::empty() }
     }
@@ -35,7 +35,7 @@ impl Host {
         Self { api }
     }
 
-    /// Slots that [`Host::parallel_for`] may hand out, at least 1.
+    /// Counts the slots that [`Host::parallel_for`] may hand out, at least 1.
     pub fn n_slots(&self) -> usize {
         (self.api.n_slots as usize).max(1)
     }
@@ -54,7 +54,7 @@ impl Host {
         }
     }
 
-    /// A setting of the host such as `cache_dir`.
+    /// Returns a setting of the host such as `cache_dir`.
     pub fn config(&self, key: &str) -> Option<&str> {
         let config = self.api.config?;
         let mut out = Str::EMPTY;
@@ -67,12 +67,12 @@ impl Host {
         unsafe { out.get() }.ok()
     }
 
-    /// Whether the host listens to [`Host::trace`].
+    /// Returns whether the host listens to [`Host::trace`].
     pub fn traces(&self) -> bool {
         self.api.trace.is_some()
     }
 
-    /// The time on the clock of the host's timeline, in nanoseconds; 0 without a host.
+    /// Returns the time on the clock of the host's timeline, in nanoseconds; 0 without a host.
     pub fn now_ns(&self) -> u64 {
         // SAFETY: the host's function with its own context.
         self.api.now_ns.map_or(0, |now| unsafe { now(self.api.ctx) })
@@ -93,7 +93,7 @@ impl Host {
         }
     }
 
-    /// The host's side of an extension, or None (B6).
+    /// Returns the host's side of an extension, or None (B6).
     pub fn extension(&self, id: u32, min_revision: u32) -> Option<*const c_void> {
         let get = self.api.get_extension?;
         // SAFETY: the host's function with its own context.
@@ -129,7 +129,7 @@ impl Host {
         Ok(())
     }
 
-    /// The host's loop, compiled once for all bodies: a chunk is long beside a call.
+    /// Runs the host's loop, compiled once for all bodies: a chunk is long beside a call.
     fn chunks(&self, parallel_for: ParallelFor, n: usize, grain: usize, body: &Body<'_>) -> Result<()> {
         let call = Call { body, error: OnceLock::new() };
         // SAFETY: the host's function with its own context; `call` outlives it, because the host returns
@@ -155,7 +155,7 @@ impl Host {
         Error::new(DEVBAY_STATUS_CANCELLED, "the run is to end")
     }
 
-    /// For loops that may be long: see [`Pace::work`].
+    /// Returns a pace for loops that may be long: see [`Pace::work`].
     pub fn pace(&self) -> Pace<'_> {
         Pace { host: self, left: Pace::WORK }
     }
@@ -201,7 +201,7 @@ impl Pace<'_> {
     }
 }
 
-/// The body of a loop that has no chunks.
+/// Is the body of a loop that has no chunks.
 unsafe extern "C" fn nothing(_: *mut c_void, _: u64, _: u64, _: u32) -> Status {
     DEVBAY_STATUS_OK
 }

@@ -57,7 +57,7 @@ unsafe fn put_handle(out: *mut NativeHandle, native: Native) -> Result<()> {
     unsafe { write_struct(out, &NativeHandle { kind, value, aux, ..NativeHandle::empty() }) }.map_err(refused)
 }
 
-/// The space's position, if the device has it.
+/// Returns the space's position, if the device has it.
 fn space<D: Device>(device: &D, space_idx: u32) -> Result<usize> {
     let n_spaces = device.describe().spaces.len();
     match space_idx as usize {

@@ -1,7 +1,7 @@
-//! What a plugin says of a kernel: the descriptor that the host reads, and the functions that prepare a node for it,
-//! estimate its cost and give the types of its outputs.
+//! Description of a kernel by a plugin: the descriptor that the host reads, and the functions that prepare a node for
+//! it, estimate its cost and give the types of its outputs.
 //!
-//! What preparing gives is in `prepared.rs`, what a launch is handed in `launch.rs`.
+//! The result of preparing is in `prepared.rs`, the arguments of a launch in `launch.rs`.
 
 use super::error::{Error, Result};
 use super::prepared::Prepared;
@@ -65,7 +65,7 @@ pub mod dtypes {
 }
 
 impl TypeVar {
-    /// A type variable that may be any of `dtypes`.
+    /// Makes a type variable that may be any of `dtypes`.
     pub const fn of(dtypes: &'static [DType]) -> Self {
         Self { struct_size: size_of::<Self>() as u32, n_dtypes: dtypes.len() as u32, dtypes: dtypes.as_ptr() }
     }
@@ -73,7 +73,7 @@ impl TypeVar {
 
 pub use crate::abi::TypeVar;
 
-/// What one launch costs; see [`KernelCost`].
+/// Cost of one launch; see [`KernelCost`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cost {
     /// Arithmetic operations; a multiply-add counts two.
@@ -105,7 +105,7 @@ pub struct Kernel<D: 'static> {
     shape: Option<ShapeFn<D>>,
 }
 
-/// What prepares a kernel.
+/// Means of preparing a kernel.
 enum PreparedBy<D: 'static> {
     /// A function of the plugin's.
     Own(PrepareFn<D>),
@@ -159,7 +159,7 @@ impl<D: 'static> Clone for Kernel<D> {
 impl<D: 'static> std::marker::Copy for Kernel<D> {}
 
 impl<D: 'static> Kernel<D> {
-    /// A kernel of ONNX's op `op` as defined in opset `since_version`. Say its types and operands next.
+    /// Describes a kernel of ONNX's op `op` as defined in opset `since_version`. Say its types and operands next.
     pub const fn new(op: &'static str, since_version: u32, prepare: PrepareFn<D>) -> Self {
         Self {
             info: KernelInfo {
@@ -189,7 +189,7 @@ impl<D: 'static> Kernel<D> {
         }
     }
 
-    /// A kernel that is written for what devices of several plugins have in common, a `T`, which the device lends.
+    /// Wraps a kernel that is written for what devices of several plugins have in common, a `T`, which the device lends.
     #[must_use]
     pub const fn shared<T: 'static>(kernel: &'static Kernel<T>) -> Self
     where
@@ -205,7 +205,7 @@ impl<D: 'static> Kernel<D> {
         }
     }
 
-    /// As [`Kernel::shared`], of a list.
+    /// Does as [`Kernel::shared`], for a list.
     #[must_use]
     pub const fn shared_all<T: 'static, const N: usize>(kernels: &'static [Kernel<T>; N]) -> [Self; N]
     where
@@ -221,21 +221,21 @@ impl<D: 'static> Kernel<D> {
         all
     }
 
-    /// Op of another domain.
+    /// Sets another domain for the op.
     #[must_use]
     pub const fn domain(mut self, domain: &'static str) -> Self {
         self.info.domain = Str::new(domain);
         self
     }
 
-    /// The type variables.
+    /// Sets the type variables.
     #[must_use]
     pub const fn types(mut self, typevars: &'static [TypeVar]) -> Self {
         self.info.typevars = List::new(typevars);
         self
     }
 
-    /// Which type variable each named input and output has; all are required unless
+    /// Sets the type variable of each named input and output; all are required unless
     /// [`Kernel::inputs`] and [`Kernel::outputs`] say otherwise.
     #[must_use]
     pub const fn operands(mut self, inputs: &'static [u8], outputs: &'static [u8]) -> Self {
@@ -248,7 +248,7 @@ impl<D: 'static> Kernel<D> {
         self
     }
 
-    /// Fewest and most inputs; [`DEVBAY_VARIADIC`] repeats the last.
+    /// Sets the fewest and most inputs; [`DEVBAY_VARIADIC`] repeats the last.
     #[must_use]
     pub const fn inputs(mut self, min: u32, max: u32) -> Self {
         self.info.n_inputs_min = min;
@@ -256,7 +256,7 @@ impl<D: 'static> Kernel<D> {
         self
     }
 
-    /// Fewest and most outputs; [`DEVBAY_VARIADIC`] repeats the last.
+    /// Sets the fewest and most outputs; [`DEVBAY_VARIADIC`] repeats the last.
     #[must_use]
     pub const fn outputs(mut self, min: u32, max: u32) -> Self {
         self.info.n_outputs_min = min;
@@ -264,12 +264,12 @@ impl<D: 'static> Kernel<D> {
         self
     }
 
-    /// The most outputs; [`DEVBAY_VARIADIC`] for any number.
+    /// Returns the most outputs; [`DEVBAY_VARIADIC`] for any number.
     pub(crate) fn n_outputs_max(&self) -> u32 {
         self.info.n_outputs_max
     }
 
-    /// Which input each output may share its memory with, -1 for none.
+    /// Sets the input whose memory each output may share, -1 for none.
     #[must_use]
     pub const fn in_place(mut self, inputs: &'static [i16]) -> Self {
         self.info.in_place = List::new(inputs);
@@ -283,72 +283,72 @@ impl<D: 'static> Kernel<D> {
         self
     }
 
-    /// Names of the attributes that it reads. A node with another one is refused as UNSUPPORTED before the kernel's own function
-    /// is asked; [`Plugin::reads_attribute`](super::Plugin::reads_attribute) says it for all kernels.
+    /// Sets the names of attributes that it reads. A node with another one is refused as UNSUPPORTED before the kernel's
+    /// own function is asked; [`Plugin::reads_attribute`](super::Plugin::reads_attribute) says it for all kernels.
     #[must_use]
     pub const fn attributes(mut self, names: &'static [&'static str]) -> Self {
         self.attributes = names;
         self
     }
 
-    /// Bit i: input i must be known when the node is prepared.
+    /// Sets the inputs that must be known when the node is prepared: bit i for input i.
     #[must_use]
     pub const fn host_values(mut self, inputs: u64) -> Self {
         self.info.host_value_inputs = inputs;
         self
     }
 
-    /// Flags, `DEVBAY_KERNEL_*`; the default is DETERMINISTIC.
+    /// Sets flags, `DEVBAY_KERNEL_*`; the default is DETERMINISTIC.
     #[must_use]
     pub const fn flags(mut self, flags: u64) -> Self {
         self.info.flags = flags;
         self
     }
 
-    /// Above 0 is preferred to other kernels for the same node.
+    /// Sets the priority: above 0 is preferred to other kernels for the same node.
     #[must_use]
     pub const fn priority(mut self, priority: i32) -> Self {
         self.info.priority = priority;
         self
     }
 
-    /// What stands between a request and the function that prepares: it may convert operands to types that the
-    /// function knows.
+    /// Sets the function between a request and the function that prepares: it may convert operands to types that the
+    /// latter knows.
     #[must_use]
     pub const fn adapted(mut self, adapt: AdaptFn<D>) -> Self {
         self.adapt = Some(adapt);
         self
     }
 
-    /// How to estimate its cost.
+    /// Sets the function that estimates its cost.
     #[must_use]
     pub const fn cost(mut self, cost: CostFn<D>) -> Self {
         self.cost = Some(cost);
         self
     }
 
-    /// Types of its outputs, for an op that ONNX does not define.
+    /// Sets the function that gives its outputs' types, for an op that ONNX does not define.
     #[must_use]
     pub const fn shape(mut self, shape: ShapeFn<D>) -> Self {
         self.shape = Some(shape);
         self
     }
 
-    /// One line for a person.
+    /// Sets one line for a person.
     #[must_use]
     pub const fn doc(mut self, doc: &'static str) -> Self {
         self.info.doc = Str::new(doc);
         self
     }
 
-    /// The domain and the name of its op.
+    /// Returns the domain and the name of its op.
     pub(crate) fn op(&self) -> (&'static str, &'static str) {
         // SAFETY: static texts of this plugin's.
         let (domain, op) = unsafe { (self.info.domain.get(), self.info.op.get()) };
         (domain.unwrap_or_default(), op.unwrap_or_default())
     }
 
-    /// What the host reads.
+    /// Returns the descriptor that the host reads.
     pub const fn info(&self) -> &KernelInfo {
         &self.info
     }

@@ -1,4 +1,4 @@
-//! What a launch is handed: its operands and workspace, now or, where launches are put off, later.
+//! Arguments of a launch: its operands and workspace, now or, where launches are put off, later.
 //!
 //! The host passes references by position: inputs, outputs, then what `prepare` asked for (B21). Their memory is lent
 //! until the launch is done (B9); it becomes slices only for kernels that ask for them, where the processor reaches it.
@@ -19,7 +19,7 @@ pub trait Launch<D: Device>: Send + Sync + 'static {
     /// Enqueues the kernel on `stream`, or runs it there on an inline device.
     ///
     /// # Errors
-    /// What is known now, and concerns this launch alone.
+    /// An error that is known now and concerns this launch alone.
     fn launch(&self, stream: &D::Stream, operands: &mut Operands<'_, D::Buffer>) -> Result<()>;
 }
 
@@ -53,7 +53,7 @@ impl<'a, B> Operands<'a, B> {
         unsafe { core::slice::from_raw_parts(self.refs.wrapping_add(first), n) }
     }
 
-    /// The reference of input `i`.
+    /// Returns the reference of input `i`.
     ///
     /// # Panics
     /// If the kernel was not prepared with that many inputs.
@@ -62,7 +62,7 @@ impl<'a, B> Operands<'a, B> {
         self.reference(i)
     }
 
-    /// The reference of output `i`.
+    /// Returns the reference of output `i`.
     ///
     /// # Panics
     /// If the kernel was not prepared with that many outputs.
@@ -71,8 +71,8 @@ impl<'a, B> Operands<'a, B> {
         self.reference(self.header.n_inputs as usize + i)
     }
 
-    /// The allocation that input `i` is in, and the bytes of it; None if it is absent, or in host memory on a device
-    /// with HOST_REFS.
+    /// Returns the allocation that input `i` is in, and the bytes of it; None if it is absent, or in host memory on a
+    /// device with HOST_REFS.
     ///
     /// # Panics
     /// As [`Operands::input_ref`].
@@ -80,7 +80,7 @@ impl<'a, B> Operands<'a, B> {
         self.region(self.input_ref(i))
     }
 
-    /// The allocation that output `i` is in, and the bytes of it.
+    /// Returns the allocation that output `i` is in, and the bytes of it.
     ///
     /// # Panics
     /// As [`Operands::output_ref`].
@@ -88,7 +88,7 @@ impl<'a, B> Operands<'a, B> {
         self.region(self.output_ref(i))
     }
 
-    /// The allocation that the workspace is in, and the bytes of it.
+    /// Returns the allocation that the workspace is in, and the bytes of it.
     ///
     /// # Panics
     /// As [`Operands::workspace_ref`].
@@ -103,18 +103,18 @@ impl<'a, B> Operands<'a, B> {
         Some((&buffer.buffer, reference.offset..reference.offset + reference.length))
     }
 
-    /// The references of all inputs, for kernels that take any number of them.
+    /// Returns the references of all inputs, for kernels that take any number of them.
     pub fn input_refs(&self) -> &'a [BufferRef] {
         self.references(0, self.header.n_inputs as usize)
     }
 
-    /// The references of all outputs, for kernels that make any number of them.
+    /// Returns the references of all outputs, for kernels that make any number of them.
     pub fn output_refs(&self) -> &'a [BufferRef] {
         let n_inputs = self.header.n_inputs as usize;
         self.references(n_inputs, self.header.n_outputs as usize)
     }
 
-    /// Where a DATA_SHAPE kernel writes the true extents of its outputs, one output after the other.
+    /// Returns the place where a DATA_SHAPE kernel writes its outputs' true extents, one output after the other.
     ///
     /// # Panics
     /// If the kernel is not DATA_SHAPE.
@@ -123,7 +123,7 @@ impl<'a, B> Operands<'a, B> {
         self.reference((self.header.n_inputs + self.header.n_outputs) as usize).addr as *mut i64
     }
 
-    /// Address of the workspace that `prepare` asked for.
+    /// Returns the reference of the workspace that `prepare` asked for.
     ///
     /// # Panics
     /// If it asked for none.
@@ -133,19 +133,19 @@ impl<'a, B> Operands<'a, B> {
         self.reference(operands as usize + usize::from(self.header.extents))
     }
 
-    /// Inputs of the launch, absent ones included.
+    /// Counts inputs of the launch, absent ones included.
     #[inline]
     pub fn n_inputs(&self) -> usize {
         self.header.n_inputs as usize
     }
 
-    /// Outputs of the launch, absent ones included.
+    /// Counts outputs of the launch, absent ones included.
     #[inline]
     pub fn n_outputs(&self) -> usize {
         self.header.n_outputs as usize
     }
 
-    /// Address of input `i`; NULL if it is absent. For kernels that read and write in place, or in parallel.
+    /// Returns the address of input `i`; NULL if it is absent. For kernels that read and write in place, or in parallel.
     ///
     /// # Panics
     /// As [`Operands::input_ref`].
@@ -154,7 +154,7 @@ impl<'a, B> Operands<'a, B> {
         self.input_ref(i).addr as *const T
     }
 
-    /// Address of output `i`.
+    /// Returns the address of output `i`.
     ///
     /// # Panics
     /// As [`Operands::output_ref`].
@@ -163,7 +163,7 @@ impl<'a, B> Operands<'a, B> {
         self.output_ref(i).addr as *mut T
     }
 
-    /// Address of the workspace.
+    /// Returns the address of the workspace.
     ///
     /// # Panics
     /// As [`Operands::workspace_ref`].
@@ -172,7 +172,7 @@ impl<'a, B> Operands<'a, B> {
         self.workspace_ref().addr as *mut T
     }
 
-    /// The elements of input `i`; none if it is absent.
+    /// Returns the elements of input `i`; none if it is absent.
     ///
     /// # Panics
     /// If the kernel was not prepared with that many inputs, or the address is not aligned.
@@ -183,7 +183,7 @@ impl<'a, B> Operands<'a, B> {
         unsafe { core::slice::from_raw_parts(start, len) }
     }
 
-    /// The elements of output `i`, content undefined.
+    /// Returns the elements of output `i`, content undefined.
     ///
     /// # Panics
     /// If it was taken before, shares memory with an input (a kernel that works in place uses the
@@ -256,7 +256,7 @@ unsafe impl<T> Send for SendPtr<T> {}
 unsafe impl<T> Sync for SendPtr<T> {}
 
 impl<T> SendPtr<T> {
-    /// The address `i` elements further on; wraps like `wrapping_add`.
+    /// Returns the address `i` elements further on; wraps like `wrapping_add`.
     #[inline(always)]
     pub fn at(&self, i: usize) -> *mut T {
         self.0.wrapping_add(i)
@@ -288,7 +288,7 @@ impl DeferredLaunch {
     /// Runs it now: once, in the order of the stream, before a later point is reported.
     ///
     /// # Errors
-    /// What the kernel says; a panic in it becomes an error.
+    /// The kernel's error; a panic in it becomes an error.
     pub fn run(&self) -> Result<()> {
         self.run_with(self.stream, self.refs())
     }
@@ -325,20 +325,20 @@ impl DeferredLaunch {
         Err(kept.unwrap_or_else(|| Error::new(status, "the launch failed")))
     }
 
-    /// The name of the node that the kernel was prepared for, for traces; equal nodes share a kernel, and then it is that
-    /// of the first of them. Empty where the node has no name.
+    /// Returns the name of the node that the kernel was prepared for, for traces. Equal nodes share a kernel, and then it
+    /// is that of the first of them. Empty where the node has no name.
     pub fn label(&self) -> &str {
         // SAFETY: the host keeps the state until a later point is reported (B9).
         unsafe { &(*self.state).label }
     }
 
-    /// References of the launch, for tests and traces.
+    /// Counts the references of the launch, for tests and traces.
     pub fn n_refs(&self) -> usize {
         self.n_refs
     }
 }
 
-/// The detail of a stream's last failure.
+/// Returns the detail of a stream's last failure.
 ///
 /// # Safety
 /// The stream is one of a `D`, which the host has not destroyed.

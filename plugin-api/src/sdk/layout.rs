@@ -27,7 +27,7 @@ macro_rules! __export_abi_stable_layout {
     () => {};
 }
 
-/// The layout of `PluginInfo` as this crate was compiled: a `&'static TypeLayout`.
+/// Returns the layout of `PluginInfo` as this crate was compiled: a `&'static TypeLayout`.
 #[cfg(feature = "abi-stable")]
 pub fn plugin_info() -> *const core::ffi::c_void {
     let layout: &'static abi_stable::type_layout::TypeLayout =

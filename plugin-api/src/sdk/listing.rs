@@ -1,4 +1,4 @@
-//! What an instance lists: its devices, and the kernels of one.
+//! Lists of an instance: its devices, and the kernels of one.
 
 use super::export::{InstanceBox, deref, report};
 use super::{Device, DeviceDesc, Error, Plugin, Result, SpaceDesc};
@@ -22,7 +22,7 @@ unsafe impl Send for KernelList {}
 // SAFETY: as for Send.
 unsafe impl Sync for KernelList {}
 
-/// What a list of devices points to.
+/// Memory that a list of devices points to.
 struct DeviceList {
     #[expect(dead_code, reason = "owns the texts that `infos` points to")]
     descriptions: Vec<DeviceDesc>,

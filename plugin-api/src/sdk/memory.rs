@@ -33,7 +33,7 @@ pub struct SpaceDesc {
 }
 
 impl Default for SpaceDesc {
-    /// Host memory that the device works in, without limits.
+    /// Describes host memory that the device works in, without limits.
     fn default() -> Self {
         Self {
             kind: DEVBAY_SPACE_UNIFIED,
@@ -49,7 +49,7 @@ impl Default for SpaceDesc {
     }
 }
 
-/// What [`super::Device::alloc`] is asked for.
+/// Request to [`super::Device::alloc`].
 pub struct AllocRequest<'a> {
     /// Position in the device's spaces.
     pub space_idx: usize,
@@ -70,17 +70,17 @@ pub struct Native {
     pub kind: u32,
     /// The handle.
     pub value: u64,
-    /// What the kind needs besides; else 0.
+    /// Further value that the kind needs; else 0.
     pub aux: u64,
 }
 
 impl Native {
-    /// An address in memory.
+    /// Makes a handle of an address in memory.
     pub fn address(value: u64) -> Self {
         Self { kind: DEVBAY_NATIVE_ADDRESS, value, aux: 0 }
     }
 
-    /// The value of a handle of this kind.
+    /// Returns the value of a handle of this kind.
     ///
     /// # Errors
     /// Unsupported for one of another kind.
@@ -93,7 +93,7 @@ impl Native {
     }
 }
 
-/// What [`super::Device::import`] is asked for.
+/// Request to [`super::Device::import`].
 #[derive(Clone, Copy, Debug)]
 pub struct ImportRequest {
     /// Position in the device's spaces.
@@ -113,7 +113,7 @@ pub struct MemoryUse {
     pub bytes_available: u64,
 }
 
-/// What [`super::Device::alloc`] returns.
+/// Result of [`super::Device::alloc`].
 pub struct Allocated<B> {
     /// The allocation.
     pub buffer: B,
@@ -123,7 +123,7 @@ pub struct Allocated<B> {
     pub size_bytes: usize,
 }
 
-/// What [`super::Device::create_stream`] is asked for.
+/// Request to [`super::Device::create_stream`].
 pub struct StreamRequest<'a> {
     /// A hint, `DEVBAY_STREAM_*`.
     pub kind: u32,
@@ -151,7 +151,7 @@ pub struct Region<'a, B> {
     pub offset: usize,
 }
 
-/// From where to where a copy goes.
+/// Source and destination of a copy.
 pub enum CopyKind<'a, B> {
     /// From host memory into a buffer.
     HostToBuffer(*const u8, Region<'a, B>),
@@ -228,7 +228,7 @@ impl<'a, B> CopyRequest<'a, B> {
         Ok((size > 0).then_some(Self { kind, size_bytes: size as usize }))
     }
 
-    /// The addresses that the copy goes from and to, for memory that the processor reaches.
+    /// Returns the addresses that the copy goes from and to, for memory that the processor reaches.
     pub fn host_addresses(&self) -> (*const u8, *mut u8) {
         match &self.kind {
             CopyKind::HostToBuffer(src, dst) => (*src, dst.addr as *mut u8),
@@ -246,24 +246,24 @@ impl<'a, B> CopyRequest<'a, B> {
     }
 }
 
-/// What the buffers of a memory space may have together, and what they have ([`super::Options::memory_limit`]).
+/// Limit on all buffers of a memory space together, and their use of it ([`super::Options::memory_limit`]).
 pub struct Budget {
     limit: u64,
     used: AtomicU64,
 }
 
 impl Budget {
-    /// With a limit in bytes, if there is one.
+    /// Makes a budget with a limit in bytes, if there is one.
     pub fn new(limit: Option<u64>) -> Arc<Self> {
         Arc::new(Self { limit: limit.unwrap_or(u64::MAX), used: AtomicU64::new(0) })
     }
 
-    /// Bytes that are taken.
+    /// Returns the number of bytes that are taken.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Bytes that are left; u64::MAX less what is used without a limit.
+    /// Returns the number of bytes that are left; u64::MAX less what is used without a limit.
     pub fn left(&self) -> u64 {
         self.limit.saturating_sub(self.used())
     }
@@ -299,7 +299,7 @@ impl Drop for Share {
 /// Memory of the host as a device's buffer.
 pub struct HostBuffer {
     start: NonNull<u8>,
-    /// How it was allocated; None for somebody else's memory.
+    /// Layout of the allocation; None for somebody else's memory.
     layout: Option<Layout>,
     /// Given back when the memory is.
     share: Option<Share>,
@@ -311,7 +311,7 @@ unsafe impl Send for HostBuffer {}
 unsafe impl Sync for HostBuffer {}
 
 impl HostBuffer {
-    /// As [`HostBuffer::alloc`], within a budget.
+    /// Does as [`HostBuffer::alloc`], within a budget.
     ///
     /// # Errors
     /// Out of memory.
@@ -340,10 +340,10 @@ impl HostBuffer {
         })
     }
 
-    /// Somebody else's memory, which is left to them.
+    /// Wraps somebody else's memory, which is left to them.
     ///
     /// # Errors
-    /// Invalid for an address of 0, unsupported for what is no address.
+    /// Invalid for an address of 0, unsupported for a handle that is no address.
     pub fn import(request: &ImportRequest) -> Result<Allocated<Self>> {
         let base = request.native.of_kind(DEVBAY_NATIVE_ADDRESS)?;
         let start = NonNull::new(core::ptr::with_exposed_provenance_mut::<u8>(base as usize))
@@ -352,7 +352,7 @@ impl HostBuffer {
         Ok(Allocated { base, size_bytes: request.size_bytes, buffer })
     }
 
-    /// Its first byte.
+    /// Returns its first byte.
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }

@@ -96,12 +96,12 @@ pub use view::{AttrContent, AttrView, Attrs, GraphView, NodeView, PrepareRequest
 
 use std::time::Duration;
 
-/// Who a plugin is; see [`crate::abi::PluginInfo`].
+/// Identity of a plugin; see [`crate::abi::PluginInfo`].
 #[derive(Clone, Copy)]
 pub struct About {
     /// Short name, `[a-z][a-z0-9_-]*`.
     pub name: &'static str,
-    /// Who made it.
+    /// Its maker.
     pub vendor: &'static str,
     /// Its own version.
     pub version: &'static str,
@@ -111,7 +111,7 @@ pub struct About {
     pub profiles: &'static [&'static str],
     /// Oldest ABI minor that it can work with.
     pub abi_minor_min: u32,
-    /// Whether the host may unload the library.
+    /// True if the host may unload the library.
     pub unloadable: bool,
     /// Options of `create`.
     pub options: &'static [PluginOption],
@@ -151,7 +151,7 @@ pub struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// The value of an option, or its default.
+    /// Returns the value of an option, or its default.
     ///
     /// # Panics
     /// If the plugin did not declare the option: a bug in the plugin.
@@ -163,13 +163,13 @@ impl<'a> Options<'a> {
         })
     }
 
-    /// `devbay.memory_limit`: the most bytes that the buffers of one memory space may have together, if the host limits
-    /// them.
+    /// Returns `devbay.memory_limit`: the most bytes that the buffers of one memory space may have together, if the host
+    /// limits them.
     pub fn memory_limit(&self) -> Option<u64> {
         self.memory_limit
     }
 
-    /// The minor that host and plugin agreed on (B3).
+    /// Returns the minor that host and plugin agreed on (B3).
     pub fn abi_minor(&self) -> u32 {
         self.abi_minor
     }
@@ -179,13 +179,13 @@ impl<'a> Options<'a> {
 pub trait Plugin: Sized + Send + Sync + 'static {
     /// Its devices.
     type Device: Device;
-    /// Who it is.
+    /// Its identity.
     const ABOUT: About;
     /// The kernels of its devices (B20).
     const KERNELS: &'static [Kernel<Self::Device>];
 
-    /// Whether a kernel reads an attribute, beside those of [`Kernel::attributes`]: for plugins that have a table of all ops'
-    /// attributes. A node with any other one is refused.
+    /// Returns whether a kernel reads an attribute besides those of [`Kernel::attributes`]: for plugins that have a table
+    /// of all ops' attributes. A node with any other one is refused.
     fn reads_attribute(_domain: &str, _op: &str, _name: &str) -> bool {
         false
     }
@@ -196,14 +196,14 @@ pub trait Plugin: Sized + Send + Sync + 'static {
     /// Unavailable without a driver; invalid for a value of an option that it does not know.
     fn create(host: Host, options: &Options<'_>) -> Result<Self>;
 
-    /// The devices that are there now. Each lives as long as the instance and does not move, also when it is lost and listed
-    /// no more; [`DeviceSet`] keeps those that come and go. Called from any thread.
+    /// Lists the devices that are there now. Each lives as long as the instance and does not move, also when it is lost and
+    /// listed no more; [`DeviceSet`] keeps those that come and go. Called from any thread.
     ///
     /// # Errors
     /// Unavailable with the reason when the driver cannot be asked.
     fn devices(&self) -> Result<Vec<&Self::Device>>;
 
-    /// Whether it compiles for devices that are not there.
+    /// True if it compiles for devices that are not there.
     const AHEAD: bool = false;
 
     /// Compiles a graph for a device that is not there. The program has results and stored bytes, and cannot be run.
@@ -218,25 +218,25 @@ pub trait Plugin: Sized + Send + Sync + 'static {
         Err(Error::unsupported(format!("programs for {target}")))
     }
 
-    /// Whether [`Plugin::has_kernel`] is asked.
+    /// True if [`Plugin::has_kernel`] is called.
     const NARROWS: bool = false;
 
-    /// Whether a device has a kernel of [`Plugin::KERNELS`], by its position there: what it cannot do is left out of what the
-    /// host knows, and `prepare` is not asked.
+    /// Returns whether a device has a kernel of [`Plugin::KERNELS`], by its position there. The host does not know of a
+    /// kernel that a device lacks, and `prepare` is not called for it.
     ///
     /// # Errors
-    /// What the driver says; the device is then left out.
+    /// The driver's error; the device is then left out.
     fn has_kernel(&self, _device: &Self::Device, _kernel_idx: usize) -> Result<bool> {
         Ok(true)
     }
 
-    /// The table of an extension, or None (B6); it lives as long as the instance.
+    /// Returns the table of an extension, or None (B6); it lives as long as the instance.
     fn extension(&self, _id: u32, _min_revision: u32) -> Option<*const core::ffi::c_void> {
         None
     }
 }
 
-/// What a device is; see [`crate::abi::DeviceInfo`].
+/// Description of a device; see [`crate::abi::DeviceInfo`].
 #[derive(Clone, Debug)]
 pub struct DeviceDesc {
     /// `DEVBAY_DEVICE_KIND_*`.
@@ -285,7 +285,7 @@ pub trait Device: Send + Sync + 'static {
     /// Its queues of work.
     type Stream: Stream<Buffer = Self::Buffer>;
 
-    /// What it is; the same for as long as the instance lives.
+    /// Returns its description, the same for as long as the instance lives.
     fn describe(&self) -> &DeviceDesc;
 
     /// Allocates memory, content undefined. The SDK has checked space, alignment and size.
@@ -294,8 +294,8 @@ pub trait Device: Send + Sync + 'static {
     /// Out of memory, or what the driver says.
     fn alloc(&self, request: &AllocRequest<'_>) -> Result<Allocated<Self::Buffer>>;
 
-    /// Whether launches are put off and run by [`Stream::defer`]; a launch then returns before its kernel
-    /// has run.
+    /// Returns whether launches are put off and run by [`Stream::defer`]; a launch then returns before its
+    /// kernel has run.
     fn defers(&self) -> bool {
         false
     }
@@ -303,7 +303,7 @@ pub trait Device: Send + Sync + 'static {
     /// `memory_info` works.
     const MEMORY_INFO: bool = false;
 
-    /// Memory of a space now.
+    /// Returns the current use of a space's memory.
     ///
     /// # Errors
     /// Invalid for a space that the device does not have, unsupported if nobody knows.
@@ -318,7 +318,7 @@ pub trait Device: Send + Sync + 'static {
     /// Out of memory, or what the driver says.
     fn create_stream(&self, request: &StreamRequest<'_>) -> Result<Self::Stream>;
 
-    /// Whether [`Device::lose`] works.
+    /// True if [`Device::lose`] works.
     const LOSE: bool = false;
 
     /// Gives the device up as its driver would, for conformance runs: from then on what is asked of it gives DEVICE_LOST, and
@@ -330,11 +330,11 @@ pub trait Device: Send + Sync + 'static {
         Err(Error::unsupported("lose on this device"))
     }
 
-    /// Whether the functions below work: the extension that wraps and hands out native memory
+    /// True if the functions below work: the extension that wraps and hands out native memory
     /// ([`crate::abi::InteropTable`]).
     const INTEROP: bool = false;
 
-    /// How DLPack names the device of a space's memory: `DLDevice`'s device_type and device_id.
+    /// Returns DLPack's name of the device of a space's memory: `DLDevice`'s device_type and device_id.
     ///
     /// # Errors
     /// Unsupported for memory that DLPack has no name for.
@@ -351,7 +351,7 @@ pub trait Device: Send + Sync + 'static {
         Err(Error::unsupported(format!("somebody else's memory in space {}", request.space_idx)))
     }
 
-    /// The first byte of a buffer as the native API names it.
+    /// Returns the first byte of a buffer as the native API names it.
     ///
     /// # Errors
     /// Unsupported for a buffer without such a name.
@@ -382,14 +382,14 @@ pub trait Device: Send + Sync + 'static {
         Err(Error::unsupported(format!("programs of format {}", request.format)))
     }
 
-    /// Whether its compiler takes graphs, which are then shown to [`Device::claim`].
+    /// True if its compiler takes graphs, which are then shown to [`Device::claim`].
     const GRAPHS: bool = false;
 
-    /// What each node of a graph costs on this device; None for those that its compiler does not take. A promise: any
-    /// set of claimed nodes compiles.
+    /// Returns the cost of each node of a graph on this device; None for those that its compiler does not take. A
+    /// promise: any set of claimed nodes compiles.
     ///
     /// # Errors
-    /// What the driver says; a node that is not known is no error.
+    /// The driver's error; an unknown node is no error.
     fn claim(&self, graph: &GraphView<'_>) -> Result<Vec<Option<Claim>>> {
         Ok(vec![None; graph.nodes.len()])
     }
@@ -405,13 +405,13 @@ pub trait Device: Send + Sync + 'static {
         Err(Error::unsupported("graphs on this device"))
     }
 
-    /// Whether its programs can be stored ([`Executable::blob`]) and loaded.
+    /// True if its programs can be stored ([`Executable::blob`]) and loaded.
     const BLOBS: bool = false;
 
-    /// What stored bytes, which may be anything, are to this device.
+    /// Checks whether this device can use stored bytes, which may be anything.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     fn validate(&self, _blob: &[u8]) -> Result<BlobUse> {
         Ok(BlobUse::Unsupported)
     }
@@ -427,7 +427,7 @@ pub trait Device: Send + Sync + 'static {
         Err(Error::unsupported("stored programs on this device"))
     }
 
-    /// The native stream of a stream.
+    /// Returns the native stream of a stream.
     ///
     /// # Errors
     /// Unsupported on a device without native streams.
@@ -436,7 +436,7 @@ pub trait Device: Send + Sync + 'static {
     }
 }
 
-/// What is called when a point is reached or has failed: once, with the status (B16).
+/// Callback for a point that is reached or has failed: called once, with the status (B16).
 pub struct Done {
     pub(crate) function: crate::abi::DoneFn,
     pub(crate) arg: *mut core::ffi::c_void,
@@ -454,7 +454,7 @@ impl Done {
     }
 }
 
-/// What a stream has recorded: whatever its plugin makes of launches and copies.
+/// Recording of a stream: whatever its plugin makes of launches and copies.
 pub type Recorded = Box<dyn std::any::Any + Send + Sync>;
 
 /// An in-order queue of work with a timeline (B12).
@@ -474,21 +474,21 @@ pub trait Stream: Send + Sync + 'static {
     const HOST_WAIT: bool = false;
     /// `flush` works.
     const FLUSH: bool = false;
-    /// Whether `fail` is there.
+    /// True if `fail` is there.
     const FAIL: bool = false;
-    /// Whether work can be recorded and replayed ([`crate::abi::ReplayTable`]).
+    /// True if work can be recorded and replayed ([`crate::abi::ReplayTable`]).
     const REPLAY: bool = false;
 
     /// Enqueues a copy; the SDK has checked its ranges, and that the stream has not failed, as for all that is enqueued.
     ///
     /// # Errors
-    /// What is known now.
+    /// An error that is known now.
     fn copy(&self, copy: &CopyRequest<'_, Self::Buffer>) -> Result<()>;
 
     /// Enqueues a launch, to be run in order; only on devices that say so ([`Device::defers`]).
     ///
     /// # Errors
-    /// What is known now.
+    /// An error that is known now.
     fn defer(&self, _launch: DeferredLaunch) -> Result<()> {
         Err(Error::unsupported("a deferred launch on this stream"))
     }
@@ -501,7 +501,7 @@ pub trait Stream: Send + Sync + 'static {
         Err(Error::unsupported(format!("signal({value}) on an inline stream")))
     }
 
-    /// The last value reached with success, and the stream's failure if it has failed. Never blocks.
+    /// Returns the last value reached with success, and the stream's failure if it has failed. Never blocks.
     fn reached(&self) -> (u64, Result<()>) {
         (0, Err(Error::unsupported("reached on an inline stream")))
     }
@@ -564,13 +564,13 @@ pub trait Stream: Send + Sync + 'static {
         Err(Error::unsupported("a recording on this stream"))
     }
 
-    /// Whether the stream is known to have failed. The SDK asks before it enqueues, and then answers with
-    /// [`Stream::failure`] (B13); launches ask too, so a load is better than a lock.
+    /// Returns whether the stream is known to have failed. The SDK calls this before it enqueues, and then
+    /// answers with [`Stream::failure`] (B13). Launches call it too, so a load is better than a lock.
     fn has_failed(&self) -> bool {
         self.failure().is_some()
     }
 
-    /// Detail of a failure that was found after its call returned.
+    /// Returns the detail of a failure that was found after its call returned.
     fn failure(&self) -> Option<Error> {
         None
     }

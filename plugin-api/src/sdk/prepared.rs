@@ -1,4 +1,4 @@
-//! What preparing a kernel gives: a state that the host keeps, launches by many threads at once, and frees (B21).
+//! Result of preparing a kernel: a state that the host keeps, launches by many threads at once, and frees (B21).
 //!
 //! A state begins with a [`StateHeader`], whatever kernel it is of, so that what the SDK needs of it is found without its
 //! type. Nobody writes to it once the host has it.
@@ -10,10 +10,10 @@ use crate::abi::*;
 use crate::reserve::Size;
 use core::ffi::c_void;
 
-/// How a constant is packed: from its bytes to zeroed memory of the size that was asked for.
+/// Function that packs a constant: from its bytes to zeroed memory of the requested size.
 type PackFn = Box<dyn Fn(&[u8], &mut [u8]) -> Result<()> + Send + Sync>;
 
-/// What every state begins with: how to free it, and how many references a launch has.
+/// Beginning of every state: how to free it, and the number of references of a launch.
 #[repr(C)]
 pub struct StateHeader {
     drop: unsafe fn(*mut StateHeader),
@@ -26,16 +26,16 @@ pub struct StateHeader {
     pub n_inputs: u32,
     /// Outputs of a launch, absent ones included.
     pub n_outputs: u32,
-    /// Whether a reference for the true extents follows the outputs (DATA_SHAPE).
+    /// True if a reference for the true extents follows the outputs (DATA_SHAPE).
     pub extents: bool,
-    /// Whether a workspace comes last.
+    /// True if a workspace comes last.
     pub workspace: bool,
     /// The node's name, for traces; empty unless launches are put off.
     pub(super) label: Box<str>,
 }
 
 impl StateHeader {
-    /// References that a launch is given.
+    /// Counts the references that a launch is given.
     pub fn n_refs(&self) -> usize {
         self.n_inputs as usize
             + self.n_outputs as usize
@@ -48,11 +48,11 @@ impl StateHeader {
 #[repr(C)]
 pub struct KernelState<K> {
     pub(super) header: StateHeader,
-    /// What the kernel keeps.
+    /// State that the kernel keeps.
     pub kernel: K,
 }
 
-/// What a prepare function returns.
+/// Result of a prepare function.
 pub struct Prepared {
     launch: LaunchFn,
     state: *mut StateHeader,
@@ -66,14 +66,14 @@ unsafe impl Send for Prepared {}
 unsafe impl Sync for Prepared {}
 
 impl Prepared {
-    /// A kernel that is launched through [`Launch`]; panics become a status.
+    /// Wraps a kernel that is launched through [`Launch`]; panics become a status.
     pub fn new<D: Device, K: Launch<D>>(kernel: K) -> Self {
         // SAFETY: `launch::<D, K>` takes the state that `raw` makes, catches panics, and keeps to the
         // number of references in its header.
         unsafe { Self::raw(launch::<D, K>, kernel) }
     }
 
-    /// A kernel with a launch function of its own, for those who count nanoseconds.
+    /// Wraps a kernel with a launch function of its own, for those who count nanoseconds.
     ///
     /// # Safety
     /// 1. `launch` takes a [`KernelState<K>`] as its state, and does not unwind.
@@ -138,7 +138,7 @@ impl Prepared {
         self
     }
 
-    /// The workspace asked for, in bytes, and its alignment.
+    /// Returns the workspace asked for, in bytes, and its alignment.
     pub fn workspace(&self) -> (usize, usize) {
         (self.workspace_bytes, self.workspace_align)
     }
@@ -153,7 +153,7 @@ impl Prepared {
         unsafe { (self.launch)(self.state.cast(), stream, refs.as_ptr(), core::ptr::null()) }
     }
 
-    /// The constants that it wants packed.
+    /// Returns the constants that it wants packed.
     pub fn packs(&self) -> &[ConstantPack] {
         &self.header().packs
     }
@@ -191,7 +191,7 @@ impl Prepared {
         unsafe { &mut *self.state }.extents = true;
     }
 
-    /// The header of the state.
+    /// Returns the header of the state.
     pub fn header(&self) -> &StateHeader {
         // SAFETY: `state` is this value's own box.
         unsafe { &*self.state }

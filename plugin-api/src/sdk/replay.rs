@@ -23,14 +23,14 @@ impl<D: Device> Replays<D> {
     };
 }
 
-/// What stands behind the host's handle.
+/// Object behind the host's handle.
 struct RecordingBox {
     recorded: Recorded,
     /// Memory that may be other memory in a replay.
     bindings: Arc<[BufferRef]>,
 }
 
-/// One replay: the stream that it is on, and the memory that stands in the place of what was recorded.
+/// One replay: the stream that it is on, and the memory in the place of the recorded one.
 #[derive(Clone)]
 pub struct Replay {
     stream: *mut abi::Stream,
@@ -44,12 +44,12 @@ pub struct Replay {
 unsafe impl Send for Replay {}
 
 impl Replay {
-    /// The stream's handle, which a launch is given.
+    /// Returns the stream's handle, which a launch is given.
     pub(super) fn stream(&self) -> *mut abi::Stream {
         self.stream
     }
 
-    /// Where a reference that was recorded points in this replay.
+    /// Returns the place in this replay of a reference that was recorded.
     pub fn place(&self, recorded: &BufferRef) -> BufferRef {
         for (from, to) in self.recorded.iter().zip(&self.bound) {
             if let Some(within) = offset_within(recorded, from) {
@@ -64,7 +64,8 @@ impl Replay {
         *recorded
     }
 
-    /// Where an address that was recorded is in this replay, for memory that the processor reaches, with `len` bytes behind it.
+    /// Returns the address in this replay of a recorded one, for memory that the processor reaches, with `len` bytes behind
+    /// it.
     pub fn address(&self, recorded: u64, len: u64) -> u64 {
         for (from, to) in self.recorded.iter().zip(&self.bound) {
             let within = recorded.checked_sub(from.addr);
@@ -80,7 +81,7 @@ fn fits(within: u64, len: u64, length: u64) -> bool {
     within.checked_add(len).is_some_and(|end| end <= length)
 }
 
-/// How far a reference begins behind a binding's first byte, if all of it is the binding's.
+/// Returns the offset of a reference from a binding's first byte, if all of it is the binding's.
 fn offset_within(reference: &BufferRef, binding: &BufferRef) -> Option<u64> {
     if reference.buffer != binding.buffer {
         return None;

@@ -18,7 +18,7 @@ pub struct Timeline {
     signalled: AtomicU64,
     /// Last value reached with success.
     reached: AtomicU64,
-    /// Whether there is a failure; set under the lock.
+    /// True if there is a failure; set under the lock.
     has_failed: AtomicBool,
     state: Mutex<Callbacks>,
     /// A point was reached, or the stream failed.
@@ -86,18 +86,18 @@ impl Timeline {
         self.answer();
     }
 
-    /// As [`super::Stream::has_failed`].
+    /// Does as [`super::Stream::has_failed`].
     #[inline]
     pub fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Acquire)
     }
 
-    /// The failure, if the stream has failed.
+    /// Returns the failure, if the stream has failed.
     pub fn failure(&self) -> Option<Error> {
         self.lock().failure.clone()
     }
 
-    /// As [`super::Stream::reached`].
+    /// Does as [`super::Stream::reached`].
     pub fn reached(&self) -> (u64, Result<()>) {
         // The failure first: what was reached before it is then seen.
         let failure = self.failure();
@@ -105,7 +105,7 @@ impl Timeline {
         (reached, failure.map_or(Ok(()), Err))
     }
 
-    /// As [`super::Stream::on_reached`].
+    /// Does as [`super::Stream::on_reached`].
     ///
     /// # Errors
     /// Invalid for a value that was not signalled; then `done` was not called.
@@ -116,7 +116,7 @@ impl Timeline {
         Ok(())
     }
 
-    /// As [`super::Stream::host_wait`].
+    /// Does as [`super::Stream::host_wait`].
     ///
     /// # Errors
     /// Timeout, the stream's failure, invalid for a value that was not signalled.
@@ -179,7 +179,7 @@ impl Timeline {
     }
 }
 
-/// What a stream reports that waits for another one's point, which failed.
+/// Returns the error of a stream that waits for another one's point, which failed.
 pub fn failed_dependency(failure: &Error) -> Error {
     let text = format!("a stream that this one waits for failed: {}", failure.text());
     Error::new(DEVBAY_STATUS_ABORTED, text)

@@ -1,4 +1,4 @@
-//! What `prepare` is asked for, borrowed from the host for the call.
+//! Request to `prepare`, borrowed from the host for the call.
 
 use super::error::{Error, Result};
 use super::host::Host;
@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 /// has. Products of some of its extents then leave room to count with.
 const OPERAND_BYTES_MAX: u64 = 1 << 47;
 
-/// The error for a list of the host's that cannot be read.
+/// Returns the error for a list of the host's that cannot be read.
 pub(super) fn broken(error: ListError) -> Error {
     match error {
         ListError::NoMemory(error) => error.into(),
@@ -51,17 +51,17 @@ impl<'a> TensorView<'a> {
         Ok(tensor)
     }
 
-    /// Whether an optional operand is not given.
+    /// Returns whether an optional operand is absent.
     pub fn is_absent(&self) -> bool {
         self.raw.flags & DEVBAY_TENSOR_ABSENT != 0
     }
 
-    /// Element type.
+    /// Returns the element type.
     pub fn dtype(&self) -> DType {
         self.raw.dtype
     }
 
-    /// Extents in elements, outermost first; empty for a scalar or an absent operand.
+    /// Returns the extents in elements, outermost first; empty for a scalar or an absent operand.
     pub fn shape(&self) -> &'a [i64] {
         if self.raw.shape.is_null() {
             return &[];
@@ -70,14 +70,14 @@ impl<'a> TensorView<'a> {
         unsafe { core::slice::from_raw_parts(self.raw.shape, self.raw.rank as usize) }
     }
 
-    /// Strides in elements; None for dense row-major order.
+    /// Returns the strides in elements; None for dense row-major order.
     pub fn strides(&self) -> Option<&'a [i64]> {
         // SAFETY: NULL, or the host's array of `rank` strides, alive for `'a`.
         (!self.raw.strides.is_null())
             .then(|| unsafe { core::slice::from_raw_parts(self.raw.strides, self.raw.rank as usize) })
     }
 
-    /// Number of elements, with the extents multiplied out.
+    /// Counts the elements, with the extents multiplied out.
     pub fn n_elements(&self) -> usize {
         let shape = self.shape();
         // Asked first: what stands before a 0 may overflow.
@@ -87,7 +87,7 @@ impl<'a> TensorView<'a> {
         shape.iter().map(|&extent| extent as usize).product()
     }
 
-    /// The content, dense and little endian, if it is constant.
+    /// Returns the content, dense and little endian, if it is constant.
     pub fn constant(&self) -> Option<&'a [u8]> {
         if self.raw.flags & DEVBAY_TENSOR_CONSTANT == 0 {
             return None;
@@ -101,7 +101,7 @@ impl<'a> TensorView<'a> {
         })
     }
 
-    /// A dense tensor of the same extents with other elements and content: what a kernel that converts its
+    /// Makes a dense tensor of the same extents with other elements and content, which a kernel that converts its
     /// operands shows to the kernel behind it.
     pub fn retyped<'b>(&self, dtype: DType, constant: Option<&'b [u8]>) -> TensorView<'b>
     where
@@ -121,8 +121,8 @@ impl<'a> TensorView<'a> {
         TensorView { raw, host: PhantomData }
     }
 
-    /// The content as integers, for axes, shapes and pads of dtype int32 or int64; None for other dtypes, and if it is
-    /// not constant.
+    /// Reads the content as integers, for axes, shapes and pads of dtype int32 or int64; None for other dtypes, and if
+    /// it is not constant.
     ///
     /// # Errors
     /// Out of memory.
@@ -147,8 +147,8 @@ impl<'a> TensorView<'a> {
         Ok(Some(found))
     }
 
-    /// The content as floating-point numbers, for scales and limits of dtype float32; None for other dtypes, and if it
-    /// is not constant.
+    /// Reads the content as floating-point numbers, for scales and limits of dtype float32; None for other dtypes, and
+    /// if it is not constant.
     ///
     /// # Errors
     /// Out of memory.
@@ -249,17 +249,17 @@ impl<'a> Attrs<'a> {
         Ok(Self { list: attrs })
     }
 
-    /// The attribute called `name`.
+    /// Returns the attribute called `name`.
     pub fn get(&self, name: &str) -> Option<&AttrContent<'a>> {
         self.list.iter().find(|attr| attr.name == name).map(|attr| &attr.value)
     }
 
-    /// All of them.
+    /// Returns all of them.
     pub fn iter(&self) -> impl Iterator<Item = &AttrView<'a>> {
         self.list.iter()
     }
 
-    /// An integer, or `default`.
+    /// Returns an integer, or `default`.
     ///
     /// # Errors
     /// Invalid if it has another kind.
@@ -271,7 +271,7 @@ impl<'a> Attrs<'a> {
         }
     }
 
-    /// A number, or `default`.
+    /// Returns a number, or `default`.
     ///
     /// # Errors
     /// Invalid if it has another kind.
@@ -283,7 +283,7 @@ impl<'a> Attrs<'a> {
         }
     }
 
-    /// A text, or `default`.
+    /// Returns a text, or `default`.
     ///
     /// # Errors
     /// Invalid if it has another kind.
@@ -295,7 +295,7 @@ impl<'a> Attrs<'a> {
         }
     }
 
-    /// Integers, if they are given.
+    /// Returns integers, if they are given.
     ///
     /// # Errors
     /// Invalid if it has another kind; out of memory.
@@ -307,7 +307,7 @@ impl<'a> Attrs<'a> {
         }
     }
 
-    /// Numbers, if they are given.
+    /// Returns numbers, if they are given.
     ///
     /// # Errors
     /// Invalid if it has another kind; out of memory.
@@ -364,7 +364,7 @@ pub struct ValueView<'a> {
 }
 
 impl<'a> GraphView<'a> {
-    /// A graph as the host shows it, checked.
+    /// Reads a graph as the host shows it, and checks it.
     ///
     /// # Errors
     /// Invalid for NULL and for lists that are broken; unsupported for attributes of unknown kinds.
@@ -416,9 +416,9 @@ impl<'a> GraphView<'a> {
     }
 }
 
-/// What a kernel is prepared for.
+/// Request to prepare a kernel.
 pub struct PrepareRequest<'a, D> {
-    /// Where it will run.
+    /// Device on which it will run.
     pub device: &'a D,
     /// The domain of the kernel's op; empty for ONNX's own.
     pub domain: &'static str,
@@ -432,7 +432,7 @@ pub struct PrepareRequest<'a, D> {
     pub inputs: Vec<TensorView<'a>>,
     /// Types of the outputs, absent ones included.
     pub outputs: Vec<TensorView<'a>>,
-    /// What the numbers may be, a sum of `DEVBAY_NUMERICS_*`.
+    /// Permitted numerics, a sum of `DEVBAY_NUMERICS_*`.
     pub numerics: u64,
     /// Name of the node.
     pub label: &'a str,
@@ -473,7 +473,7 @@ impl<'a, D> PrepareRequest<'a, D> {
         })
     }
 
-    /// The same request, of something else that the device stands for.
+    /// Makes the same request of something else that the device stands for.
     pub(crate) fn on<T>(&self, device: &'a T) -> PrepareRequest<'a, T> {
         let Self { device: _, domain, op, host, attrs, inputs, outputs, numerics, label, abi_minor } = self;
         PrepareRequest {
@@ -490,12 +490,12 @@ impl<'a, D> PrepareRequest<'a, D> {
         }
     }
 
-    /// The input at `i`, None if it is absent or beyond those given.
+    /// Returns the input at `i`, None if it is absent or beyond those given.
     pub fn input(&self, i: usize) -> Option<&TensorView<'a>> {
         self.inputs.get(i).filter(|tensor| !tensor.is_absent())
     }
 
-    /// The input at `i`.
+    /// Returns the input at `i`.
     ///
     /// # Errors
     /// Invalid if it is absent.
@@ -503,12 +503,12 @@ impl<'a, D> PrepareRequest<'a, D> {
         self.input(i).ok_or_else(|| Error::invalid(format!("input {i} is missing")))
     }
 
-    /// The output at `i`, None if it is absent or beyond those given.
+    /// Returns the output at `i`, None if it is absent or beyond those given.
     pub fn output(&self, i: usize) -> Option<&TensorView<'a>> {
         self.outputs.get(i).filter(|tensor| !tensor.is_absent())
     }
 
-    /// The output at `i`.
+    /// Returns the output at `i`.
     ///
     /// # Errors
     /// Invalid if it is absent.

@@ -4,7 +4,7 @@
 //! process number is no such name: containers that share a volume have the same ones. The name is opened exclusively,
 //! so it is never another's file, nor what a link points at.
 //!
-//! What a killed process leaves is found by its lock. A temporary file is locked as long as it is written, and the
+//! Leftovers of a killed process are found by their locks. A temporary file is locked as long as it is written, and the
 //! system gives the lock up however the process ended: one that can be locked by another has no writer, and is removed
 //! before the next file is written there. Where the file system has no locks nothing is removed.
 //!
@@ -19,7 +19,7 @@ use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
-/// What names of temporary files begin and end with; 16 hexadecimal digits are between.
+/// Beginning and end of temporary files' names; 16 hexadecimal digits are between.
 const PREFIX: &str = ".devbay-";
 const SUFFIX: &str = ".part";
 const DIGITS: usize = 16;
@@ -30,14 +30,14 @@ const ATTEMPTS_MAX: usize = 16;
 /// Folders that a process remembers to have looked through.
 const SWEPT_MAX: usize = 256;
 
-/// What this process has not finished, for [`remove_unfinished`].
+/// Paths that this process has not finished, for [`remove_unfinished`].
 static UNFINISHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 /// Writes a file: `write` gets a new one, which takes the place of `path` when all is written. Permissions of a file that
 /// was there stay.
 ///
 /// # Errors
-/// What `write` and the system say; what was at `path` before is there as it was. An error from syncing the folder comes
+/// Errors of `write` and of the system; `path` then holds what it held before. An error from syncing the folder comes
 /// with the new file in place.
 pub fn write_file(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let mut part = Part::file_beside(path)?;
@@ -56,7 +56,7 @@ pub fn write_file(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) 
 /// anew where it is gone ([`remove_unfinished`]).
 ///
 /// # Errors
-/// What `fill` and the system say; also if there is something at `path` that is no empty folder.
+/// Errors of `fill` and of the system; also if there is something at `path` that is no empty folder.
 pub fn write_folder(path: &Path, fill: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
     let part = Part::folder_beside(path)?;
     fill(&part.path)?;
@@ -160,12 +160,12 @@ fn remove(path: &Path) {
     };
 }
 
-/// The folder that a path's last part is in.
+/// Returns the folder that a path's last part is in.
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A name that cannot be guessed: the standard library draws its hash maps' keys from the system's random numbers.
+/// Makes a name that cannot be guessed: the standard library draws its hash maps' keys from the system's random numbers.
 fn random_name() -> String {
     let random = RandomState::new().build_hasher().finish();
     format!("{PREFIX}{random:016x}{SUFFIX}")

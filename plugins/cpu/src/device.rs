@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// `kDLCPU` of dlpack.h.
 const DL_CPU: i32 = 1;
 
-/// When the work of a stream is done.
+/// Time at which the work of a stream is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     /// In the call that enqueues it.
@@ -31,12 +31,12 @@ pub struct CpuDevice {
     pub host: Host,
     /// Instructions that kernels use.
     pub isa: Isa,
-    /// When work is done.
+    /// Time at which work is done.
     pub mode: Mode,
-    /// How the factors of Fourier transforms are rounded.
+    /// Rounding of the factors of Fourier transforms.
     pub dft: Rounding,
     desc: DeviceDesc,
-    /// What its buffers may have together.
+    /// Memory that its buffers may have together.
     budget: Arc<Budget>,
 }
 

@@ -1,4 +1,4 @@
-//! Which instructions the kernels use, and how one body of code is compiled for each choice.
+//! Instructions that the kernels use, and the compilation of one body of code for each choice.
 //!
 //! The library is built for the baseline. A kernel's inner function is written once, generic over
 //! [`Arith`], and `dispatch!` compiles it three times with other target features; the kernel picks one
@@ -13,7 +13,7 @@ use devbay_plugin_api::sdk::{Error, Result};
 /// An instruction set.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Isa {
-    /// What the target always has: SSE2 on x86-64.
+    /// Instructions that the target always has: SSE2 on x86-64.
     Baseline,
     /// AVX2 and FMA.
     Avx2,
@@ -41,7 +41,7 @@ impl Isa {
         Self::Baseline
     }
 
-    /// What the option `isa` asks for: a name, or `auto` for `DEVBAY_CPU_ISA` and else the best.
+    /// Chooses what the option `isa` asks for: a name, or `auto` for `DEVBAY_CPU_ISA` and else the best.
     ///
     /// # Errors
     /// Invalid for an unknown name, unavailable for one that this processor does not have.

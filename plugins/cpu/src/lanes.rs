@@ -17,7 +17,7 @@ use core::marker::PhantomData;
 /// Values exist only where the instructions of their type do: [`Lanes::splat`], [`Lanes::load`] and
 /// [`Lanes::load_first`] ask for them, and nothing else makes a vector from anything but vectors.
 pub trait Lanes: Copy {
-    /// How many numbers it has: 1, 4, 8 or 16.
+    /// Number of elements: 1, 4, 8 or 16.
     const N: usize;
 
     /// A vector of half as many, at least 4 where it has that many; its instructions come with this type's.

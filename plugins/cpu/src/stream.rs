@@ -26,7 +26,7 @@ pub struct AsyncStream {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the stream's owner, its thread and those who wait share.
+/// State that the stream's owner, its thread and those who wait share.
 struct Shared {
     host: Host,
     label: String,
@@ -55,7 +55,7 @@ enum Command {
     Fail(Error),
 }
 
-/// What a recording has.
+/// Content of a recording.
 #[expect(clippy::large_enum_variant, reason = "as for commands")]
 enum Taken {
     Launch(DeferredLaunch),
@@ -75,7 +75,7 @@ unsafe impl Send for Span {}
 unsafe impl Sync for Span {}
 
 impl Span {
-    /// Where it is in a replay.
+    /// Returns its place in a replay.
     fn bound(&self, replay: &Replay) -> Self {
         let place = |at: *const u8| replay.address(at.addr() as u64, self.size_bytes as u64) as usize;
         Self {
@@ -227,7 +227,7 @@ impl Shared {
 }
 
 impl Command {
-    /// What marks call it: a launch by its node, where that has a name.
+    /// Returns its name in marks: for a launch its node's, if that has one.
     fn name(&self) -> &str {
         match self {
             Self::Launch(launch) if launch.label().is_empty() => "launch",

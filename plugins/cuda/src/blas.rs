@@ -1,7 +1,7 @@
 //! cuBLASLt, NVIDIA's library of matrix products, where it is installed.
 //!
 //! Its matrices are stored by columns. A row-major matrix is its transpose there, so that `Y = A B` is asked for as
-//! `Y' = B' A'`: B first, columns for rows. Which algorithm multiplies is the library's choice when a kernel is prepared,
+//! `Y' = B' A'`: B first, columns for rows. The library chooses the algorithm when a kernel is prepared,
 //! so that launches do the same every time; without an algorithm, or without the library, the plugin's own kernels multiply.
 //!
 //! Functions and numbers are those of cublasLt.h of CUDA 12 and 13.
@@ -192,7 +192,7 @@ pub struct Products {
     compute: c_int,
     is_turned: [bool; 2],
     has_bias: bool,
-    /// What is multiplied, where no bias has to be told.
+    /// Description of the products, where no bias has to be told.
     described: DescRoom,
     factors: [f32; 2],
     /// Of A, B and Y as the library sees them: B, A and Y of the product.
@@ -279,7 +279,7 @@ impl Products {
         self.workspace_bytes as u64
     }
 
-    /// What is to be multiplied, with a bias at an address.
+    /// Describes the products, with a bias at an address.
     fn describe(&self, blas: &Blas, bias: u64) -> Result<DescRoom> {
         let functions = &blas.functions;
         let mut room: DescRoom = [0; 64];
@@ -345,7 +345,7 @@ impl Products {
     /// Enqueues the products; the context is current.
     ///
     /// # Errors
-    /// What the library says.
+    /// Errors of the library.
     pub fn launch(&self, at: &Addresses, stream: &CudaStream) -> Result<()> {
         let blas = self.shared.blas.as_ref().as_ref().map_err(Clone::clone)?;
         // The bias is this launch's own, and others may be launching too.

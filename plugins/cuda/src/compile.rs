@@ -118,7 +118,7 @@ impl Nvrtc {
         self.version
     }
 
-    /// What a device of an architecture loads: `sm_` and a number for a cubin, `compute_` for PTX.
+    /// Returns the target that a device of an architecture loads: `sm_` and a number for a cubin, `compute_` for PTX.
     ///
     /// # Errors
     /// Unsupported for a device older than everything that NVRTC knows.
@@ -214,7 +214,7 @@ struct Created<'a> {
 }
 
 impl Created<'_> {
-    /// What one of the pairs of functions gives that tell a size and fill a buffer.
+    /// Returns the bytes that a pair of functions gives, which tell a size and fill a buffer.
     fn bytes(
         &self,
         size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
@@ -271,7 +271,7 @@ impl Cache {
     }
 }
 
-/// What a file holds, unless it is broken.
+/// Returns the content of a file, unless it is broken.
 fn read(path: &Path) -> Option<Vec<u8>> {
     let mut bytes = std::fs::read(path).ok()?;
     let sum = bytes.get(..16)?.try_into().ok()?;

@@ -31,7 +31,7 @@ const DL_CUDA: i32 = 2;
 /// `kDLCUDAHost`: page-locked memory.
 const DL_CUDA_HOST: i32 = 3;
 
-/// Where operands begin: what 16-byte loads need, and what a warp reads at once.
+/// Alignment of operands: what 16-byte loads need, and what a warp reads at once.
 const BIND_ALIGN: u64 = 256;
 /// Kernels write narrow elements by words.
 const COPY_GRANULE: u64 = 4;
@@ -39,7 +39,7 @@ const COPY_GRANULE: u64 = 4;
 /// Blocks along y and z, on every device; along x there may be more.
 const GROUPS_MAX: u32 = 65535;
 
-/// What a device, its streams, buffers and kernels share.
+/// State that a device, its streams, buffers and kernels share.
 pub struct Shared {
     /// The driver.
     pub driver: &'static Driver,
@@ -61,7 +61,7 @@ pub struct Shared {
     pub pinned: PinnedPool,
     /// Compiled kernels.
     pub kernels: Kernels,
-    /// What the data of prepared kernels has to be.
+    /// Requirements on the data of prepared kernels.
     pub checks: Arc<Checks>,
     /// The run-time compiler, or why there is none.
     pub nvrtc: Arc<Result<Nvrtc>>,
@@ -79,7 +79,7 @@ pub struct Shared {
     pub spans: HostSpans,
     /// Events that nobody uses.
     events: Mutex<Vec<Event>>,
-    /// Why the device was lost.
+    /// Reason why the device was lost.
     lost: OnceLock<Error>,
 }
 
@@ -98,7 +98,7 @@ unsafe impl Send for Event {}
 /// The calling thread's context, set for a while.
 pub struct Current<'a> {
     functions: &'a Functions,
-    /// What was there before; None if it was the same.
+    /// Context that was there before; None if it was the same.
     before: Option<Handle>,
 }
 
@@ -126,7 +126,7 @@ impl Shared {
     /// As [`Shared::current`], also on a device that is lost: for what waits and frees.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Errors of the driver.
     #[inline]
     pub fn current_even_lost(&self) -> Result<Current<'_>> {
         let functions = &self.driver.functions;
@@ -178,7 +178,7 @@ impl Shared {
     /// An event, used again from the pool or made; the context has to be current.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Errors of the driver.
     pub fn take_event(&self) -> Result<Event> {
         if let Some(event) = lock(&self.events).pop() {
             return Ok(event);
@@ -226,12 +226,12 @@ impl Drop for Shared {
 /// One GPU, opened.
 pub struct CudaDevice {
     shared: Arc<Shared>,
-    /// What its kernels are prepared for.
+    /// Target that its kernels are prepared for.
     target: Target,
     desc: DeviceDesc,
 }
 
-/// What [`open_all`] is told.
+/// Settings of [`open_all`].
 pub struct Settings<'a> {
     /// NVRTC's file, if it was named.
     pub nvrtc: Option<&'a Path>,
@@ -239,9 +239,9 @@ pub struct Settings<'a> {
     pub cublas: &'a str,
     /// Likewise of cuDNN.
     pub cudnn: &'a str,
-    /// Whether launches that are recorded become graphs.
+    /// True if launches that are recorded become graphs.
     pub graphs: bool,
-    /// Whether kernels check indices and the like in their data.
+    /// True if kernels check indices and the like in their data.
     pub checks: bool,
     /// The host's services.
     pub host: Host,
@@ -447,7 +447,7 @@ impl CudaDevice {
         Ok(Self { shared, target, desc })
     }
 
-    /// What its streams, buffers and kernels share.
+    /// Returns the state that its streams, buffers and kernels share.
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }

@@ -1,4 +1,4 @@
-//! What a prepared kernel is: launches of compiled kernels, with their parameters and what they are given.
+//! Prepared kernels: launches of compiled kernels, with their parameters and arguments.
 //!
 //! [`devbay_shaders`] describes kernels as dispatches; [`Compiler`] compiles them, and all launches go one way,
 //! [`Program::launch`]: the addresses of the operands into an array on the stack, and one call of the driver's for each
@@ -92,13 +92,13 @@ impl Kernels {
     }
 }
 
-/// What a launch passes for one parameter.
+/// Argument that a launch passes for one parameter.
 enum Arg {
     /// The struct.
     Params,
     /// The address of an operand.
     Address(Slot),
-    /// How many elements of so many bytes an operand has.
+    /// Number of elements of so many bytes that an operand has.
     Length(Slot, u32),
 }
 
@@ -139,7 +139,7 @@ struct Gemm {
     scratch: Option<Slot>,
 }
 
-/// What a buffer of a shader is bound to.
+/// Target of a shader buffer's binding.
 type Slot = step::Slot<Arc<Table>>;
 
 /// Makes a device's kernels.
@@ -214,7 +214,7 @@ impl Backend for Compiler {
     }
 }
 
-/// What is passed for a kernel's parameters; binding `i + 1` is buffer `i` of the step.
+/// Returns the arguments of a kernel's parameters; binding `i + 1` is buffer `i` of the step.
 fn arguments(wanted: &[source::Param], params: &[u8], slots: &[Slot]) -> Result<Box<[Arg]>> {
     let slot = |binding: u32| {
         let slot = (binding as usize).checked_sub(1).and_then(|i| slots.get(i));
@@ -238,7 +238,7 @@ fn arguments(wanted: &[source::Param], params: &[u8], slots: &[Slot]) -> Result<
 /// A prepared kernel.
 pub struct Program {
     jobs: Vec<Job>,
-    /// What its data has to be; with any, the stream's report is read behind its launches.
+    /// Requirements on its data; with any, the stream's report is read behind its launches.
     checks: Box<[Check]>,
 }
 

@@ -1,7 +1,7 @@
 //! cuDNN, NVIDIA's library of convolutions, where it is installed.
 //!
 //! A handle of the library's is for one thread at a time and enqueues on one stream, so each stream has its own, made at its
-//! first convolution. Which algorithm is used is the library's choice when a kernel is prepared; one that gives the same
+//! first convolution. The library chooses the algorithm when a kernel is prepared; one that gives the same
 //! numbers each time. Without one, or without the library, the plugin's own kernels do it.
 //!
 //! Functions and numbers are those of cudnn.h 8 and 9; the functions are the older ones, which have no graph to build.
@@ -131,7 +131,7 @@ fn done(call: &str, code: c_int) -> Result<()> {
     .map_err(|error: Error| error.with_native_code(i64::from(code)))
 }
 
-/// What the library has made, given back when it goes. Descriptors are the host's memory alone; for handles the context is
+/// Object of the library, given back when it goes. Descriptors are the host's memory alone; for handles the context is
 /// current then.
 struct Owned {
     raw: Handle,
@@ -178,7 +178,7 @@ impl DnnHandle {
     /// One that enqueues on a stream, and ends before it; the context is current.
     ///
     /// # Errors
-    /// What the library says.
+    /// Errors of the library.
     pub fn on(stream: &CudaStream) -> Result<Self> {
         let dnn = &stream.shared().dnn;
         let own = Self::new(dnn)?;
@@ -209,7 +209,7 @@ pub struct Convolver {
     y: Owned,
     /// Of the bias, and of Relu.
     rest: Option<(Owned, Owned)>,
-    /// Whether there is a residual.
+    /// True if there is a residual.
     adds: bool,
     algorithm: c_int,
     workspace_bytes: usize,
@@ -230,7 +230,7 @@ pub struct Addresses {
     pub y: u64,
     /// Numbers of the channels.
     pub bias: u64,
-    /// What is added.
+    /// Address of the addend.
     pub residual: u64,
     /// The workspace.
     pub scratch: u64,
@@ -358,7 +358,7 @@ impl Convolver {
     /// Enqueues the convolution; the context is current.
     ///
     /// # Errors
-    /// What the library says.
+    /// Errors of the library.
     pub fn launch(&self, at: &Addresses, stream: &CudaStream) -> Result<()> {
         let functions = &self.shared.dnn.as_ref().as_ref().map_err(Clone::clone)?.functions;
         let handle = stream.dnn_handle()?.0.raw;

@@ -40,7 +40,7 @@ pub struct PoolProps {
     pub alloc_type: c_int,
     /// 0 for memory of this process alone.
     pub handle_types: c_int,
-    /// Where it is.
+    /// Its place.
     pub location: Location,
     /// Windows alone.
     pub security: *mut c_void,
@@ -93,11 +93,11 @@ pub mod pool_attribute {
 pub mod pointer_attribute {
     use std::ffi::c_int;
 
-    /// Whether it is the host's memory, 1, or a device's, 2.
+    /// Kind of memory: the host's, 1, or a device's, 2.
     pub const MEMORY_TYPE: c_int = 2;
     /// The device whose it is.
     pub const DEVICE_ORDINAL: c_int = 9;
-    /// Where its allocation begins.
+    /// Beginning of its allocation.
     pub const RANGE_START_ADDR: c_int = 11;
     /// Bytes of its allocation.
     pub const RANGE_SIZE: c_int = 12;
@@ -199,7 +199,7 @@ pub struct Driver {
     _library: ManuallyDrop<Library>,
 }
 
-/// What to open.
+/// File names to open.
 const NAMES: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] };
 
 impl Driver {

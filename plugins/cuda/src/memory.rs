@@ -41,7 +41,7 @@ impl DevicePool {
     /// Makes the pool.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Errors of the driver.
     pub fn open(&self, shared: &Shared) -> Result<()> {
         let _current = shared.current()?;
         let functions = &shared.driver.functions;
@@ -73,7 +73,7 @@ impl DevicePool {
     /// Lets another device reach the pool.
     ///
     /// # Errors
-    /// What the driver says; unsupported without a pool.
+    /// Errors of the driver; unsupported without a pool.
     pub fn share(&self, shared: &Shared, desc: &AccessDesc) -> Result<()> {
         let pool = self.pool.get().ok_or_else(|| Error::unsupported("a device without pools of memory"))?;
         let _current = shared.current()?;
@@ -133,10 +133,10 @@ impl DevicePool {
         }
     }
 
-    /// What is in use, and what could be had.
+    /// Returns the memory in use, and the memory that could be had.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Errors of the driver.
     pub fn usage(&self, shared: &Shared) -> Result<MemoryUse> {
         let _current = shared.current()?;
         let functions = &shared.driver.functions;
@@ -314,7 +314,7 @@ impl PinnedPool {
         }
     }
 
-    /// What is in use, staging memory with it, and what the system says that it has; 0 where it does not say.
+    /// Returns the memory in use, with staging memory, and what the system says that it has; 0 where it does not say.
     pub fn usage(&self) -> MemoryUse {
         let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
@@ -418,7 +418,7 @@ impl CudaBuffer {
         self.base
     }
 
-    /// Where the allocation begins.
+    /// Returns the beginning of the allocation.
     fn start(&self) -> Address {
         match &self.memory {
             Memory::Device { at, .. } => *at,

@@ -12,7 +12,7 @@
 //! Launches that check their data report into page-locked memory of the stream's, which they touch only when they find it at
 //! fault ([`devbay_shaders::check`]); the thread reads it when it comes to the next point.
 //!
-//! What fails is found in one of two ways. A code of the driver's that no call recovers from loses the device for all
+//! Failures are found in one of two ways. A code of the driver's that no call recovers from loses the device for all
 //! streams. A failure that was enqueued ([`Stream::fail`]), or came with a wait for a stream that has one, is known when
 //! later points are signalled; they do not write the word, and the thread fails them in their turn.
 
@@ -48,7 +48,7 @@ pub struct CudaStream {
     waiter: Option<JoinHandle<()>>,
 }
 
-/// What the stream and its thread share.
+/// State that the stream and its thread share.
 struct Points {
     shared: Arc<Shared>,
     raw: Handle,
@@ -93,13 +93,13 @@ struct Entry {
     readbacks: Vec<Readback>,
     /// Staging memory that is free again.
     uploads: Vec<Pinned>,
-    /// What launches before it have reported of their data, of those that check it.
+    /// Reports of launches before it that check their data.
     reports: Vec<Pinned>,
     /// Work that fails.
     failure: Option<Error>,
 }
 
-/// What was enqueued since the last entry.
+/// Work that was enqueued since the last entry.
 #[derive(Default)]
 struct Recording {
     after: Vec<(Arc<Points>, u64)>,
@@ -107,7 +107,7 @@ struct Recording {
     uploads: Vec<Pinned>,
     /// Launches since the last entry may report of their data.
     has_checks: bool,
-    /// What the launches of replays since then have reported.
+    /// Reports of the launches of replays since then.
     reports: Vec<Pinned>,
     /// Since the last point something was read back, checked or waited for: the next one is the thread's to report.
     is_staged: bool,
@@ -121,7 +121,7 @@ struct Recording {
 struct Capture {
     /// Where its launches report of their data, on whichever stream they are replayed.
     report: Pinned,
-    /// Whether one of them may.
+    /// True if one of them may report.
     reports: bool,
 }
 
@@ -218,7 +218,7 @@ impl CudaStream {
     /// A stream of a device.
     ///
     /// # Errors
-    /// What the driver says; unavailable if the system gives no thread.
+    /// Errors of the driver; unavailable if the system gives no thread.
     pub fn new(shared: &Arc<Shared>, request: &StreamRequest<'_>) -> Result<Self> {
         let _current = shared.current()?;
         let functions = &shared.driver.functions;
@@ -304,7 +304,7 @@ impl CudaStream {
     /// The handle by which cuDNN enqueues here; the context is current.
     ///
     /// # Errors
-    /// What made it impossible to have one.
+    /// The reason why there is none.
     pub fn dnn_handle(&self) -> Result<&DnnHandle> {
         let made = self.dnn.get_or_init(|| DnnHandle::on(self));
         made.as_ref().map_err(Clone::clone)
@@ -380,8 +380,8 @@ impl CudaStream {
         }
     }
 
-    /// What a graph's launches have reported stays in its report, and is what the streams behind it have failed for. A stream
-    /// that replays it next begins with an empty one.
+    /// Empties the report of a graph that another stream has replayed last. Reports of a graph's launches stay in it
+    /// until then, and are what the streams behind it have failed for.
     fn forget_others_report(&self, graph: &Graph, report: &Pinned) -> Result<()> {
         let mut replayed_by = lock(&graph.replayed_by);
         if std::ptr::eq(replayed_by.as_ptr(), Arc::as_ptr(&self.points)) {
@@ -717,7 +717,7 @@ struct Graph {
     exec: Handle,
     /// Where its launches report of their data; there until this is dropped.
     report: Option<Pinned>,
-    /// Whether one of them may.
+    /// True if one of them may report.
     reports: bool,
     /// The stream that has replayed it last, of graphs that report.
     replayed_by: Mutex<Weak<Points>>,

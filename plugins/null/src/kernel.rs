@@ -1,4 +1,4 @@
-//! What a kernel of this device is: nothing that is launched.
+//! Kernels of this device: nothing that is launched.
 //!
 //! Launching is one call through a pointer that returns at once, without the SDK's guard around it: there is nothing
 //! that could panic. So what a run takes on this device is what the engine takes for it.

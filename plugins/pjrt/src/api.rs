@@ -125,7 +125,7 @@ macro_rules! functions {
     };
 }
 
-/// What `PJRT_Event_OnReady` calls, once; the error is the callee's to destroy.
+/// Callback of `PJRT_Event_OnReady`, called once; the error is the callee's to destroy.
 pub type OnReady = unsafe extern "C" fn(error: *mut RawError, argument: *mut c_void);
 
 // Structs without a function of their own.

@@ -171,7 +171,7 @@ impl Buffer {
         self.raw
     }
 
-    /// What one element is.
+    /// Returns the type of one element.
     ///
     /// # Errors
     /// The library's words.
@@ -255,7 +255,7 @@ impl Buffer {
         unsafe { self.client.library().call(&mut args) }
     }
 
-    /// Whether its memory was freed: deleted, or donated to an execution.
+    /// Returns whether its memory was freed: deleted, or donated to an execution.
     ///
     /// # Errors
     /// The library's words.
@@ -320,7 +320,7 @@ impl Buffer {
     /// **Threads**: any; blocks until the array is there.
     ///
     /// # Errors
-    /// What went wrong with what makes the array; the library's words.
+    /// The failure of what makes the array; the library's words.
     pub fn host_view(&self) -> Result<Option<HostView<'_>>> {
         let library = self.client.library();
         let mut on_cpu = api::BufferIsOnCpu { buffer: self.raw, ..api::BufferIsOnCpu::ZERO };
@@ -356,7 +356,7 @@ impl Buffer {
         Ok(Some(view))
     }
 
-    /// Whether its memory is row-major without tiles; no where the library does not say.
+    /// Returns whether its memory is row-major without tiles; no where the library does not say.
     fn is_row_major(&self) -> Result<bool> {
         let mut args = api::BufferGetMemoryLayout { buffer: self.raw, ..api::BufferGetMemoryLayout::ZERO };
         // SAFETY: the buffer is alive (invariant).

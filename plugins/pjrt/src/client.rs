@@ -26,7 +26,7 @@ unsafe impl Send for Owner {}
 // SAFETY: as above; everything but the pointers is never changed.
 unsafe impl Sync for Owner {}
 
-/// What does not change about a device.
+/// Properties of a device that do not change.
 #[derive(Debug)]
 struct DeviceFacts {
     raw: *mut RawDevice,
@@ -56,7 +56,7 @@ pub struct Memory {
     pub description: String,
 }
 
-/// What a device's allocator says, in bytes; what it does not say is `None`.
+/// Statistics of a device's allocator, in bytes; what it does not say is `None`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryStats {
     /// In use now.
@@ -71,7 +71,7 @@ pub struct MemoryStats {
     pub largest_allocation_bytes: Option<i64>,
     /// Allocations so far; a number, not bytes.
     pub n_allocations: Option<i64>,
-    /// What the allocator holds, in use or not.
+    /// Memory that the allocator holds, in use or not.
     pub pool_bytes: Option<i64>,
 }
 
@@ -127,7 +127,7 @@ impl Client {
         (0..self.0.devices.len()).map(|index| Device { client: self.clone(), index }).collect()
     }
 
-    /// Whether both are the same client.
+    /// Returns whether both are the same client.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -207,7 +207,7 @@ impl Device {
         self.facts().local_hardware_id
     }
 
-    /// What it is, such as `cpu` or `TPU v5 lite`.
+    /// Returns its kind, such as `cpu` or `TPU v5 lite`.
     pub fn kind(&self) -> &str {
         &self.facts().kind
     }
@@ -222,12 +222,12 @@ impl Device {
         &self.facts().detail
     }
 
-    /// Where arrays go that name no memory; `None` where the library does not say.
+    /// Returns the memory of arrays that name none; `None` where the library does not say.
     pub fn default_memory(&self) -> Option<&Memory> {
         self.facts().default_memory.as_ref()
     }
 
-    /// What its allocator says now; `None` where it says nothing.
+    /// Returns its allocator's statistics now; `None` where it says nothing.
     ///
     /// # Errors
     /// The library's words.

@@ -60,7 +60,7 @@ pub fn dtype_of(element: ElementType) -> Option<DType> {
 pub struct PjrtDevice {
     device: Client,
     desc: DeviceDesc,
-    /// What programs are compiled for: a stored one fits where this is the same.
+    /// Target that programs are compiled for: a stored one fits where this is the same.
     identity: String,
     /// Name and version of the platform, which is all that is known of one that was compiled ahead of time.
     platform: String,
@@ -102,12 +102,12 @@ impl PjrtDevice {
         Self { device, desc, identity, platform }
     }
 
-    /// What programs are compiled for.
+    /// Returns the target that programs are compiled for.
     pub fn identity(&self) -> &str {
         &self.identity
     }
 
-    /// Whether a program that was compiled for something runs here.
+    /// Returns whether a program that was compiled for something runs here.
     pub fn runs(&self, identity: &str) -> bool {
         identity == self.identity || identity == self.platform
     }

@@ -1,4 +1,4 @@
-//! What can go wrong: words and codes of a PJRT library, and what is refused before it is asked.
+//! Failures: words and codes of a PJRT library, and what is refused before it is asked.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -66,7 +66,7 @@ impl fmt::Display for Code {
     }
 }
 
-/// Why a call did not do what it says.
+/// Reason why a call did not do what it says.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -117,7 +117,7 @@ pub enum Error {
     /// An argument that the library was not given because it cannot be right.
     #[error("{text}")]
     Invalid {
-        /// What was expected and what was found.
+        /// Expectation and actual finding.
         text: String,
     },
     /// The library did what the API excludes.
@@ -125,7 +125,7 @@ pub enum Error {
     Broken {
         /// The header's name.
         function: &'static str,
-        /// What was found.
+        /// Violation that was found.
         text: &'static str,
     },
 }
@@ -155,8 +155,8 @@ impl Error {
         }
     }
 
-    /// Whether the library does not do this at all, so that the caller can go another way: the function is missing, or
-    /// answers [`Code::UNIMPLEMENTED`].
+    /// Returns whether the library does not do this at all, so that the caller can go another way: the function is
+    /// missing, or answers [`Code::UNIMPLEMENTED`].
     pub fn is_unimplemented(&self) -> bool {
         matches!(self, Self::Missing { .. } | Self::Library { code: Code::UNIMPLEMENTED, .. })
     }

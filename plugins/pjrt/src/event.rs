@@ -1,4 +1,4 @@
-//! What is done later: wait for it, ask whether it is done, or be called.
+//! Work that is done later: wait for it, ask whether it is done, or be called.
 
 use crate::api::{self, RawError, RawEvent};
 use crate::client::Client;
@@ -26,11 +26,11 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 thread_local! {
-    /// Whether this thread is in a callback of a library, where a client must not be destroyed.
+    /// True if this thread is in a callback of a library, where a client must not be destroyed.
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the caller is in a callback of a library.
+/// Returns whether the caller is in a callback of a library.
 pub(crate) fn in_callback() -> bool {
     IN_CALLBACK.get()
 }
@@ -52,14 +52,14 @@ impl Event {
     /// **Threads**: any; blocks.
     ///
     /// # Errors
-    /// What went wrong, in the library's words.
+    /// The failure, in the library's words.
     pub fn wait(&self) -> Result<()> {
         let mut args = api::EventAwait { event: self.raw, ..api::EventAwait::ZERO };
         // SAFETY: the event is alive (invariant).
         unsafe { self.client.library().call(&mut args) }
     }
 
-    /// Whether it is done, well or not. Never blocks.
+    /// Returns whether it is done, well or not. Never blocks.
     ///
     /// # Errors
     /// The library cannot say.
@@ -70,7 +70,7 @@ impl Event {
         Ok(args.is_ready != 0)
     }
 
-    /// How it ended: `None` while it is not done. Never blocks.
+    /// Returns its outcome: `None` while it is not done. Never blocks.
     ///
     /// # Errors
     /// The library cannot say whether it is done.
@@ -136,7 +136,7 @@ impl Waiting {
     }
 }
 
-/// What the library calls.
+/// Receives the library's call.
 ///
 /// # Safety
 /// `argument` is a counted [`Waiting`], given to the library once; `error` is NULL or an error that is ours to destroy.

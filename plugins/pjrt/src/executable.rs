@@ -9,8 +9,8 @@ use crate::event::Event;
 use crate::library::{Library, list, text};
 use std::ptr::null_mut;
 
-/// How to compile: a serialized `CompileOptionsProto` of XLA's, which is never empty, as some libraries abort the process
-/// for that.
+/// Options of a compilation: a serialized `CompileOptionsProto` of XLA's, which is never empty, as some libraries abort
+/// the process for that.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CompileOptions(Vec<u8>);
 
@@ -102,7 +102,7 @@ unsafe impl Sync for Executable {}
 pub struct Input<'a> {
     /// The array; of the executable's client.
     pub buffer: &'a Buffer,
-    /// Whether the program may take the array's memory for an output, if it was compiled to. Afterwards the buffer is
+    /// True if the program may take the array's memory for an output, if it was compiled to. Afterwards the buffer is
     /// deleted, or as it was where the program had no use for that.
     pub donate: bool,
 }
@@ -117,7 +117,7 @@ impl<'a> From<&'a Buffer> for Input<'a> {
 pub struct Execution {
     /// New buffers, which may not be there yet. After a failure they say why.
     pub outputs: Vec<Buffer>,
-    /// When the execution has ended.
+    /// Event of the execution's end.
     pub done: Event,
 }
 
@@ -248,7 +248,7 @@ impl Executable {
         self.n_outputs
     }
 
-    /// What the outputs are; `None` where the library does not say before there are some.
+    /// Returns the types of the outputs; `None` where the library does not say before there are some.
     pub fn outputs(&self) -> Option<&[ArrayType]> {
         self.outputs.as_deref()
     }
@@ -259,7 +259,7 @@ impl Executable {
     ///
     /// # Errors
     /// [`Error::Invalid`] for another number of inputs or a buffer of another client. The library's words for what it
-    /// finds at once; nothing was begun then. What it finds later is [`Execution::done`]'s.
+    /// finds at once; nothing was begun then. Later ones are [`Execution::done`]'s.
     pub fn execute(&self, inputs: &[Input<'_>]) -> Result<Execution> {
         let expected = self.n_inputs();
         if inputs.len() != expected {
@@ -362,7 +362,7 @@ pub(crate) unsafe fn serialize(library: &Library, executable: *mut RawExecutable
     Ok(bytes)
 }
 
-/// What an executable's outputs are; `None` where the library does not say.
+/// Returns the types of an executable's outputs; `None` where the library does not say.
 ///
 /// # Safety
 /// The executable is alive and the library's.

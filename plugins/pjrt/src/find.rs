@@ -1,4 +1,4 @@
-//! Which PJRT libraries there are: what a person named, and what is installed for JAX.
+//! Search for PJRT libraries: those that a person named, and those that are installed for JAX.
 //!
 //! Sources in the order of their precedence: the option `libraries`, which excludes the others; the variable
 //! `DEVBAY_PJRT_PLUGINS`; manifests; JAX's variable `PJRT_NAMES_AND_LIBRARY_PATHS`; packages installed for JAX
@@ -32,15 +32,15 @@ pub type Variable<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 /// manifests can grow.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Named {
-    /// What messages and devices call it.
+    /// Name that messages and devices use.
     pub name: String,
     /// The file. In a manifest a relative path begins at the manifest's folder.
     #[serde(rename = "library")]
     pub path: PathBuf,
-    /// What its client is created with; the names are the library's own.
+    /// Options that its client is created with; the names are the library's own.
     #[serde(default)]
     pub options: BTreeMap<String, CreateOption>,
-    /// Whether a person named the file, in an option, a variable or a manifest, and so trusts it.
+    /// True if a person named the file, in an option, a variable or a manifest, and so trusts it.
     #[serde(skip, default = "yes")]
     pub by_person: bool,
 }
@@ -92,12 +92,12 @@ impl Named {
     }
 }
 
-/// What was found.
+/// Result of the search.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Found {
     /// Libraries, in order of precedence.
     pub libraries: Vec<Named>,
-    /// What was met and cannot be used, with the reason, a line each.
+    /// Findings that cannot be used, with the reason, a line each.
     pub left_out: Vec<String>,
 }
 
@@ -181,7 +181,7 @@ pub fn parse(text: &str) -> Result<Vec<Named>> {
     parts.map(part).collect()
 }
 
-/// What JSON may hold and a library cannot have.
+/// Refuses what JSON may hold and a library cannot have.
 fn check(library: &Named) -> std::result::Result<(), &'static str> {
     match library {
         Named { name, .. } if name.is_empty() => Err("the name of a PJRT library is empty"),

@@ -114,7 +114,7 @@ fn entry_points(path: &Path) -> Vec<(String, String)> {
     entries
 }
 
-/// Whether a word can be a module's name, so that it cannot lead out of the folder of packages.
+/// Returns whether a word can be a module's name, so that it cannot lead out of the folder of packages.
 fn is_identifier(word: &str) -> bool {
     !word.is_empty() && word.chars().all(|letter| letter.is_alphanumeric() || letter == '_')
 }
@@ -148,7 +148,7 @@ fn is_shared_object(path: &Path) -> bool {
     [".so", ".dylib", ".dll"].iter().any(|end| name.ends_with(end)) || name.contains(".so.")
 }
 
-/// Whether a library exports `GetPjrtApi`; only its symbols are read. False for what is no library.
+/// Returns whether a library exports `GetPjrtApi`; only its symbols are read. False for what is no library.
 fn exports_pjrt(path: &Path) -> bool {
     // A pipe with such a name would hold the reader up.
     if !path.metadata().is_ok_and(|about| about.is_file()) {

@@ -56,10 +56,10 @@ pub enum Value {
     Unknown(i32),
 }
 
-/// Libraries by the address of their table. What a library's setup said is kept, also when it failed: it runs once.
+/// Libraries by the address of their table. The result of a library's setup is kept, also a failure: it runs once.
 static LIBRARIES: Mutex<Vec<(usize, &'static Setup)>> = Mutex::new(Vec::new());
 
-/// What came of a library's setup; empty until it ran.
+/// Result of a library's setup; empty until it ran.
 type Setup = OnceLock<Result<Library>>;
 
 impl Library {
@@ -183,7 +183,7 @@ impl Library {
         (self.major, self.minor)
     }
 
-    /// What it says of itself; the names are the library's own choice.
+    /// Returns its attributes; the names are the library's own choice.
     pub fn attributes(&self) -> &[Attribute] {
         &self.attributes
     }

@@ -1,13 +1,13 @@
-//! What a machine has, as far as it decides how libraries are probed and how long a verdict holds.
+//! Properties of a machine, as far as they decide how libraries are probed and how long a verdict holds.
 
 use std::path::Path;
 
-/// What is read of a machine without loading anything.
+/// Properties that are read of a machine without loading anything.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Machine {
     /// Device files of accelerators, sorted, such as `accel0`, `nvidia0` and `vfio/0`.
     pub accelerators: Vec<String>,
-    /// Whether a TPU may be there; where it is not known it may.
+    /// True if a TPU may be there; where it is not known it may.
     pub may_have_tpu: bool,
     /// This start of this machine (Linux: `boot_id`); empty where the system has no number for it.
     pub boot: String,
@@ -61,8 +61,8 @@ fn accelerators(dev: &Path) -> Vec<String> {
     found
 }
 
-/// Whether one of Google's devices is on the PCI bus, its disks and network cards not counted, which every machine in its
-/// cloud has. `None` if the bus cannot be read.
+/// Returns whether one of Google's devices is on the PCI bus, not counting its disks and network cards, which every
+/// machine in its cloud has. `None` if the bus cannot be read.
 fn has_googles(pci: &Path) -> Option<bool> {
     let devices = names(pci);
     let read = |device: &String, file: &str| std::fs::read_to_string(pci.join(device).join(file)).ok();

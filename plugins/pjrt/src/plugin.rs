@@ -133,7 +133,7 @@ impl Plugin for Pjrt {
     }
 }
 
-/// Whether the process has rights that its user does not have, so that the user's variables name no code for it.
+/// Returns whether the process has rights that its user lacks, so that the user's variables name no code for it.
 fn elevated() -> bool {
     #[cfg(target_os = "linux")]
     {
@@ -155,23 +155,23 @@ fn cache_folder(variable: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> 
         .or_else(|| folder("HOME").map(|home| home.join(".cache/devbay")))
 }
 
-/// What was found so short a time ago is not sought again, whatever is asked for: a host that probes this plugin before it
+/// Age below which a finding is not sought again, whatever is asked for: a host that probes this plugin before it
 /// loads it has just had these libraries probed.
 const JUST_NOW: Duration = Duration::from_secs(10);
 
-/// Who decides which libraries are opened in this process.
+/// Judge of which libraries are opened in this process.
 pub struct Judge {
-    /// How unknown libraries are tried.
+    /// Way to try unknown libraries.
     pub probing: Probing,
-    /// What is known of libraries; `None` where nothing is kept.
+    /// Verdicts on libraries; `None` where nothing is kept.
     pub verdicts: Option<Verdicts>,
-    /// Whether what is known does not count, unless it was found this moment.
+    /// True if what is known does not count, unless it was found this moment.
     pub reprobe: bool,
 }
 
 impl Judge {
-    /// Whether a library may be opened in this process; probes it if nothing is known of it. Blocks as long as the probe
-    /// takes.
+    /// Checks that a library may be opened in this process; probes it if nothing is known of it. Blocks as long as the
+    /// probe takes.
     ///
     /// # Errors
     /// In words, why it is left out.

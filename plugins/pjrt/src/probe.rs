@@ -27,24 +27,24 @@ pub const NO_DEVICE: &str = "no PJRT library has a device; ";
 const LIMIT: Duration = Duration::from_secs(4);
 /// Hardware takes its time to start. Whoever probes this plugin gives it ten seconds.
 const LIMIT_WITH_ACCELERATOR: Duration = Duration::from_secs(8);
-/// How long a killed child is waited for: one that is stuck in a driver goes when the driver lets it.
+/// Longest wait for a killed child: one that is stuck in a driver goes when the driver lets it.
 const LAST_MOMENTS: Duration = Duration::from_millis(200);
-/// How often is looked whether a child has ended.
+/// Time between two looks whether a child has ended.
 const STEP: Duration = Duration::from_millis(2);
-/// How long the end of an ended child's output is waited for. It is there at once, however late a busy machine reads it, but for
-/// what has left the child's group and lives on. Less than the time that this plugin's own probe has.
+/// Longest wait for the end of an ended child's output. It is there at once, however late a busy machine reads it, but
+/// for what has left the child's group and lives on. Less than the time that this plugin's own probe has.
 const REST_OF_OUTPUT: Duration = Duration::from_secs(2);
 /// The most of a child's output that is kept; the answer comes last.
 const KEPT_MAX: usize = 1 << 20;
 /// Characters of a child's last words that are quoted.
 const LAST_WORDS_MAX: usize = 300;
 
-/// How unknown libraries are tried.
+/// Way to try unknown libraries.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Probing {
     /// They are not: the user wants them opened in this process.
     Off,
-    /// There is no program for it, for this reason. What a person named is opened in this process all the same.
+    /// There is no program for it, for this reason. A library that a person named is opened here all the same.
     Missing(String),
     /// In a child process.
     By(Prober),
@@ -57,19 +57,19 @@ pub struct Prober {
     pub program: PathBuf,
     /// This plugin's own file.
     pub plugin: PathBuf,
-    /// How long a library may take.
+    /// Time that a library may take.
     pub limit: Duration,
-    /// What is set in the child's environment.
+    /// Variables that are set in the child's environment.
     pub environment: Vec<(&'static str, &'static str)>,
 }
 
-/// Why there is no verdict: the library had no part in it.
+/// Reason why there is no verdict: the library had no part in it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("not probed: {0}")]
 pub struct NotProbed(pub String);
 
 impl Probing {
-    /// What the options `probe` and `probe_ms` ask for, empty for the defaults.
+    /// Chooses what the options `probe` and `probe_ms` ask for, empty for the defaults.
     ///
     /// # Errors
     /// In words, if the time is no number of milliseconds above 0.
@@ -239,7 +239,7 @@ fn refusal_of(reason: &str, name: &str) -> Option<String> {
     Some(about.strip_suffix(" (UNAVAILABLE)").unwrap_or(about).to_owned())
 }
 
-/// What a child printed, the last line first, standard error before standard output.
+/// Returns the lines that a child printed, the last line first, standard error before standard output.
 fn lines<'a>(stdout: &'a str, stderr: &'a str) -> impl Iterator<Item = &'a str> {
     // What Rust says when a library's exception reaches it tells nothing about the library.
     const OURS: &str = "Rust cannot catch foreign exceptions";
@@ -327,7 +327,7 @@ fn wait(mut child: Child, limit: Duration) -> std::io::Result<Option<ExitStatus>
     child.wait().map(|_| None)
 }
 
-/// Whether a child has ended. It is not reaped, so that its number stays its own.
+/// Returns whether a child has ended. It is not reaped, so that its number stays its own.
 #[cfg(unix)]
 fn has_ended(child: &mut Child) -> std::io::Result<bool> {
     // SAFETY: plain data, for which zeros are a value.
@@ -341,7 +341,7 @@ fn has_ended(child: &mut Child) -> std::io::Result<bool> {
     Ok(about.si_signo != 0)
 }
 
-/// Whether a child has ended.
+/// Returns whether a child has ended.
 #[cfg(not(unix))]
 fn has_ended(child: &mut Child) -> std::io::Result<bool> {
     Ok(child.try_wait()?.is_some())

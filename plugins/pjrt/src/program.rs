@@ -24,15 +24,15 @@ pub struct Program {
     device: Client,
     /// The values of the graph that it takes, or their numbers for code.
     inputs: Vec<u32>,
-    /// Whether it came as code, which has no values to name.
+    /// True if it came as code, which has no values to name.
     is_code: bool,
     outputs: Vec<ValueType>,
     /// The same for the arrays of a run, with their bytes.
     arrays: Vec<(Arc<ValueType>, usize)>,
-    /// What the data has to be. If there is anything, the last array of a run, which is not among `outputs`, says whether it
-    /// is ([`hlo::Emitted::checks`]).
+    /// Requirements on the data. If there are any, the last array of a run, which is not among `outputs`, says whether
+    /// they are met ([`hlo::Emitted::checks`]).
     checks: Arc<[String]>,
-    /// What it was compiled for, where it can be stored.
+    /// Target that it was compiled for, where it can be stored.
     identity: String,
 }
 

@@ -16,13 +16,13 @@ const CHECK_BYTES: usize = 32;
 /// A stored program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stored {
-    /// What it was compiled for: library, platform, device.
+    /// Target that it was compiled for: library, platform, device.
     pub identity: String,
     /// The values of the graph that it takes.
     pub inputs: Vec<u32>,
     /// Types of what it gives.
     pub outputs: Vec<ValueType>,
-    /// What its data has to be, of which one more result says whether it is.
+    /// Requirements on its data, of which one more result says whether they are met.
     pub checks: Vec<String>,
     /// The library's bytes.
     pub executable: Vec<u8>,
@@ -78,7 +78,7 @@ impl Stored {
         read().ok_or_else(|| damaged("does not hold together"))
     }
 
-    /// What bytes that may be anything are to a device of an identity.
+    /// Returns the use of bytes that may be anything to a device of an identity.
     pub fn use_of(bytes: &[u8], identity: &str) -> BlobUse {
         match Self::from_bytes(bytes) {
             Ok(stored) if stored.identity == identity => BlobUse::Usable,
@@ -97,7 +97,7 @@ fn put_bytes(bytes: &mut Vec<u8>, content: &[u8]) {
     bytes.extend(content);
 }
 
-/// What was not read yet.
+/// Bytes that were not read yet.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {

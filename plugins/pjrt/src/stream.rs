@@ -18,7 +18,7 @@ use std::time::Duration;
 #[derive(Default)]
 pub struct PjrtStream(Arc<Shared>);
 
-/// What the library's callbacks share with the stream.
+/// State that the library's callbacks share with the stream.
 #[derive(Default)]
 struct Shared {
     timeline: Timeline,
@@ -38,7 +38,7 @@ struct Work {
     /// Points that are gone from the front of `points`.
     n_reached: usize,
     failure: Option<Error>,
-    /// What programs say of their data, and where it is copied to: freed when nothing is under way.
+    /// Reports of programs on their data, and where they are copied to: freed when nothing is under way.
     reports: Vec<(Buffer, Arc<AtomicU32>)>,
 }
 

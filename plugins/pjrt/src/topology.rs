@@ -22,7 +22,7 @@ pub struct Topology {
 pub struct Ahead {
     /// Its bytes, which a client of the same library loads.
     pub bytes: Vec<u8>,
-    /// What its outputs are; `None` where the library does not say.
+    /// Types of its outputs; `None` where the library does not say.
     pub outputs: Option<Vec<ArrayType>>,
 }
 

@@ -1,4 +1,4 @@
-//! What probes found, kept on disk, so that a library is probed once and not at every start.
+//! Verdicts of probes, kept on disk, so that a library is probed once and not at every start.
 //!
 //! One file for each library and its options, in `pjrt` of the cache folder, replaced as a whole. A verdict
 //! is about one library, one state of its file (size, time of its last change), one set of options, one version of this
@@ -20,18 +20,18 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long a library that ended its probe, or did not answer twice, is left alone.
+/// Time for which a library that ended its probe, or did not answer twice, is left alone.
 pub const FAILED_HOLDS: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long a library that did not answer once is left alone: as long as one start of an application takes, in which it
-/// may be asked for more than once.
+/// Time for which a library that did not answer once is left alone: as long as one start of an application takes, in
+/// which it may be asked for more than once.
 pub const UNANSWERED_HOLDS: Duration = Duration::from_secs(60);
-/// How long a library that refused in order is left alone.
+/// Time for which a library that refused in order is left alone.
 pub const REFUSED_HOLDS: Duration = Duration::from_secs(10 * 60);
 
 /// A larger file is none of ours.
 const SIZE_MAX: u64 = 1 << 16;
 
-/// What a probe found out about a library.
+/// Finding of a probe about a library.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -45,7 +45,7 @@ pub enum Verdict {
     Unanswered(String),
 }
 
-/// What a verdict is about.
+/// Subject of a verdict.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Subject {
     file: PathBuf,
@@ -62,7 +62,7 @@ struct Subject {
 struct Entry {
     subject: Subject,
     verdict: Verdict,
-    /// Whether the verdict before it was none either, for want of an answer.
+    /// True if the verdict before it was none either, for want of an answer.
     #[serde(default)]
     again: bool,
     /// Seconds since 1970.
@@ -99,7 +99,7 @@ impl Verdicts {
     /// Keeps a verdict. A library without a file of its own, which the system's loader looks for, has none.
     ///
     /// # Errors
-    /// What the file system says; what was there before stays.
+    /// Errors of the file system; what was there before stays.
     pub fn keep(&self, library: &Named, verdict: &Verdict, now: SystemTime) -> io::Result<()> {
         let Some(subject) = self.subject(library) else { return Ok(()) };
         let path = self.path(&subject);

@@ -19,7 +19,7 @@ pub const REPORT_WORDS: usize = 4;
 /// Bytes of a report.
 pub const REPORT_BYTES: usize = 4 * REPORT_WORDS;
 
-/// What integers have to be.
+/// Requirements on integers.
 #[derive(Clone, Debug)]
 struct Expected {
     /// The op, and the node's name.
@@ -59,7 +59,7 @@ impl Checks {
         Check { checks: Arc::clone(self), number: at as u32 + 1 }
     }
 
-    /// What a stream's report says; None if no rule was broken.
+    /// Returns the failure in a stream's report; None if no rule was broken.
     pub fn failure(&self, report: [u32; REPORT_WORDS]) -> Option<Error> {
         let [number, low, high, _] = report;
         if number == 0 {

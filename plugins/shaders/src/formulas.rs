@@ -3,7 +3,7 @@
 //! An expression has operators where WGSL's are exact, and else calls `NAME_T`, a function of the prelude (`kernels/math.rs`) for
 //! the type in which the element is calculated, T being the type's letter ([`Class::letter`]).
 //!
-//! How elements lie in memory, and what reads and writes them, is the kernels' (`kernels/elementwise.rs`).
+//! The layout of elements in memory, and their reads and writes, are the kernels' (`kernels/elementwise.rs`).
 
 use devbay_ops::Formula;
 use devbay_ops::formula::{Emit, Function};
@@ -51,7 +51,7 @@ impl Class {
         }
     }
 
-    /// Whether it is some integer.
+    /// Returns whether it is some integer.
     pub fn is_integer(self) -> bool {
         matches!(self, Self::Int | Self::Uint | Self::Long | Self::Ulong)
     }

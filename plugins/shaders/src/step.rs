@@ -1,7 +1,7 @@
-//! What a kernel describes: dispatches of shaders, with their parameters and what they are bound to.
+//! Descriptions of kernels: dispatches of shaders, with their parameters and bindings.
 //!
 //! A kernel's prepare function adds [`ShaderStep`]s to a [`Build`], which makes WGSL of them; a [`Backend`] compiles it and
-//! launches it. What a vendor's library may do better is first offered to the back end as a [`Call`].
+//! launches it. Work that a vendor's library may do better is first offered to the back end as a [`Call`].
 
 use crate::check::{Check, Checks};
 use crate::target::{Abilities, Backend, Target};
@@ -16,7 +16,7 @@ pub const GROUP: u32 = 256;
 /// Offsets of what lies in one workspace.
 pub const SCRATCH_ALIGN: u64 = 256;
 
-/// What a buffer of a shader is bound to; `T` is where numbers are that the kernel has of its own.
+/// Target of a shader buffer's binding; `T` holds the kernel's own numbers.
 #[derive(Clone, Debug)]
 pub enum Slot<T = Arc<[u32]>> {
     /// An input, whole.
@@ -46,7 +46,7 @@ impl<T: Clone, F: Fn(&[u32]) -> Result<T>> Tables<T, F> {
     /// A slot with its table in the device's memory.
     ///
     /// # Errors
-    /// What making one says.
+    /// Errors of making one.
     pub fn place(&mut self, slot: Slot) -> Result<Slot<T>> {
         Ok(match slot {
             Slot::Input(i) => Slot::Input(i),
@@ -114,7 +114,7 @@ pub struct ShaderStep<'a> {
     /// Turns of loops that one thread makes at most, all loops together, nested ones multiplied; what a driver unrolls
     /// counts too ([`turns`]). 0 without loops.
     pub turns: u64,
-    /// What runs.
+    /// Code that runs.
     pub body: Body<'a>,
 }
 
@@ -176,20 +176,20 @@ pub struct Gemm {
     pub y: Slot,
     /// Factor of the product.
     pub alpha: f32,
-    /// What is added to each column, the same in all products.
+    /// Addend of each column, the same in all products.
     pub bias: Option<Slot>,
     /// C, which is as Y is, and its factor.
     pub added: Option<(Slot, f32)>,
-    /// What A and B may be rounded to, `DEVBAY_NUMERICS_*`.
+    /// Precision to which A and B may be rounded, `DEVBAY_NUMERICS_*`.
     pub numerics: u64,
 }
 
 /// An operand of a [`Gemm`]: dense and row-major.
 #[derive(Clone, Debug)]
 pub struct Matrix {
-    /// Where it is.
+    /// Its place.
     pub slot: Slot,
-    /// Whether it is stored with its rows as columns.
+    /// True if it is stored with its rows as columns.
     pub is_turned: bool,
     /// Elements from one of the batch to the next; 0 for one of all.
     pub stride: u64,
@@ -227,13 +227,13 @@ pub struct Convolution {
     pub w: Slot,
     /// Results.
     pub y: Slot,
-    /// What follows in the same pass.
+    /// Steps that follow in the same pass.
     pub rest: Option<BiasRelu>,
-    /// What X and W may be rounded to, `DEVBAY_NUMERICS_*`.
+    /// Precision to which X and W may be rounded, `DEVBAY_NUMERICS_*`.
     pub numerics: u64,
 }
 
-/// What libraries do behind a convolution: a bias of each channel, perhaps what is added that is as Y is, and Relu.
+/// Steps of libraries behind a convolution: a bias of each channel, perhaps an addend that is as Y is, and Relu.
 #[derive(Clone, Debug)]
 pub struct BiasRelu {
     /// One number for each channel.
@@ -242,7 +242,7 @@ pub struct BiasRelu {
     pub residual: Option<Slot>,
 }
 
-/// What a vendor's library may do in place of shaders.
+/// Work that a vendor's library may do in place of shaders.
 #[derive(Clone, Debug)]
 pub enum Call {
     /// Products of matrices.
@@ -251,7 +251,7 @@ pub enum Call {
     Convolution(Convolution),
 }
 
-/// What a back end made of a [`Call`] that its library can do.
+/// Plan of a back end for a [`Call`] that its library can do.
 pub struct Planned {
     /// Bytes of workspace.
     pub scratch_bytes: u64,
@@ -275,7 +275,7 @@ pub struct Work {
     pub jobs: Vec<Job>,
     /// Bytes of the workspace, which begins at a multiple of [`SCRATCH_ALIGN`].
     pub scratch_bytes: u64,
-    /// What its data has to be; with any, launches may report. Kept until the kernel is freed.
+    /// Requirements on its data; with any, launches may report. Kept until the kernel is freed.
     pub checks: Vec<Check>,
 }
 
@@ -310,7 +310,7 @@ impl Build {
         self.work.checks.extend(checks);
     }
 
-    /// What the device can.
+    /// Returns the device's abilities.
     pub fn abilities(&self) -> &Abilities {
         &self.abilities
     }
@@ -320,7 +320,7 @@ impl Build {
         self.abilities.groups_max
     }
 
-    /// What [`ShaderStep::turns`] may be, at most.
+    /// Returns the largest permitted [`ShaderStep::turns`].
     pub fn turns_max(&self) -> u64 {
         self.abilities.turns_max()
     }
@@ -348,7 +348,7 @@ impl Build {
         Ok(())
     }
 
-    /// How a library does this, if the back end has one that can; slots do not matter yet.
+    /// Returns a library's plan for this, if the back end has one that can; slots do not matter yet.
     pub fn plan(&self, call: &Call) -> Option<Planned> {
         self.backend.plan(call)
     }
@@ -369,7 +369,7 @@ impl Build {
     }
 }
 
-/// How loops begin in WGSL.
+/// Beginnings of loops in WGSL.
 const LOOPS: [&str; 3] = ["for (", "loop {", "while ("];
 
 impl ShaderStep<'_> {
@@ -432,7 +432,7 @@ impl ShaderStep<'_> {
     }
 }
 
-/// Where buffers and parameters are, as a module begins.
+/// Returns the declarations of buffers and parameters, as a module begins.
 fn declarations(buffers: &[(&str, &str, Slot)], params: &[(String, Param)], space: &str) -> String {
     let mut text = String::new();
     if !params.is_empty() {

@@ -1,11 +1,11 @@
-//! What kernels are prepared for: what a device can, and who compiles for it.
+//! Targets that kernels are prepared for: a device's abilities, and the back end that compiles for it.
 
 use crate::check::Checks;
 use crate::step::{Call, Planned, Work};
 use devbay_plugin_api::sdk::{Prepared, Result};
 use std::sync::Arc;
 
-/// What a device can, as kernels ask for it.
+/// Abilities of a device, as kernels ask for them.
 #[derive(Clone, Copy, Debug)]
 pub struct Abilities {
     /// A program on the processor: its workgroups have no memory of their own that is nearer, barriers are dear, and loops
@@ -31,7 +31,7 @@ pub struct Abilities {
 const SOFTWARE_TURNS_MAX: u64 = 60_000;
 
 impl Abilities {
-    /// What [`ShaderStep::turns`](crate::step::ShaderStep::turns) may be, at most.
+    /// Returns the largest permitted [`ShaderStep::turns`](crate::step::ShaderStep::turns).
     pub fn turns_max(&self) -> u64 {
         if self.is_software { SOFTWARE_TURNS_MAX } else { u64::MAX }
     }
@@ -52,7 +52,7 @@ pub trait Backend: Send + Sync {
     /// Internal with the compiler's words; out of memory; unsupported beyond what the device can.
     fn prepare(&self, work: Work) -> Result<Prepared>;
 
-    /// How a library of the device's vendor does this; None where there is none, or it cannot.
+    /// Returns the plan of a library of the device's vendor for this; None where there is none, or it cannot.
     fn plan(&self, _call: &Call) -> Option<Planned> {
         None
     }
@@ -61,9 +61,9 @@ pub trait Backend: Send + Sync {
 /// A device, as far as kernels are concerned.
 #[derive(Clone)]
 pub struct Target {
-    /// What it can.
+    /// Abilities of the device.
     pub abilities: Abilities,
-    /// Who compiles for it.
+    /// Back end that compiles for it.
     pub backend: Arc<dyn Backend>,
     /// The rules of its kernels' data; None if an option leaves checks out.
     pub checks: Option<Arc<Checks>>,

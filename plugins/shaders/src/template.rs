@@ -20,18 +20,18 @@
 
 use std::fmt::Write;
 
-/// What is filled in.
+/// Value that is filled in.
 #[derive(Clone, Copy)]
 pub enum Value<'a> {
     /// A text as it is.
     Text(&'a str),
     /// A number, or how often lines are repeated.
     Number(u64),
-    /// Whether lines are kept.
+    /// True if lines are kept.
     Flag(bool),
 }
 
-/// What can be filled in.
+/// Values that can be filled in.
 pub trait Fill {
     /// It as a value.
     fn value(&self) -> Value<'_>;
@@ -163,7 +163,7 @@ const fn is_of_name(c: char) -> bool {
     matches!(c, 'a'..='z' | '0'..='9' | '_')
 }
 
-/// Whether a template names each of these, and nothing else.
+/// Returns whether a template names each of these, and nothing else.
 pub const fn takes(template: &str, names: &[&str]) -> bool {
     let mut i = 0;
     while i < names.len() {
@@ -175,7 +175,7 @@ pub const fn takes(template: &str, names: &[&str]) -> bool {
     !mentions(template.as_bytes(), b"", names)
 }
 
-/// Whether a template has this name; or with none, one that is neither among `known` nor what a `#for` counts.
+/// Returns whether a template has this name; or with none, one that is neither among `known` nor what a `#for` counts.
 const fn mentions(text: &[u8], name: &[u8], known: &[&str]) -> bool {
     let (mut at, mut is_start) = (0, true);
     while at < text.len() {
@@ -231,7 +231,7 @@ const fn is_known(name: &[u8], known: &[&str]) -> bool {
     false
 }
 
-/// Whether a `#for` of the template counts by this letter.
+/// Returns whether a `#for` of the template counts by this letter.
 const fn is_counted(text: &[u8], name: &[u8]) -> bool {
     let mut at = 0;
     while at + 5 < text.len() {

@@ -18,15 +18,15 @@ use std::borrow::Borrow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Which adapters become devices.
+/// Choice of the adapters that become devices.
 pub struct Adapters {
     /// Drivers to ask.
     pub backends: wgpu::Backends,
-    /// Whether programs on the processor count.
+    /// True if programs on the processor count.
     pub software: bool,
     /// Submissions until a device is given up; 0 for never.
     pub lose_after: u64,
-    /// Whether kernels check indices and the like in their data.
+    /// True if kernels check indices and the like in their data.
     pub checks: bool,
 }
 
@@ -74,7 +74,7 @@ impl Adapters {
     }
 }
 
-/// What kernels take for granted, where an adapter has less: a driver that is too old, or a small chip.
+/// Returns what kernels require and an adapter lacks: its driver is too old, or its chip small.
 pub fn lacking(limits: &wgpu::Limits) -> Option<String> {
     let needs = [
         (limits.max_compute_invocations_per_workgroup, GROUP, "threads in a workgroup"),
@@ -111,7 +111,7 @@ fn drivers(backends: wgpu::Backends) -> wgpu::Instance {
     instance
 }
 
-/// How a device's shaders have their parameters bound, as [`Abilities::param_space`] declares them.
+/// Returns the binding type of a device's parameters, as [`Abilities::param_space`] declares them.
 pub fn param_binding(abilities: &Abilities) -> wgpu::BufferBindingType {
     match abilities.is_software {
         true => wgpu::BufferBindingType::Storage { read_only: true },
@@ -119,7 +119,7 @@ pub fn param_binding(abilities: &Abilities) -> wgpu::BufferBindingType {
     }
 }
 
-/// What memory of parameters is used as.
+/// Returns the usage of memory of parameters.
 pub fn param_usage(abilities: &Abilities) -> wgpu::BufferUsages {
     match abilities.is_software {
         true => wgpu::BufferUsages::STORAGE,
@@ -127,7 +127,7 @@ pub fn param_usage(abilities: &Abilities) -> wgpu::BufferUsages {
     }
 }
 
-/// What a device, its streams, buffers and kernels share.
+/// State that a device, its streams, buffers and kernels share.
 pub struct Shared {
     /// wgpu's device.
     pub device: wgpu::Device,
@@ -135,7 +135,7 @@ pub struct Shared {
     pub queue: wgpu::Queue,
     /// The host's services.
     pub host: Host,
-    /// What shaders may use.
+    /// Abilities that shaders may use.
     pub abilities: Abilities,
     /// The device tells times of passes.
     pub timestamps: bool,
@@ -145,11 +145,11 @@ pub struct Shared {
     pub shaders: Shaders,
     /// Parameters of prepared kernels.
     pub params: ParamPool,
-    /// What their data has to be.
+    /// Requirements on their data.
     pub checks: Arc<Checks>,
     /// Submissions that are under way.
     pub worker: Worker,
-    /// Why the device was lost.
+    /// Reason why the device was lost.
     lost: OnceLock<String>,
     /// Submissions until the device is given up, for tests; 0 for never.
     lose_after: AtomicU64,
@@ -222,7 +222,7 @@ fn words(error: &dyn std::error::Error) -> String {
 /// One adapter, opened.
 pub struct WgpuDevice {
     shared: Arc<Shared>,
-    /// What its kernels are prepared for.
+    /// Target that its kernels are prepared for.
     target: Target,
     desc: DeviceDesc,
 }
@@ -312,7 +312,7 @@ impl WgpuDevice {
         Ok(Self { shared, target, desc })
     }
 
-    /// What its streams, buffers and kernels share.
+    /// Returns the state that its streams, buffers and kernels share.
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }

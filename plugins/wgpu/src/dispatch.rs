@@ -1,4 +1,4 @@
-//! What a prepared kernel is: compiled shaders, with their parameters and what they are bound to.
+//! Prepared kernels: compiled shaders, with their parameters and bindings.
 //!
 //! [`devbay_shaders`] describes kernels as dispatches; [`Compiler`] compiles them, and all launches go one way,
 //! [`Program::launch`]: it resolves operands to ranges of buffers, finds the bind group that was made for them before, and
@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex};
 /// Bind groups that a stream keeps.
 const GROUPS_MAX: usize = 4096;
 
-/// What a buffer of a shader is bound to.
+/// Target of a shader buffer's binding.
 type Slot = step::Slot<Arc<Table>>;
 
 /// Memory that is written once, when a kernel is prepared, and freed with the kernel.
@@ -102,7 +102,7 @@ pub struct Program {
     id: u64,
     shared: Arc<Shared>,
     dispatches: Vec<Dispatch>,
-    /// What its data has to be; with any, the stream's report is read behind its launches.
+    /// Requirements on its data; with any, the stream's report is read behind its launches.
     checks: Box<[Check]>,
     /// The node's name, for traces; equal nodes share a kernel, and then it is that of the first of them.
     label: Box<str>,
@@ -189,7 +189,7 @@ fn resolve<'a>(
     Ok(Bound { raw: buffer.raw(), offset: range.start, size })
 }
 
-/// What is bound, as a key: number, offset and size of a buffer.
+/// Key of a binding: number, offset and size of a buffer.
 type Key = (u64, u64, u64);
 
 /// Bind groups of earlier launches: a frame's operands are the same in every run.
@@ -198,7 +198,7 @@ type Key = (u64, u64, u64);
 /// groups and keys lie in the order in which they were made, which is that of a run.
 pub struct Groups {
     made: Vec<Group>,
-    /// What each of them binds, one behind the other.
+    /// Bindings of each of them, one behind the other.
     keys: Vec<Key>,
     by_hash: HashMap<u64, Vec<usize>, BuildHasherDefault<Mixed>>,
     /// The one that was used last, if it is there.
@@ -271,7 +271,7 @@ impl Groups {
         Ok(&self.made[at].group)
     }
 
-    /// Whether a group is the one that is wanted.
+    /// Returns whether a group is the one that is wanted.
     fn is(&self, at: usize, key: (u64, u32), bound: &[Option<Bound<'_>>]) -> bool {
         self.made.get(at).is_some_and(|group| {
             group.dispatch == key

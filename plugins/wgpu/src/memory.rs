@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 /// Bytes of free memory that a device keeps, of each kind.
 const KEPT_BYTES_MAX: u64 = 64 << 20;
 
-/// What a buffer is for.
+/// Purpose of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     /// Operands of kernels.
@@ -144,7 +144,7 @@ impl Pool {
         }
     }
 
-    /// What is remembered of buffers and kernels is stale when this has risen.
+    /// Returns a number that rises when what is remembered of buffers and kernels becomes stale.
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }

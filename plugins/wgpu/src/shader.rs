@@ -17,7 +17,7 @@ use crate::device::{Shared, param_binding};
 pub struct Shader {
     /// The pipeline.
     pub pipeline: wgpu::ComputePipeline,
-    /// What it is bound to: parameters at 0 if it has any, then storage buffers.
+    /// Layout of its bindings: parameters at 0 if it has any, then storage buffers.
     pub layout: wgpu::BindGroupLayout,
 }
 

@@ -24,14 +24,14 @@ pub struct WgpuStream {
     recording: Mutex<Recording>,
 }
 
-/// What was enqueued and not yet submitted.
+/// Work that was enqueued and not yet submitted.
 #[derive(Default)]
 pub struct Recording {
     encoder: Option<wgpu::CommandEncoder>,
     /// The pass that launches go into; it is ended before anything else is recorded.
     pass: Option<wgpu::ComputePass<'static>>,
     uploads: Vec<Raw>,
-    /// What copies within one buffer go through.
+    /// Buffers that copies within one buffer go through.
     scraps: Vec<Raw>,
     readbacks: Vec<Readback>,
     after: Vec<(Arc<Timeline>, u64)>,
@@ -41,7 +41,7 @@ pub struct Recording {
     n_launches: u32,
     /// Where launches that check their data report ([`devbay_shaders::check`]), once there was one.
     report: Option<Arc<Raw>>,
-    /// Whether there was one since the last submission.
+    /// True if there was such a launch since the last submission.
     has_checks: bool,
     /// Bind groups of earlier launches.
     pub groups: Groups,

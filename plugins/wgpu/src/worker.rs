@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// Something that was submitted, and what follows when it is done.
 pub struct Entry {
-    /// What to wait for; None if there was nothing to submit.
+    /// Submission to wait for; None if there was nothing to submit.
     pub index: Option<wgpu::SubmissionIndex>,
     /// The stream's points.
     pub timeline: Arc<Timeline>,
@@ -34,9 +34,9 @@ pub struct Entry {
     pub scraps: Vec<Raw>,
     /// Work that fails.
     pub failure: Option<Error>,
-    /// What launches say of their data, if one of them checks it.
+    /// Report of launches on their data, if one of them checks it.
     pub report: Option<Report>,
-    /// What the host's timeline wants, while it listens.
+    /// Data for the host's timeline, while it listens.
     pub trace: Option<Trace>,
 }
 
@@ -44,7 +44,7 @@ pub struct Entry {
 pub struct Trace {
     /// The stream's name.
     pub track: String,
-    /// When it was submitted, by the monotonic clock.
+    /// Time of its submission, by the monotonic clock.
     pub begin_ns: u64,
     /// Launches in it.
     pub n_launches: u32,
@@ -74,12 +74,12 @@ impl Entry {
 pub struct Readback {
     /// The staging memory.
     pub raw: Raw,
-    /// Where it goes.
+    /// Its destination.
     pub dst: HostSpan,
     mapped: Arc<Mapped>,
 }
 
-/// Whether staging memory was mapped, once that is known.
+/// Success of mapping staging memory, once it is known.
 ///
 /// wgpu calls back from whichever thread finds that the device is done, also one that submits: when a wait for the
 /// submission has returned, the callback may still be under way.
@@ -109,7 +109,7 @@ impl Mapped {
     }
 }
 
-/// What launches of a submission report of their data, in staging memory that the device will fill.
+/// Report of a submission's launches on their data, in staging memory that the device will fill.
 pub struct Report {
     raw: Raw,
     mapped: Arc<Mapped>,
@@ -159,7 +159,7 @@ impl Readback {
         Self { raw, dst, mapped: Arc::default() }
     }
 
-    /// Whether it writes to a part of the host's memory.
+    /// Returns whether it writes to a part of the host's memory.
     pub fn writes(&self, span: &Range<usize>) -> bool {
         let own = self.dst.addresses();
         own.start < span.end && span.start < own.end
@@ -185,7 +185,7 @@ impl Readback {
     }
 }
 
-/// What is under way on a device.
+/// Work under way on a device.
 #[derive(Default)]
 pub struct Worker {
     queue: Mutex<Queue>,
@@ -230,7 +230,7 @@ impl Worker {
     /// Submits, and notes what follows: both in one order for all streams.
     ///
     /// # Errors
-    /// What `submit` says; then nothing follows.
+    /// Errors of `submit`; then nothing follows.
     pub fn push(
         &self,
         mut entry: Entry,
@@ -247,7 +247,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Whether something that was submitted writes to a part of the host's memory.
+    /// Returns whether something that was submitted writes to a part of the host's memory.
     pub fn writes(&self, span: &Range<usize>) -> bool {
         let queue = lock(&self.queue);
         queue.in_hand.iter().any(|own| own.start < span.end && span.start < own.end)

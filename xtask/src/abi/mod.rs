@@ -55,15 +55,15 @@ pub fn run(check: bool) -> Result<()> {
 /// A target with pointers of 32 bits, whose programs need no library of the system's to be linked and run.
 const WITH_32_BITS: &str = "i686-unknown-linux-musl";
 
-/// Whether the compiler has a target's standard library.
+/// Returns whether the compiler has a target's standard library.
 fn is_installed(target: &str) -> Result<bool> {
     let output = Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output()?;
     let folder = String::from_utf8(output.stdout)?;
     Ok(output.status.success() && Path::new(folder.trim()).is_dir())
 }
 
-/// What plugin-api's example `layout` prints, built with the tables as they are now: for this machine, or for a target that it
-/// runs programs of.
+/// Returns the output of plugin-api's example `layout`, built with the tables as they are now: for this machine, or for
+/// a target that it runs programs of.
 fn compiled_layout(root: &Path, target: Option<&str>) -> Result<String> {
     let mut command = Command::new(env!("CARGO"));
     command.current_dir(root);

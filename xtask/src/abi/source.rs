@@ -7,7 +7,7 @@ use syn::spanned::Spanned;
 
 /// The definition of the ABI, in the order of the file.
 pub struct Source {
-    /// What holds for all of it: the file's words below the heading `What holds everywhere`.
+    /// Rules for all of it: the file's words below the heading `What holds everywhere`.
     pub everywhere: Vec<String>,
     pub items: Vec<Item>,
 }
@@ -58,12 +58,12 @@ impl Field {
 }
 
 impl Struct {
-    /// Whether it starts with its size.
+    /// Returns whether it starts with its size.
     pub fn growable(&self) -> bool {
         self.fields.first().is_some_and(|field| field.name == "struct_size")
     }
 
-    /// Whether only the plugin knows what is in it.
+    /// Returns whether only the plugin knows what is in it.
     pub fn opaque(&self) -> bool {
         self.fields.iter().all(|field| field.name == "_private")
     }

@@ -49,10 +49,10 @@ fn function(device: &Device<'_>) -> Outcome<ClaimFn> {
     }
 }
 
-/// What is claimed of a graph: None for a node that is not, else its group.
+/// Claims on the nodes of a graph: None for a node without one, else its group.
 pub(super) type Claimed = Vec<Option<u32>>;
 
-/// The nodes that are compiled or not as one: those of a group, and each other one by itself.
+/// Returns the nodes that are compiled or not as one: those of a group, and each other one by itself.
 pub(super) fn units(claims: &Claimed) -> Vec<Vec<usize>> {
     let mut units: Vec<(u32, Vec<usize>)> = Vec::new();
     for (position, claim) in claims.iter().enumerate() {
@@ -65,7 +65,7 @@ pub(super) fn units(claims: &Claimed) -> Vec<Vec<usize>> {
     units.into_iter().map(|(_, unit)| unit).collect()
 }
 
-/// Which nodes of a graph are claimed.
+/// Returns the claims on the nodes of a graph.
 pub(super) fn ask(device: &Device<'_>, graph: &Graph) -> Outcome<Claimed> {
     let claim = function(device)?;
     let untouched = NodeClaim { is_claimed: u32::MAX, ..NodeClaim::default() };
@@ -91,7 +91,7 @@ pub(super) fn ask(device: &Device<'_>, graph: &Graph) -> Outcome<Claimed> {
     Ok(claims.iter().map(|claim| (claim.is_claimed == 1).then_some(claim.group)).collect())
 }
 
-/// What a device's compiler claims of the sample, as a graph.
+/// Returns the part of the sample that a device's compiler claims, as a graph.
 pub(super) fn claimed(device: &Device<'_>) -> Outcome<Graph> {
     let whole = Graph::sample();
     let claims = ask(device, &whole)?;

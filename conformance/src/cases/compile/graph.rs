@@ -86,7 +86,7 @@ pub(super) fn compiled(device: &Device<'_>, graph: &Graph, donors: &[u32]) -> Ou
     Ok(program)
 }
 
-/// What a program says of itself.
+/// A program's description of itself.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Info {
     pub takes: Vec<u32>,
@@ -149,7 +149,7 @@ impl Info {
     }
 }
 
-/// What a program takes, written to buffers.
+/// Writes the program's operands to buffers.
 pub(super) fn operands<'a>(
     device: &'a Device<'a>,
     graph: &Graph,

@@ -43,12 +43,12 @@ pub(super) struct Graph {
     pub outputs: Vec<u32>,
 }
 
-/// The bytes of numbers.
+/// Returns the bytes of numbers.
 pub(super) fn bytes(numbers: &[f32]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// The numbers of bytes.
+/// Returns the numbers of bytes.
 pub(super) fn numbers(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
 }
@@ -104,7 +104,7 @@ impl Graph {
         }
     }
 
-    /// The sample with a node behind it whose op nobody knows.
+    /// Returns the sample with a node behind it whose op nobody knows.
     pub fn with_unknown() -> Self {
         let mut graph = Self::sample();
         let output = graph.values.len() as u32;
@@ -121,7 +121,7 @@ impl Graph {
         graph
     }
 
-    /// The sample with an attribute on each node that no op has.
+    /// Returns the sample with an attribute on each node that no op has.
     pub fn with_attributes() -> Self {
         let mut graph = Self::sample();
         graph.nodes.iter_mut().for_each(|node| node.attribute = Some(UNKNOWN_ATTRIBUTE));
@@ -161,17 +161,17 @@ impl Graph {
         }
     }
 
-    /// Whether a run may be given a value: an input or a constant.
+    /// Returns whether a run may be given a value: an input or a constant.
     pub fn is_given(&self, value: u32) -> bool {
         self.inputs.contains(&value) || self.constant(value).is_some()
     }
 
-    /// The content of a constant.
+    /// Returns the content of a constant.
     pub fn constant(&self, value: u32) -> Option<&[u8]> {
         self.values.get(value as usize)?.constant.as_deref()
     }
 
-    /// The numbers of all its values, with inputs by chance.
+    /// Returns the numbers of all its values, with inputs by chance.
     pub fn numbers(&self, seed: u64) -> Vec<Vec<f32>> {
         let given = |(position, value): (usize, &Value)| match &value.constant {
             Some(content) => numbers(content),

@@ -54,7 +54,7 @@ fn store(program: &Program) -> Outcome<Vec<u8>> {
     }
 }
 
-/// What bytes are to a device, one of DEVBAY_BLOB_*.
+/// Returns a device's verdict on bytes, one of DEVBAY_BLOB_*.
 fn validate(device: &Device<'_>, blob: &[u8], what: &str) -> Outcome<u32> {
     let Some(validate) = table(device)?.validate else {
         return failed("programs can be stored, and there is no validate");
@@ -94,7 +94,7 @@ fn run_loaded(device: &Device<'_>, graph: &Graph, blob: &[u8], expected: &Info, 
     run_once(device, &program, graph, &operands, None, &all)
 }
 
-/// The graph, the bytes of its program, which is gone, and what that said of itself.
+/// Returns the graph, the bytes of its program, which is gone, and what that said of itself.
 fn kept(device: &Device<'_>) -> Outcome<(Graph, Vec<u8>, Info)> {
     let graph = claimed(device)?;
     let program = compiled(device, &graph, &[])?;
@@ -114,7 +114,7 @@ fn stored(rig: &Rig<'_>) -> Outcome {
     })
 }
 
-/// What can happen to bytes, in words.
+/// Returns damaged variants of bytes, with descriptions.
 fn damages(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
     let n = bytes.len();
     let mut damages = vec![

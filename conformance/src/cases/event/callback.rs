@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-/// How often callbacks came, and with what. Leaked: a plugin that calls twice does so at any time.
+/// Number of each callback's calls, and its status. Leaked: a plugin that calls twice does so at any time.
 #[derive(Clone, Copy)]
 pub(in crate::cases) struct Calls {
     places: &'static [CallCount],
@@ -160,7 +160,7 @@ pub(super) fn callback_not_early(rig: &Rig<'_>) -> Outcome {
     })
 }
 
-/// What a callback waits for while it is running: bounded, so that a plugin that holds a lock is found out and
+/// Gate for which a running callback waits: bounded, so that a plugin that holds a lock is found out and
 /// not hung.
 struct Gate {
     open: Mutex<bool>,

@@ -57,7 +57,7 @@ impl<'a> Chain<'a> {
         unsafe { stream.enqueue_out(self.a.whole(), self.destination.0.as_mut_ptr(), size) }
     }
 
-    /// The end of the destination as it is now.
+    /// Returns the end of the destination as it is now.
     pub(super) fn tail(&self) -> Vec<u8> {
         let from = self.size().saturating_sub(TAIL);
         // A device that was early still writes here, which is what is asked; so every byte is read as it is.

@@ -14,7 +14,7 @@ pub(in crate::sdk) unsafe fn report(detail: *mut ErrorDetail, body: impl FnOnce(
     unsafe { reported(detail, guard(body)) }
 }
 
-/// As [`report`], for a function that looks at a node and changes nothing: a panic in it is its own failure alone.
+/// Reports as [`report`], for a function that looks at a node and changes nothing: a panic in it is its own failure alone.
 ///
 /// # Safety
 /// As [`report`].
@@ -36,7 +36,7 @@ unsafe fn reported(detail: *mut ErrorDetail, result: Result<()>) -> Status {
     }
 }
 
-/// The value behind a handle, or an error for NULL.
+/// Returns the value behind a handle, or an error for NULL.
 ///
 /// # Safety
 /// `handle` is NULL or a handle of this plugin's whose value is a `T`, alive for `'a`.

@@ -3,7 +3,7 @@
 use crate::abi::*;
 use crate::sdk::{Kernel, Plugin, PluginOption};
 
-/// Texts of a plugin in the ABI's form; `N` is at least their number.
+/// Returns texts of a plugin in the ABI's form; `N` is at least their number.
 pub const fn texts<const N: usize>(texts: &[&'static str]) -> [Str; N] {
     let mut list = [Str::EMPTY; N];
     let mut i = 0;
@@ -14,7 +14,7 @@ pub const fn texts<const N: usize>(texts: &[&'static str]) -> [Str; N] {
     list
 }
 
-/// Options of a plugin in the ABI's form; `N` is at least their number.
+/// Returns options of a plugin in the ABI's form; `N` is at least their number.
 pub const fn options<const N: usize>(options: &[PluginOption]) -> [OptionInfo; N] {
     let mut list = [OptionInfo {
         struct_size: size_of::<OptionInfo>() as u32,
@@ -33,7 +33,7 @@ pub const fn options<const N: usize>(options: &[PluginOption]) -> [OptionInfo; N
     list
 }
 
-/// What the entry returns, from the plugin's static lists.
+/// Builds the entry's result from the plugin's static lists.
 pub const fn info<P: Plugin>(
     table: &'static PluginTable,
     profiles: &'static [Str],
@@ -73,7 +73,7 @@ impl LinkedPlugin {
         Self { name, query }
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -107,7 +107,7 @@ macro_rules! static_plugin {
                 export::options(Exported::ABOUT.options);
             static INFO: PluginInfo = export::info::<Exported>(&TABLE, &PROFILES, &OPTIONS);
 
-            /// Who the plugin is; see `QueryFn`.
+            /// Returns the plugin's identity; see `QueryFn`.
             pub(super) unsafe extern "C" fn query() -> *const PluginInfo {
                 &INFO
             }

@@ -35,7 +35,7 @@ impl<S: Stream> StreamBox<S> {
 }
 
 impl<S> StreamBox<S> {
-    /// The plugin's stream.
+    /// Returns the plugin's stream.
     #[inline]
     pub fn inner(&self) -> &S {
         &self.stream
@@ -53,7 +53,7 @@ impl<S> StreamBox<S> {
         records.then(|| std::mem::take(&mut *lock(&self.bindings)))
     }
 
-    /// The error that was kept last.
+    /// Returns the error that was kept last.
     pub(crate) fn kept(&self) -> Option<Error> {
         lock(&self.failure).clone()
     }

@@ -1,4 +1,4 @@
-//! What a launch costs, for the host's planner: operands once each, and a number of operations per element.
+//! Costs of launches, for the host's planner: operands once each, and a number of operations per element.
 
 use crate::device::CpuDevice;
 use devbay_plugin_api::sdk::{Cost, PrepareRequest, Result, TensorView};

@@ -152,7 +152,7 @@ impl Writer<'_> {
         }
     }
 
-    /// What a pointer points to; a vector's component is a scalar.
+    /// Returns the type that a pointer points to; a vector's component is a scalar.
     pub(super) fn pointee(&self, scope: &Scope<'_>, pointer: Handle<Expression>) -> Option<TypeInner> {
         match *self.inner(scope, pointer) {
             TypeInner::Pointer { base, .. } => Some(self.module.types[base].inner.clone()),

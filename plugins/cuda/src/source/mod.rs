@@ -25,7 +25,7 @@ use naga::valid::{
 use naga::{AddressSpace, Handle, Module};
 use std::collections::HashMap;
 
-/// What WGSL has and C has not: every text begins with it.
+/// Code for what WGSL has and C has not: every text begins with it.
 pub const PRELUDE: &str = include_str!("prelude.cuh");
 
 /// One parameter of a kernel, in their order.

@@ -57,7 +57,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// What a buffer's address points to.
+    /// Returns the type that a buffer's address points to.
     fn pointed_to(&self, ty: Handle<naga::Type>) -> Result<String> {
         self.type_name(self.element(ty).map_or(ty, |(element, _)| element))
     }
@@ -381,7 +381,7 @@ impl Writer<'_> {
     }
 }
 
-/// Whether a `continue` in a block is that of the loop around it.
+/// Returns whether a `continue` in a block is that of the loop around it.
 fn continues(block: &Block) -> bool {
     block.iter().any(|statement| match statement {
         Statement::Continue => true,
@@ -395,7 +395,7 @@ fn continues(block: &Block) -> bool {
 /// Threads of a warp, which is WGSL's subgroup.
 pub const WARP: u32 = 32;
 
-/// What the device says of a thread.
+/// Returns the expression for a built-in value of a thread.
 fn built_in(builtin: BuiltIn, [x, y, z]: [u32; 3]) -> Result<String> {
     let index = format!("(threadIdx.x + {x}u * (threadIdx.y + {y}u * threadIdx.z))");
     let of_subgroup = matches!(builtin, BuiltIn::SubgroupId | BuiltIn::SubgroupInvocationId);

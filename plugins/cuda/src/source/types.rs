@@ -88,7 +88,7 @@ impl Writer<'_> {
         }
     }
 
-    /// What a struct consists of, in order.
+    /// Returns the fields of a struct, in order.
     pub(super) fn fields(&self, handle: Handle<Type>) -> Result<Vec<Field>> {
         let TypeInner::Struct { ref members, span } = self.module.types[handle].inner else {
             return Err(unsupported("a member of what is no struct"));

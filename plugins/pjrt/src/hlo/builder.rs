@@ -100,9 +100,9 @@ pub(super) struct Builder<'g> {
     graph: &'g GraphView<'g>,
     /// Constants larger than this become arguments.
     max_inline_bytes: u64,
-    /// Whether products keep the precision of their operands.
+    /// True if products keep the precision of their operands.
     pub(super) is_strict: bool,
-    /// Whether nobody reads the text: constants are not written then.
+    /// True if nobody reads the text: constants are not written then.
     is_trial: bool,
     /// The graph's values that the module has by now.
     values: Vec<Option<Value>>,
@@ -112,7 +112,7 @@ pub(super) struct Builder<'g> {
     n_names: usize,
     /// The first op of a node whose operands do not go together, told when the node ends.
     fault: Option<String>,
-    /// What the data has to be: a scalar of int32 that is not 0 where it is not, and the words for that.
+    /// Requirements on the data: a scalar of int32 that is not 0 where one is broken, and the words for that.
     checks: Vec<(Value, String)>,
     /// Floating-point operations so far, a multiply-add counted as two.
     pub(super) flops: u64,
@@ -123,7 +123,7 @@ pub(super) struct Module {
     pub(super) text: String,
     /// Its arguments, as positions in the graph's values.
     pub(super) arguments: Vec<u32>,
-    /// What its last result, beyond the graph's, says of the data: 0 that it is as it has to be, `k + 1` what this has at
+    /// Meanings of its last result, beyond the graph's: 0 that the data is as it has to be, `k + 1` what this has at
     /// `k`. None where there is no such result.
     pub(super) checks: Vec<String>,
 }
@@ -566,7 +566,7 @@ pub(super) fn list(numbers: &[i64]) -> String {
     format!("[{}]", join(numbers, i64::to_string))
 }
 
-/// What is added at each end of each axis, as an attribute of windows: `dense<[[1, 1]]> : tensor<1x2xi64>`.
+/// Returns the padding at each end of each axis, as an attribute of windows: `dense<[[1, 1]]> : tensor<1x2xi64>`.
 pub(super) fn padding(ends: &[(i64, i64)]) -> String {
     let pairs = join(ends, |(low, high)| format!("[{low}, {high}]"));
     match ends {

@@ -89,7 +89,7 @@ fn add_bias(b: &mut Builder<'_>, x: &Value, bias: Option<Value>) -> Value {
     b.add(x, &bias)
 }
 
-/// Whether input and kernel have the same spatial axes, of which there is at least one.
+/// Checks that input and kernel have the same spatial axes, of which there is at least one.
 fn check_ranks(x: &Value, kernel: &Value) -> Result<()> {
     let is_right = x.rank() >= 3 && kernel.rank() == x.rank();
     is_right

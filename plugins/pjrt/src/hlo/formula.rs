@@ -13,7 +13,7 @@ use devbay_plugin_api::sdk::{Error, Result};
 const FORMER_DEFAULTS: &[(&str, &str, u32, f32)] =
     &[("Selu", "alpha", 6, 1.6732), ("Selu", "gamma", 6, 1.0507)];
 
-/// Whether an op is emitted by its formula: of operands of one type that are all there.
+/// Returns whether an op is emitted by its formula: of operands of one type that are all there.
 pub(super) fn is_formula(domain: &str, op: &str) -> bool {
     let emitted = |formula: &Formula| {
         let form = formula.form;

@@ -150,7 +150,7 @@ pub(super) fn gather_nd<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Valu
     Ok(gather(b, &x, &at, &named, &dims))
 }
 
-/// What happens where several elements meet, by ONNX's name; none of them is the last to be written.
+/// Returns the fold for elements that meet, by ONNX's name; with None the last to be written stays.
 fn reduction(node: &Node<'_>) -> Result<Option<Fold>> {
     Ok(match node.attrs().string("reduction", "none")? {
         "none" => None,

@@ -44,13 +44,13 @@ use devbay_plugin_api::sdk::{Claim, Error, GraphView, NodeView, Result};
 use node::Node;
 use table::Emission;
 
-/// How a graph is written.
+/// Options of writing a graph.
 #[derive(Clone, Copy, Debug)]
 pub struct EmitOptions<'a> {
     /// Constants of more bytes become arguments of `main`: the host uploads them once and passes their buffers. Smaller
     /// ones are literals.
     pub max_inline_bytes: u64,
-    /// What the numbers may be, `DEVBAY_NUMERICS_*`. Strict asks for the highest precision of products.
+    /// Numerics that are permitted, `DEVBAY_NUMERICS_*`. Strict asks for the highest precision of products.
     pub numerics: u64,
     /// Inputs of the graph that are given up at each run, as positions in its values.
     pub donors: &'a [u32],
@@ -64,8 +64,8 @@ pub struct Emitted {
     /// The arguments of `main` in order, as positions in the graph's values: the inputs that are not constant, then large
     /// constants and what comes from the graph around, as they are first used.
     pub inputs: Vec<u32>,
-    /// What the data has to be. If there is anything, `main` has one more result, an int32: 0 where the data is so, else the
-    /// place here, from 1 on, of the first that it is not.
+    /// Requirements on the data. If there are any, `main` has one more result, an int32: 0 where the data meets them,
+    /// else the place here, from 1 on, of the first that it does not.
     pub checks: Vec<String>,
 }
 
@@ -122,7 +122,7 @@ const FORMER: &[(&str, &[&str])] = &[
     ("Upsample", &["mode", "scales"]),
 ];
 
-/// Whether an op's emission reads an attribute, or need not since it says nothing of what is emitted.
+/// Returns whether an op's emission reads an attribute, or need not since it says nothing of what is emitted.
 fn reads_attribute(domain: &str, op: &str, name: &str) -> bool {
     let former = || FORMER.iter().any(|(of, names)| *of == op && names.contains(&name));
     devbay_ops::has_attribute(domain, op, name) || former() || (op.starts_with("Reduce") && name == "axes")

@@ -119,7 +119,7 @@ impl<'g> Node<'g> {
         Type::of(&value.ok_or_else(|| Error::invalid(format!("result {at} is missing")))?.tensor)
     }
 
-    /// Whether the result at `at` is asked for.
+    /// Returns whether the result at `at` is asked for.
     pub(super) fn has_result(&self, at: usize) -> bool {
         self.outputs().get(at).copied().flatten().is_some()
     }

@@ -42,7 +42,7 @@ pub(super) fn max_pool<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value
     b.reduce_window(Fold::Maximum, &x, &window)
 }
 
-/// How many elements the window covers at each place along an axis.
+/// Returns the number of elements that the window covers at each place along an axis.
 fn counts(window: &Window, axis: usize, extent: i64, given: (i64, i64), with_pads: bool) -> Vec<f64> {
     let (first, last) = if with_pads { (-given.0, extent + given.1) } else { (0, extent) };
     let count = |place: i64| {

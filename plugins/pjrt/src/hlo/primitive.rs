@@ -24,7 +24,7 @@ impl Window {
     }
 }
 
-/// How a product's axes belong together.
+/// Pairing of a product's axes.
 pub(super) struct DotDims<'a> {
     pub(super) lhs_batch: &'a [usize],
     pub(super) rhs_batch: &'a [usize],
@@ -32,7 +32,7 @@ pub(super) struct DotDims<'a> {
     pub(super) rhs_contract: &'a [usize],
 }
 
-/// What a reduction does with two elements.
+/// Operation of a reduction on two elements.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fold {
     Add,
@@ -55,7 +55,7 @@ impl Fold {
         }
     }
 
-    /// What changes no element, as the bytes of one.
+    /// Returns the neutral element, as bytes.
     fn neutral(self, element: ElementType) -> Vec<u8> {
         use ElementType as E;
         let size = element.size_bytes().unwrap_or(1);

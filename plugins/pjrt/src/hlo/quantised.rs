@@ -137,7 +137,7 @@ pub(super) fn matmul_integer<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result
     Ok(b.reshape(&product, &result.dims))
 }
 
-/// ConvInteger: a convolution of integers in int32. What is padded is the zero point.
+/// ConvInteger: a convolution of integers in int32. Padding is the zero point.
 pub(super) fn conv_integer<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> {
     let x = centred(node, b, 0, 2, |_| 1)?;
     let kernel = centred(node, b, 1, 3, |_| 0)?;

@@ -8,7 +8,7 @@ use devbay_plugin_api::sdk::{AttrContent, Error, Result};
 const SIGMOID: &str = "stablehlo.logistic";
 const TANH: &str = "stablehlo.tanh";
 
-/// Which op, with what follows from it.
+/// Op, with what follows from it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Rnn,

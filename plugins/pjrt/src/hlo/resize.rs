@@ -7,19 +7,19 @@ use super::reduce::widened;
 use crate::element::ElementType;
 use devbay_plugin_api::sdk::{Error, Result};
 
-/// How one axis is resized.
+/// Resizing of one axis.
 struct Axis<'a> {
     /// Elements of the input and of the result.
     extent: i64,
     result: i64,
     /// Elements of the result for one of the input.
     scale: f64,
-    /// How places of the result are places of the input.
+    /// Mapping of places of the result to places of the input.
     places: &'a str,
 }
 
 impl Axis<'_> {
-    /// Where an element of the result lies among those of the input.
+    /// Returns the place of an element of the result among those of the input.
     fn place(&self, at: i64) -> Result<f64> {
         let (at, extent, scale) = (at as f64, self.extent as f64, self.scale);
         // The result's extent before it was cut to a whole number.
@@ -38,7 +38,7 @@ impl Axis<'_> {
     }
 }
 
-/// What a result is made of: as many elements for each of its places, with their weights.
+/// Elements that make a result: as many for each of its places, with their weights.
 struct Taps {
     /// For each tap the place of the input for every place of the result.
     places: Vec<Vec<i64>>,
@@ -69,7 +69,7 @@ struct Filter {
     a: f64,
     /// Against aliases: as wide as the input is shrunk.
     is_stretched: bool,
-    /// Whether elements that are not there have no weight, instead of their neighbour's value.
+    /// True if elements that are not there have no weight, instead of their neighbour's value.
     leaves_out: bool,
 }
 

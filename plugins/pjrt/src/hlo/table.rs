@@ -1,4 +1,4 @@
-//! Which function expresses an op.
+//! Functions that express the ops.
 
 use super::builder::{Builder, Value};
 use super::node::Node;

@@ -1,6 +1,6 @@
 //! Attention: scores of queries and keys in tiles, a softmax of each query's, and the weighted sums of the values.
 //!
-//! What came before is put before the keys and values first. A key that a query may not see weighs 0, whatever it holds;
+//! Past keys and values first go before the present ones. A key that a query may not see weighs 0, whatever it holds;
 //! a query that may see none gives zeros.
 
 use super::cost;
@@ -42,7 +42,7 @@ fn cost(request: &Request<'_>) -> Result<Cost> {
     Ok(cost::of(request, flops as u64))
 }
 
-/// Where the rows of an operand lie: `[batch, heads, sequence, size]`, or with the sequence before the heads.
+/// Layout of the rows of an operand: `[batch, heads, sequence, size]`, or with the sequence before the heads.
 #[derive(Clone, Copy)]
 struct Rows {
     batches: i64,
@@ -315,10 +315,10 @@ fn weights(build: &mut Build, lines: &Lines, buffers: Vec<(&str, &str, Slot)>, h
         .add(build, LineStep { name: "weights", buffers, params: vec![], functions: &functions, code: &code })
 }
 
-/// Which keys a query sees: WGSL of a function `sight` that gives what is added to a score.
+/// Keys that a query sees: WGSL of a function `sight` that gives the addend of a score.
 struct Sight {
     code: String,
-    /// Whether there are keys that a query may not see.
+    /// True if there are keys that a query may not see.
     hides: bool,
     params: Vec<(String, Param)>,
 }

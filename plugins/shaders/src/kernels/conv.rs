@@ -125,7 +125,7 @@ impl Conv {
         })
     }
 
-    /// Whether a thread should make one element, from its own reads alone.
+    /// Returns whether a thread should make one element, from its own reads alone.
     pub fn is_direct(&self, build: &Build) -> bool {
         self.c_out < CHANNELS_MIN && self.direct_turns() <= build.turns_max()
     }

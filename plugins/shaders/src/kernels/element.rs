@@ -4,7 +4,7 @@ use crate::step::{Body, turns};
 use crate::template::wgsl;
 use devbay_plugin_api::sdk::*;
 
-/// How elements lie in memory, whatever they mean.
+/// Layout of elements in memory, whatever they mean.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Width {
     /// Four to a word.

@@ -111,14 +111,14 @@ pub const KERNELS: &[Kernel<Target>] = &{
     all
 };
 
-/// What a formula costs, once for each operand after the first of those that are put together.
+/// Returns the cost of a formula, once for each operand after the first of those that are put together.
 fn formula_cost(request: &Request<'_>) -> Result<Cost> {
     let Choice { formula, .. } = choose(request.domain, request.op, &request.attrs)?;
     let times = if formula.form.is_fold { request.inputs.len().saturating_sub(1) as u64 } else { 1 };
     cost::per_output(request, formula.form.flops * times)
 }
 
-/// How elements of a dtype are read, calculated and written.
+/// Way to read, calculate and write elements of a dtype.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Number {
     dtype: DType,
@@ -154,7 +154,7 @@ impl Number {
         }
     }
 
-    /// How it lies in memory.
+    /// Returns its layout in memory.
     pub fn width(self) -> Width {
         self.width
     }
@@ -209,7 +209,7 @@ fn bfloat_(x: f32) -> u32 {
     }
 }
 
-/// What is calculated for each element of the output.
+/// Calculation for each element of the output.
 pub struct Map<'a> {
     /// A name for errors and debuggers.
     pub name: &'a str,

@@ -1,4 +1,4 @@
-//! What follows a product while it is still in registers: a factor, what is added, an activation (docs/fused-ops.md).
+//! Steps that follow a product while it is still in registers: a factor, an addend, an activation (docs/fused-ops.md).
 
 use super::math;
 use crate::step::{BiasRelu, Param, Slot};
@@ -54,17 +54,17 @@ impl Activation {
 pub struct Epilogue {
     /// Factor of the product.
     pub alpha: f32,
-    /// What is added, with its distances between rows and columns.
+    /// Addend, with its distances between rows and columns.
     pub addend: Option<(Slot, u32, u32)>,
     /// Its factor.
     pub beta: f32,
-    /// What is added that has the result's shape.
+    /// Addend that has the result's shape.
     pub residual: Option<Slot>,
-    /// What is applied last.
+    /// Activation that is applied last.
     pub activation: Activation,
 }
 
-/// What libraries add to a product themselves.
+/// Addends that libraries add to a product themselves.
 pub enum Added {
     /// Nothing.
     Nothing,
@@ -92,7 +92,7 @@ impl Epilogue {
         }
     }
 
-    /// Whether the sums are the result.
+    /// Returns whether the sums are the result.
     pub fn is_nothing(&self) -> bool {
         self.alpha == 1.0
             && self.addend.is_none()

@@ -236,12 +236,12 @@ impl Tuples {
         expect_indices(build, request, op, self.dims.iter().map(|dim| dim.0))
     }
 
-    /// Whether there is anything that a tuple could name.
+    /// Returns whether there is anything that a tuple could name.
     pub fn names_something(&self) -> bool {
         self.dims.iter().all(|dim| dim.0 > 0)
     }
 
-    /// Whether tuples are empty, and name everything.
+    /// Returns whether tuples are empty, and name everything.
     pub fn names_all(&self) -> bool {
         self.dims.is_empty()
     }

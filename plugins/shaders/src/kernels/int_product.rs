@@ -41,7 +41,7 @@ pub const KERNELS: &[Kernel<Target>] = &[
         .cost(conv_cost),
 ];
 
-/// Where an op has its operands.
+/// Places of an op's operands.
 struct Places {
     b: usize,
     a_zero: usize,

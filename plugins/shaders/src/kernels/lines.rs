@@ -119,15 +119,15 @@ const SHUFFLED: &[&str] = &["f32", "i32", "u32"];
 
 /// The lines of a tensor, and which threads take them.
 pub struct Lines {
-    /// Where lines begin.
+    /// Beginnings of lines.
     pub kept: Nest,
-    /// Where their elements are from there.
+    /// Places of their elements from there.
     pub along: Nest,
     /// Lines of a workgroup.
     width: u32,
     /// Threads of each line.
     height: u32,
-    /// Whether threads beside each other take elements of one line, and not those of lines beside each other.
+    /// True if threads beside each other take elements of one line, and not those of lines beside each other.
     is_contiguous: bool,
     n_pieces: i64,
 }

@@ -54,7 +54,7 @@ pub fn called_by(text: &str) -> String {
     functions(&names)
 }
 
-/// Whether there is a function of that name.
+/// Returns whether there is a function of that name.
 #[cfg(test)]
 pub fn has(name: &str) -> bool {
     ALL.iter().any(|(known, _)| known == name)

@@ -1,4 +1,4 @@
-//! What ops that move elements without calculating have in common: units, positions, and the strided copy.
+//! Common parts of ops that move elements without calculating: units, positions, and the strided copy.
 //!
 //! A unit is what one thread moves: an element, or several that stay side by side wherever they go. Narrow elements
 //! that do make words of 32 bits, and words make vectors of four, so that memory is used as widely as it can be.
@@ -68,7 +68,7 @@ pub fn param_i32(name: impl Into<String>, value: i64) -> Result<(String, Param)>
     Ok((name.into(), Param::I32(value)))
 }
 
-/// What one thread moves.
+/// Unit that one thread moves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
     /// An element, or several of them as wide as one.
@@ -124,7 +124,7 @@ impl Unit {
         }
     }
 
-    /// Whether a word holds several.
+    /// Returns whether a word holds several.
     pub fn is_packed(self) -> bool {
         self.bytes() < 4
     }
@@ -156,11 +156,11 @@ impl Unit {
     }
 }
 
-/// How the units of an output are made.
+/// Construction of the units of an output.
 pub struct Made<'a> {
     /// A name for errors and debuggers.
     pub name: &'a str,
-    /// What it is made from.
+    /// Buffers that it is made from.
     pub buffers: Vec<(&'a str, &'a str, Slot)>,
     /// Parameters.
     pub params: Vec<(String, Param)>,

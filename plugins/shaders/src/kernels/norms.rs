@@ -69,7 +69,7 @@ fn operand<'a>(request: &Request<'a>) -> Result<&'a [i64]> {
     Ok(shape)
 }
 
-/// How an input that is broadcast to rows is walked: its offset for an element's number in its row.
+/// Returns the walk of an input that is broadcast to rows: its offset for an element's number in its row.
 fn of_row(input: &TensorView<'_>, row: &[i64]) -> Result<Nest> {
     let shape = input.shape();
     // More dimensions than a row has are of extent 1, or there would be a number for each row.
@@ -89,7 +89,7 @@ fn of_row(input: &TensorView<'_>, row: &[i64]) -> Result<Nest> {
     Ok(Nest::new(dims.into_iter()))
 }
 
-/// Where rows begin, and what they are: the dimensions from an axis on.
+/// Returns the beginnings of rows, and their dimensions: those from an axis on.
 fn rows<'a>(request: &Request<'_>, shape: &'a [i64]) -> Result<(Lines, &'a [i64])> {
     let at = axis(request.attrs.int("axis", -1)?, shape.len())?;
     let stash = request.attrs.int("stash_type", 1)?;

@@ -38,7 +38,7 @@ pub const KERNELS: &[Kernel<Target>] = &[
         .cost(|request| cost::per_input(request, 8)),
 ];
 
-/// What is not a number.
+/// Treatment of NaN.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Nans {
     /// Is above all numbers.

@@ -34,12 +34,12 @@ struct Axis {
     border: Option<Border>,
 }
 
-/// How an axis with a border finds its elements.
+/// Rule by which an axis with a border finds its elements.
 #[derive(Clone, Copy, Debug)]
 struct Border {
     /// Positions before the input's.
     before: i64,
-    /// What negative pads leave of the input: its first element, and how many.
+    /// First element of the input that negative pads leave, and their number.
     first: i64,
     kept: i64,
 }

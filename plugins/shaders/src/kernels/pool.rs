@@ -43,7 +43,7 @@ fn pool_cost(request: &Request<'_>) -> Result<Cost> {
     cost::per_output(request, cost::volume(&kernel).max(1))
 }
 
-/// What becomes of the elements of a window.
+/// Fold of the elements of a window.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fold {
     Largest,

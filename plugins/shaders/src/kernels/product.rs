@@ -23,12 +23,12 @@ pub const FIRST: &str = "${first}";
 /// As above.
 pub const BASE: &str = "${base}";
 
-/// How one operand is loaded: four neighbouring rows of A, or columns of B, for one k.
+/// Loads of one operand: four neighbouring rows of A, or columns of B, for one k.
 ///
 /// The texts are templates of which `l`, a number that tells the loads of a thread apart, `first` and `base` are still to
 /// be filled in ([`L`], [`FIRST`], [`BASE`]).
 pub struct Side {
-    /// Whether neighbouring threads load neighbouring k, and not rows or columns.
+    /// True if neighbouring threads load neighbouring k, and not rows or columns.
     pub k_fast: bool,
     /// Statements before the loop over k: of `first`, the first of the four, and `base`, where the operand of this
     /// product of the batch begins; both u32.
@@ -74,11 +74,11 @@ pub struct Product {
     pub right: Side,
     /// Where both sides are matrices as they are stored, the first two of the buffers: whether each is turned.
     pub turned: Option<[bool; 2]>,
-    /// Whether the result is bound as vectors of four columns.
+    /// True if the result is bound as vectors of four columns.
     pub vectors: bool,
     /// The convolution that it is, where a library may do it.
     pub convolution: Option<Convolution>,
-    /// What becomes of the sums.
+    /// Steps on the sums.
     pub epilogue: Epilogue,
     /// The result.
     pub output: Slot,
@@ -477,7 +477,7 @@ pub struct Skinny {
     pub b: (Slot, u64, u64),
     /// The result, and its distances between rows and columns.
     pub y: (Slot, u64, u64),
-    /// What becomes of the sums, with distances of these rows and columns.
+    /// Steps on the sums, with distances of these rows and columns.
     pub epilogue: Epilogue,
 }
 

@@ -59,13 +59,13 @@ enum Op {
     LogSumExp,
 }
 
-/// How elements become a result, in WGSL.
+/// Fold of elements into a result, in WGSL.
 struct Fold {
     /// Type of the totals.
     total: &'static str,
     /// The total of nothing.
     start: String,
-    /// What an element `v` counts as.
+    /// Value that an element `v` counts as.
     map: String,
     /// Of two totals `a` and `b`.
     fold: &'static str,

@@ -90,7 +90,7 @@ struct Dim {
     samples: Option<Samples>,
 }
 
-/// What a step needs to find the elements of the input.
+/// Data by which a step finds the elements of the input.
 ///
 /// The axes before the first that is resized are planes: a thread makes one position of several planes, so that tables
 /// are read and positions taken apart once for all of them.

@@ -73,7 +73,7 @@ fn written(activation: Activation) -> (&'static str, f32, f32) {
     }
 }
 
-/// What prepare knows of a node.
+/// Properties of a node that prepare knows.
 struct Layer<'a> {
     cell: Cell,
     shape: Extents,

@@ -101,7 +101,7 @@ fn roots(n: i64, inverse: bool) -> Result<Vec<u32>> {
     factors(n, root)
 }
 
-/// Whether factors are those of [`chirp`].
+/// Returns whether factors are those of [`chirp`].
 fn is_chirp(op: Op, shape: &Spectra) -> bool {
     op == Op::Stft && !(shape.n as u64).is_power_of_two()
 }

@@ -1,6 +1,6 @@
 //! Threads that hand values to each other without memory, where a device has subgroups.
 
-/// How an entry knows its threads.
+/// Code by which an entry knows its threads.
 pub struct Inputs {
     /// Arguments of the entry.
     pub arguments: String,
@@ -8,7 +8,7 @@ pub struct Inputs {
     pub begin: String,
 }
 
-/// Numbers the threads of a workgroup by `thread`. Which of them share a subgroup is for the device to say: where shuffles
+/// Numbers the threads of a workgroup by `thread`. The device decides which of them share a subgroup: where shuffles
 /// ask for it, neighbours by this number are neighbours in their subgroup.
 pub fn inputs(thread: &str, is_shuffled: bool) -> Inputs {
     match is_shuffled {

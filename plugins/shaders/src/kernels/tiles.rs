@@ -16,11 +16,11 @@ pub struct Product<'a> {
     pub a: &'a str,
     /// An element of the second operand, over `k` and `col`.
     pub b: &'a str,
-    /// Whether that operand's columns lie beside each other, and not its rows' elements.
+    /// True if that operand's columns lie beside each other, and not its rows' elements.
     pub b_by_columns: bool,
     /// The number of terms.
     pub depth: &'a str,
-    /// Whether what is multiplied with a number below 0 of the first operand counts for nothing, even if it is no number.
+    /// True if a product with a number below 0 of the first operand counts for nothing, even if it is no number.
     pub skips_negative: bool,
     /// Statements that write `sum` for `row` and `col`.
     pub write: &'a str,

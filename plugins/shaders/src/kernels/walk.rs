@@ -91,13 +91,13 @@ impl Walk {
         Self { extents, operands: operands.collect() }
     }
 
-    /// Whether an operand's positions are those of the walk.
+    /// Returns whether an operand's positions are those of the walk.
     pub fn is_identity(&self, operand: usize) -> bool {
         let operand = &self.operands[operand];
         operand.offset == 0 && operand.strides == dense_strides(&self.extents)
     }
 
-    /// How far each operand goes from position to position, where all begin at 0 and go evenly; None where they do not.
+    /// Returns each operand's stride from position to position, if all begin at 0 and go evenly; else None.
     pub fn even_strides(&self) -> Option<Vec<u64>> {
         let stride = |operand: &Operand| match operand.strides[..] {
             _ if operand.offset != 0 => None,

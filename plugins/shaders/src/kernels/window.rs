@@ -11,7 +11,7 @@ pub use devbay_ops::read::SPATIAL_MAX;
 /// Extents, steps and paddings stay below this, so that shaders count positions in i32.
 const REACH_MAX: i64 = 1 << 30;
 
-/// How a window slides: depth, height and width, those that an image lacks of extent 1.
+/// Geometry of a sliding window: depth, height and width, those that an image lacks of extent 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
     /// Extents of the input.
@@ -77,7 +77,7 @@ impl Window {
         Ok(window)
     }
 
-    /// Whether the output has the extents that follow from the others, with nothing rounded up.
+    /// Checks that the output has the extents that follow from the others, with nothing rounded up.
     ///
     /// # Errors
     /// Invalid if not.
@@ -114,7 +114,7 @@ impl Window {
         self.axes().rev().fold(of_tap, |inner, i| turns(self.kernel[i] as u64, inner))
     }
 
-    /// Whether each output element is made of the input element at its own place.
+    /// Returns whether each output element is made of the input element at its own place.
     pub fn is_pointwise(&self) -> bool {
         self.n_taps() == 1
             && self.stride == [1; SPATIAL_MAX]
@@ -122,7 +122,7 @@ impl Window {
             && self.input == self.output
     }
 
-    /// Whether shaders know three dimensions, and not two.
+    /// Returns whether shaders know three dimensions, and not two.
     pub fn is_deep(&self) -> bool {
         self.rank == SPATIAL_MAX
     }

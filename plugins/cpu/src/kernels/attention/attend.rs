@@ -1,6 +1,6 @@
 //! Attention: each query's mean of the values, weighted by how the keys answer it.
 //!
-//! A chunk is some queries of one head; it reads each key and value once for all of them. What is calculated is f32, or
+//! A chunk is some queries of one head; it reads each key and value once for all of them. Arithmetic is in f32, or
 //! f64 for a softmax that asks for it. ONNX defines the op as a function of simpler ones in the operands' type: with
 //! operands of 16 bits what each of those would give is rounded here too, sums within a product excepted.
 //!
@@ -90,7 +90,7 @@ impl Attention {
         }
     }
 
-    /// How many keys each batch has, if an operand says it.
+    /// Returns the number of keys of each batch; empty if no operand gives it.
     pub(crate) fn counts<'o>(&self, operands: &'o Operands<'_>) -> &'o [i64] {
         if self.counted { operands.input::<i64>(6) } else { &[] }
     }
@@ -243,7 +243,7 @@ impl Attention {
         offset.saturating_add(i as i64)
     }
 
-    /// What is added to the scores of one query: minus infinity for keys that it does not see.
+    /// Writes the addends of the scores of one query: minus infinity for keys that it does not see.
     pub(crate) fn bias(
         &self,
         tensors: &Tensors,

@@ -26,13 +26,13 @@ const _: () = assert!(ROWS_MAX <= 128, "a bit of a u128 for each");
 /// Scores of a chunk, at most, unless a few rows have more: they stay in the second-level cache.
 const SCORES_MAX: usize = 64 * 1024;
 
-/// What is added to scores.
+/// Addend of scores.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Bias {
     None,
     /// The mask's numbers, in f32 and for all keys.
     Mask,
-    /// What [`Attention::bias`] says.
+    /// Numbers that [`Attention::bias`] gives.
     Any,
 }
 
@@ -64,7 +64,7 @@ struct Panels {
     grain: usize,
 }
 
-/// Where the operands are, and the parts of the workspace.
+/// Addresses of the operands, and of the parts of the workspace.
 #[derive(Clone, Copy)]
 struct Addresses {
     q: SendPtr<f32>,
@@ -78,7 +78,7 @@ struct Addresses {
     slots: SendPtr<f32>,
 }
 
-/// Whether the kernel of this file does it.
+/// Returns whether the kernel of this file does it.
 pub(crate) fn takes(attention: &Attention) -> bool {
     let Attention { q, v, batches, total, .. } = *attention;
     attention.is_single() && ![batches, total, q.heads, q.sequence, q.size, v.size].contains(&0)
@@ -109,7 +109,7 @@ pub(crate) fn prepare(attention: Attention, isa: Isa) -> Result<Prepared> {
 }
 
 impl Attention {
-    /// What is added to scores, as far as a loop over rows knows it.
+    /// Returns the addend of scores, as far as a loop over rows knows it.
     fn panels_bias(&self) -> Bias {
         let is_limited = self.is_causal || self.counted || self.windows != [None; 2];
         match self.mask {

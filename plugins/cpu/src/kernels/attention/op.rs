@@ -1,5 +1,5 @@
 //! Attention: how its nodes are read. `attend.rs` launches all variants: heads that share keys and values,
-//! masks, windows, caches inside and outside; FlexAttention too. What is f32 throughout `attend_panels.rs` does.
+//! masks, windows, caches inside and outside; FlexAttention too. `attend_panels.rs` does all that is f32 throughout.
 
 use crate::device::CpuDevice;
 use crate::kernels::attention::attend_panels;
@@ -41,7 +41,7 @@ fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
     Ok(cost::of(request, (of_q * keys * 4) as u64))
 }
 
-/// Where the rows of an operand lie: `[batch, heads, sequence, size]`, or with the sequence before the heads.
+/// Layout of the rows of an operand: `[batch, heads, sequence, size]`, or with the sequence before the heads.
 #[derive(Clone, Copy)]
 pub(crate) struct Rows {
     pub(crate) heads: usize,
@@ -74,7 +74,7 @@ impl Rows {
     }
 }
 
-/// What a mask says: what is added to scores, or which are kept.
+/// Mask: numbers that are added to scores, or keys that are kept.
 #[derive(Clone, Copy)]
 pub(crate) struct Mask {
     pub(crate) real: Real,
@@ -99,23 +99,23 @@ pub(crate) struct Attention {
     /// Heads of queries for each head of keys.
     pub(crate) group: usize,
     pub(crate) mask: Option<Mask>,
-    /// Whether the keys that are there are counted by an operand.
+    /// True if an operand counts the keys that are there.
     pub(crate) counted: bool,
     pub(crate) is_causal: bool,
     pub(crate) windows: [Option<i64>; 2],
     /// Factors of queries and of keys.
     pub(crate) scales: [f32; 2],
     pub(crate) softcap: f32,
-    /// What one step of a calculation gives is rounded so.
+    /// Rounding of the result of each step.
     pub(crate) round: fn(f32) -> f32,
     pub(crate) softmax: Softmax,
-    /// Whether there is a fourth result, and what it shows.
+    /// True if there is a fourth result; then what it shows.
     pub(crate) shows: bool,
     pub(crate) shown: i64,
 }
 
 impl Attention {
-    /// Whether each step is f32, and nothing in between is bent or shown.
+    /// Returns whether each step is f32, and nothing in between is bent or shown.
     pub(crate) fn is_single(&self) -> bool {
         self.real.is_single() && matches!(self.softmax, Softmax::Single) && self.softcap <= 0.0 && !self.shows
     }

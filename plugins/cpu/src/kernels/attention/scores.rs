@@ -1,4 +1,4 @@
-//! What attention calculates with: products of queries and keys, and weights of scores, rounded as operands of 16 bits
+//! Arithmetic of attention: products of queries and keys, and weights of scores, rounded as operands of 16 bits
 //! ask for.
 
 use crate::kernels::numbers::small_float::{Format, Overflow};
@@ -17,7 +17,7 @@ pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     sums.iter().sum::<f32>() + rest
 }
 
-/// How a number is rounded to a type that f32 holds.
+/// Returns the function that rounds a number to a type that f32 holds.
 pub(crate) fn rounding(dtype: DType) -> fn(f32) -> f32 {
     match dtype {
         F16 => |x| rounded(Format::BINARY16, x),
@@ -30,7 +30,7 @@ fn rounded(format: Format, x: f32) -> f32 {
     format.decode(format.encode(x.into(), Overflow::Infinite)) as f32
 }
 
-/// What a softmax is calculated in.
+/// Type that a softmax is calculated in.
 #[derive(Clone, Copy)]
 pub(crate) enum Softmax {
     Single,

@@ -124,7 +124,7 @@ impl Launch<CpuDevice> for Col2Im {
 }
 
 impl Col2Im {
-    /// What the element `k` of some block adds to an element of the image; 0 if none lies there.
+    /// Returns what the element `k` of some block adds to an element of the image; 0 if none lies there.
     fn part(&self, x: Source, plane: usize, mut at: usize, k: usize) -> f64 {
         let (mut rest, mut which, mut stride) = (k, 0, 1);
         for axis in self.axes.iter().rev() {

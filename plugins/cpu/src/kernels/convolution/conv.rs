@@ -43,7 +43,7 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
         .doc("Conv with a residual that is added, and an activation"),
 ];
 
-/// What a convolution takes memory for.
+/// Name of a convolution's memory.
 const WORKSPACE: &str = "a convolution's panels";
 const PACKED: &str = "a convolution's packed weights";
 
@@ -65,7 +65,7 @@ pub(crate) struct Conv {
     pub finish: FinishFn,
     gather: GatherFn,
     pub micro: Micro,
-    /// Whether the host passes packed weights.
+    /// True if the host passes packed weights.
     pub packed: bool,
 }
 

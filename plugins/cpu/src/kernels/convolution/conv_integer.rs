@@ -50,7 +50,7 @@ impl Spatial {
     }
 }
 
-/// What there is to convolve.
+/// Shape of a convolution.
 struct Shape {
     batch: usize,
     groups: usize,

@@ -15,7 +15,7 @@ use devbay_plugin_api::sdk::*;
 /// Taps of a window, at most; larger windows go the way of other convolutions.
 const TAPS_MAX: usize = 49;
 
-/// Whether a convolution is one per channel, over planes.
+/// Returns whether a convolution is one per channel, over planes.
 pub(crate) fn takes(conv: &Conv) -> bool {
     conv.c_in == 1
         && conv.c_out == 1
@@ -24,9 +24,9 @@ pub(crate) fn takes(conv: &Conv) -> bool {
         && Plane::of(&conv.window).is_some()
 }
 
-/// What a channel's loop needs besides its addresses.
+/// Parameters of a channel's loop besides its addresses.
 struct Rows {
-    /// Where each tap begins, from the first row of the window in the copy.
+    /// Beginning of each tap, from the first row of the window in the copy.
     taps: Vec<usize>,
     /// Elements of the copy from one output row to the next.
     step: usize,

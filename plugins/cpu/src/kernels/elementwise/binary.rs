@@ -243,7 +243,7 @@ unsafe fn repeated<T: Element>(
     (copies.as_ptr().cast(), n_copies)
 }
 
-/// What is compiled for each op; all else works on addresses without a type.
+/// Code that is compiled for each op; all else works on addresses without a type.
 pub(crate) struct Loops {
     body: Body,
     /// [`launch_one`] of the op.

@@ -1,6 +1,6 @@
 //! Dropout: a part of the elements set to 0 in training, the others scaled up.
 //!
-//! Which ones follows from the seed as in NumPy's `RandomState`, with which ONNX's tests are made: a Mersenne Twister
+//! The seed selects them as in NumPy's `RandomState`, with which ONNX's tests are made: a Mersenne Twister
 //! (MT19937; Matsumoto and Nishimura, 1998), two draws for each number in 53 bits. Runs on one thread, in the order
 //! of the elements. Without a seed there is no training here: results would not repeat.
 

@@ -109,7 +109,7 @@ const SLOTS_MAX: usize = 6;
 
 type Lane = [f64; STRIP];
 
-/// Where an argument is.
+/// Place of an argument.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum From {
     Operand,

@@ -58,13 +58,13 @@ fn binary_body(op: &str, isa: Isa) -> Option<binary::Body> {
     }
 }
 
-/// Whether an op of two operands has a loop here.
+/// Returns whether an op of two operands has a loop here.
 #[cfg(test)]
 pub(crate) fn has_pair(op: &str) -> bool {
     binary_body(op, Isa::Baseline).is_some()
 }
 
-/// Where an operand of a step is.
+/// Place of an operand of a step.
 #[derive(Clone, Copy)]
 enum From {
     Input(usize),
@@ -197,7 +197,7 @@ impl Strip<'_> {
         }
     }
 
-    /// How a loop of two operands walks over them.
+    /// Returns the rows that a loop of two operands walks over.
     fn walk(&self, steps: [usize; 2], inner: [usize; 2]) -> Rows<2> {
         Rows { n_rows: self.n_rows, n_cols: self.n_cols, steps, inner }
     }

@@ -1,4 +1,4 @@
-//! What the ops on single elements share: the loop over blocks and the grain of parallel loops.
+//! Common parts of the ops on single elements: the loop over blocks and the grain of parallel loops.
 //!
 //! An output may share its memory with an input (`in_place`), so the compiler cannot know that a store
 //! changes no later operand, and a plain loop would run one element at a time exactly then. [`blocks!`]

@@ -201,7 +201,7 @@ struct Map {
     params: Params,
 }
 
-/// What is compiled for each op; all else works on addresses without a type.
+/// Code that is compiled for each op; all else works on addresses without a type.
 struct Loop {
     body: Body,
     in_bytes: usize,
@@ -387,7 +387,7 @@ fn element<T: Element>(bytes: &[u8]) -> Option<T> {
 struct ClipLater<T> {
     map: Map,
     limits: [T; 2],
-    /// Which limits are read in the launch.
+    /// True for each limit that is read in the launch.
     later: [bool; 2],
 }
 
@@ -492,7 +492,7 @@ impl<X: Element + CastTo<Y>, Y: Element> Unary for Cast<X, Y> {
     }
 }
 
-/// Whether an element type has conversions in this file.
+/// Returns whether an element type has conversions in this file.
 pub(crate) fn casts(dtype: DType) -> bool {
     [F32, F64, I64, I32, U8, I8, BOOL].contains(&dtype)
 }

@@ -164,7 +164,7 @@ struct Fold {
     /// Step k takes operand k + 1; its other operand is operand 0 in the first, then the result.
     steps: Vec<Zip>,
     n_operands: u16,
-    /// What makes a mean of the sum.
+    /// Division that makes a mean of the sum.
     divide: Option<Divide>,
 }
 

@@ -1,4 +1,4 @@
-//! What kernels ask of the shapes they are prepared for: extents, strides, axes, and host values.
+//! Properties of the shapes that kernels are prepared for: extents, strides, axes, and host values.
 //!
 //! The host has inferred every shape. These functions check what it said where a kernel would otherwise
 //! write outside an operand, and turn it into the types that loops count with.

@@ -1,4 +1,4 @@
-//! Where operands lie and how they are walked over: extents, strides, windows, rows.
+//! Layout of operands and walks over them: extents, strides, windows, rows.
 
 pub(super) mod extents;
 pub(super) mod plane;

@@ -11,7 +11,7 @@ use devbay_plugin_api::reserve::{self, Size};
 use devbay_plugin_api::sdk::Result;
 use std::ops::Range;
 
-/// How a padded copy is laid out. Two spatial dimensions.
+/// Layout of a padded copy. Two spatial dimensions.
 #[derive(Clone, Copy, Debug)]
 pub struct Plane {
     /// Extents of the input: height, width.
@@ -37,7 +37,7 @@ pub struct Plane {
 struct Phase {
     /// The first one that is not padding.
     first: usize,
-    /// Where that one goes, in a row of the copy.
+    /// Place of that one in a row of the copy.
     at: usize,
     n: usize,
 }
@@ -108,19 +108,19 @@ impl Plane {
         self.phases * self.phase_len
     }
 
-    /// Where the tap of a window at column `tap_column` begins within a row.
+    /// Returns the beginning within a row of the tap of a window at column `tap_column`.
     pub fn tap(&self, tap_column: usize) -> usize {
         tap_column % self.phases * self.phase_len + tap_column / self.phases
     }
 
-    /// Where the columns of a phase are.
+    /// Returns the place of the columns of a phase.
     fn phase(&self, phase: usize) -> Phase {
         let first = (phase + self.phases - self.pad[1] % self.phases) % self.phases;
         let n = (self.input[1] + self.phases - 1).saturating_sub(first) / self.phases;
         Phase { first, at: self.tap(first + self.pad[1]), n }
     }
 
-    /// Where each tap of a window begins, from the first row of the window in the copy.
+    /// Returns the beginning of each tap of a window, from the first row of the window in the copy.
     ///
     /// # Errors
     /// Out of memory.
@@ -149,7 +149,7 @@ impl Plane {
     }
 }
 
-/// Copies what a band of a plane needs. What is beyond the plane is `padding`.
+/// Copies what a band of a plane needs. Elements beyond it are `padding`.
 pub type FillFn = unsafe fn(plane: &Plane, src: *const f32, dst: *mut f32, band: &Range<usize>, padding: f32);
 
 dispatch! {

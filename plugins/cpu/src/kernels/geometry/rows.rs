@@ -1,4 +1,4 @@
-//! Where rows of an output begin in the input, for ops that take each axis from a table of its own.
+//! Beginnings in the input of the rows of an output, for ops that take each axis from a table of its own.
 //!
 //! Pad and the nearest elements of Resize are such ops: the position on each axis of the input depends
 //! on the position on that axis of the output alone.
@@ -25,7 +25,7 @@ impl Rows {
         Self { tables, plane, n }
     }
 
-    /// How many there are.
+    /// Returns the number of rows.
     pub(crate) fn len(&self) -> usize {
         self.n
     }

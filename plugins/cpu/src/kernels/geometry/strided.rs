@@ -3,7 +3,7 @@
 //!
 //! [`StridedCopy::new`] drops extents of 1, merges neighbours that move together, and works in bytes
 //! from then on, so that elements of one size share one loop and a short contiguous run is one larger
-//! element. What is left is a grid of two-dimensional blocks, and one of four loops runs on each:
+//! element. There remains a grid of two-dimensional blocks, and one of four loops runs on each:
 //! contiguous runs, repeated elements, tiles that are transposed in registers, and plain strides. The
 //! source may be read with any stride, 0 and negative ones included; the destination is written once,
 //! in row-major order.
@@ -112,7 +112,7 @@ impl StridedCopy {
     /// Copies.
     ///
     /// # Errors
-    /// What the host's loop returns.
+    /// Errors of the host's loop.
     ///
     /// # Safety
     /// 1. Every element of the view that `new` was told lies within the memory at `from`.
@@ -243,7 +243,7 @@ fn block_extents(kind: Kind, rows: Dim, cols: Dim, unit: usize) -> [usize; 2] {
     [rows.n.min(rows_max.max(1)), cols_per_block]
 }
 
-/// What is done with a block.
+/// Operation on a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     /// Rows are contiguous on both sides.

@@ -11,7 +11,7 @@ pub use devbay_ops::read::SPATIAL_MAX;
 /// Extents, steps and paddings stay below this, so that products of two of them are counted.
 const REACH_MAX: i64 = 1 << 31;
 
-/// How a window slides: depth, height and width, those that an image lacks of extent 1.
+/// Geometry of a sliding window: depth, height and width, those that an image lacks of extent 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
     /// Extents of the input.
@@ -96,7 +96,7 @@ impl Window {
         self.kernel.iter().product()
     }
 
-    /// Whether each output element is made of the input element at its own place.
+    /// Returns whether each output element is made of the input element at its own place.
     pub fn is_pointwise(&self) -> bool {
         self.n_taps() == 1
             && self.stride == [1; SPATIAL_MAX]

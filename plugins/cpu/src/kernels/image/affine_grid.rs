@@ -86,7 +86,7 @@ impl Launch<CpuDevice> for AffineGrid {
     }
 }
 
-/// Where element `i` of `n` lies between -1 and 1.
+/// Returns the place of element `i` of `n` between -1 and 1.
 fn place(i: usize, n: usize, align_corners: bool) -> f64 {
     match (align_corners, n) {
         (true, 1) => -1.0,

@@ -61,7 +61,7 @@ struct Repeat {
     rows: Rows,
     /// Along that axis: the byte of the input for each position, or [`OUTSIDE`].
     row: Vec<usize>,
-    /// How often each element of a row comes in turn, if it is the same for all; else 0.
+    /// Times that each element of a row comes in turn, if equal for all; else 0.
     times: usize,
     /// Bytes of one position of that axis.
     run: usize,

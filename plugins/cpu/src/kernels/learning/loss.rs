@@ -44,7 +44,7 @@ struct Loss {
     classes: usize,
     /// Labels of a batch.
     places: usize,
-    /// Whether scores are no logarithms yet.
+    /// True if scores are no logarithms yet.
     softmax: bool,
     weighted: bool,
     ignored: Option<i64>,

@@ -61,7 +61,7 @@ fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
     Ok(cost::of(request, 16 * n as u64))
 }
 
-/// What is done to one element.
+/// Update of one element.
 #[derive(Clone, Copy)]
 enum Rule {
     Momentum { alpha: f64, beta: f64, norm: f64, nesterov: bool },
@@ -133,7 +133,7 @@ impl Rule {
     }
 }
 
-/// How many tensors there are, of which so much is remembered.
+/// Returns the number of tensors, of each of which so much is remembered.
 fn count(request: &PrepareRequest<'_, CpuDevice>, remembered: usize) -> Result<usize> {
     let n = request.inputs.len().saturating_sub(2);
     if n == 0 || !n.is_multiple_of(2 + remembered) {

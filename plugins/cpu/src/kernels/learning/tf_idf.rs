@@ -23,7 +23,7 @@ fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
     cost::per_input(request, 64)
 }
 
-/// What one more occurrence does to a number.
+/// Effect of one more occurrence on a number.
 #[derive(Clone, Copy)]
 enum Counting {
     /// It adds so much.
@@ -43,7 +43,7 @@ struct TfIdf {
     branches: BTreeMap<(usize, i64), usize>,
     /// Where a sequence ends: its position in the output, and how it counts.
     leaves: BTreeMap<usize, (usize, Counting)>,
-    /// What a row's numbers are multiplied by in the end.
+    /// Factors of a row's numbers in the end.
     scales: Option<Vec<f32>>,
     lengths: [usize; 2],
     skips: usize,

@@ -28,7 +28,7 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
         .doc("the upper or lower triangle of matrices"),
 ];
 
-/// What a kernel costs that reads next to nothing.
+/// Returns the cost of a kernel that reads next to nothing.
 fn written(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
     Ok(Cost { bytes_read: 0, ..cost::moved(request)? })
 }

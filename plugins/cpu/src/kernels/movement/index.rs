@@ -265,7 +265,7 @@ fn gather_rows<I: Index, const N: usize>(
     })
 }
 
-/// How tuples of indices name slices of the data.
+/// Tuples of indices that name slices of the data.
 pub(crate) struct Tuples {
     /// Tuples of one batch, and of all.
     pub(crate) per_batch: usize,

@@ -23,7 +23,7 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
     descriptor("Split", 18, split).types(&[MOVED, TypeVar::of(&[I64])]).cost(cost::moved),
 ];
 
-/// How parts lie in the joined tensor, in bytes.
+/// Layout of parts in the joined tensor, in bytes.
 struct Layout {
     n_rows: usize,
     row_bytes: usize,

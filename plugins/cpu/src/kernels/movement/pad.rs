@@ -30,7 +30,7 @@ enum Mode {
     Wrap,
 }
 
-/// What the positions of one axis of the output show.
+/// Content of the positions of one axis of the output.
 struct Border {
     /// The position of the input for each of the output; None for the constant.
     sources: Vec<Option<usize>>,
@@ -49,14 +49,14 @@ struct Pad {
     inside: Range<usize>,
     /// Bytes of one position of that axis.
     run: usize,
-    /// Whether the border is one value, and not made of elements.
+    /// True if the border is one value, and not made of elements.
     constant: bool,
-    /// Whether that value is input 2.
+    /// True if that value is input 2.
     value: bool,
     body: PadFn,
 }
 
-/// What the kernel takes memory for.
+/// Name of the memory that the kernel takes.
 const TABLE: &str = "a table of positions";
 
 fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {

@@ -35,7 +35,7 @@ fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
     Ok(cost::of(request, updates))
 }
 
-/// How an update changes an element.
+/// Change of an element by an update.
 trait Reduction {
     /// The type of both.
     type Value: std::marker::Copy;

@@ -25,7 +25,7 @@ struct BatchNorm {
     host: Host,
     /// The statistics are those of the operand, and not what the node is given.
     trains: bool,
-    /// How the operand, scale and bias, and the running statistics are read.
+    /// Readers of the operand, scale and bias, and the running statistics.
     reals: [Real; 3],
     batches: usize,
     channels: usize,

@@ -57,7 +57,7 @@ struct Groups {
     op: Op,
 }
 
-/// Which elements are a group: `n` of them, `step` apart, from where its number says.
+/// Elements of a group: `n` of them, `step` apart, from where its number says.
 #[derive(Clone, Copy)]
 struct Group {
     n: usize,
@@ -71,7 +71,7 @@ impl Group {
     }
 }
 
-/// What becomes of a group.
+/// Operation on a group.
 #[derive(Clone, Copy)]
 enum Op {
     /// Divided by the sum of absolute values.

@@ -31,7 +31,7 @@ impl Value {
     }
 }
 
-/// What is rounded and out of range becomes.
+/// Treatment of numbers that are rounded and out of range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Limits {
     /// For floats of 8 bits.
@@ -41,11 +41,11 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// What Cast does unless the node says something else.
+    /// Limits of Cast unless the node says something else.
     pub(crate) const DEFAULT: Self = Self { overflow: Overflow::Saturate, rounding: Rounding::Up };
 }
 
-/// How elements of a type are read and written.
+/// Format in which elements of a type are read and written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Int { bits: u32, is_signed: bool },

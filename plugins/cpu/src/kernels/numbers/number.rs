@@ -27,9 +27,9 @@ impl Bool {
 
 /// Numbers that the kernels calculate with.
 pub(crate) trait Number: Element + PartialOrd + Send + Sync {
-    /// What no number is below.
+    /// Bound that no number is below.
     const LOWEST: Self;
-    /// What no number is above.
+    /// Bound that no number is above.
     const HIGHEST: Self;
     const ZERO: Self;
     const ONE: Self;
@@ -41,9 +41,9 @@ pub(crate) trait Number: Element + PartialOrd + Send + Sync {
     fn mul(self, other: Self) -> Self;
     /// The quotient, without its fraction for integers.
     fn div(self, other: Self) -> Self;
-    /// What division leaves, with the sign of `self` (C's `fmod`).
+    /// Returns the remainder of a division, with the sign of `self` (C's `fmod`).
     fn remainder(self, other: Self) -> Self;
-    /// What division leaves, with the sign of `other` (Python's `%`).
+    /// Returns the remainder of a division, with the sign of `other` (Python's `%`).
     fn modulo(self, other: Self) -> Self;
     fn neg(self) -> Self;
     fn abs(self) -> Self;

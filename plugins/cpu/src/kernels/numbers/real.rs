@@ -10,7 +10,7 @@ use devbay_plugin_api::abi::BufferRef;
 use devbay_plugin_api::sdk::{BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
 use devbay_plugin_api::sdk::{DType, Error, Result, SendPtr, TensorView};
 
-/// How elements of one type are read and written.
+/// Functions that read and write elements of one type.
 #[derive(Clone, Copy)]
 pub(crate) struct Real {
     load: unsafe fn(*const u8) -> f64,
@@ -34,7 +34,7 @@ macro_rules! plain {
     }};
 }
 
-/// Types of 16 bits. What is beyond their range becomes infinite.
+/// Types of 16 bits. Numbers beyond their range become infinite.
 macro_rules! small {
     ($format:expr) => {{
         unsafe fn load(at: *const u8) -> f64 {
@@ -72,7 +72,7 @@ impl Real {
         })
     }
 
-    /// Whether elements are f32.
+    /// Returns whether elements are f32.
     pub(crate) fn is_single(&self) -> bool {
         self.is_single
     }
@@ -118,7 +118,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Whether there are no elements, as of an absent operand.
+    /// Returns whether there are no elements, as of an absent operand.
     pub(crate) fn is_empty(&self) -> bool {
         self.n == 0
     }
@@ -163,7 +163,7 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    /// Whether there are no elements, as of an absent operand.
+    /// Returns whether there are no elements, as of an absent operand.
     pub(crate) fn is_empty(&self) -> bool {
         self.n == 0
     }

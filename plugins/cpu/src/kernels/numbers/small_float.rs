@@ -8,7 +8,7 @@
 
 use devbay_plugin_api::sdk::{BF16, DType, F4E2M1, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F8E8M0, F16};
 
-/// How the largest codes of a format are used.
+/// Use of the largest codes of a format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Special {
     /// The largest exponent is infinity and NaN, as in IEEE 754.
@@ -21,7 +21,7 @@ enum Special {
     None,
 }
 
-/// What is done with a number above the largest of a format.
+/// Treatment of a number above the largest of a format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Overflow {
     /// The largest number, of the same sign; so for infinities.
@@ -67,7 +67,7 @@ impl Format {
         1 << (self.bits - 1)
     }
 
-    /// Whether numbers out of range become infinite unless a node says something else.
+    /// Returns whether numbers out of range become infinite unless a node says something else.
     pub(crate) fn is_ieee(self) -> bool {
         self.special == Special::Infinity && self.bits == 16
     }
@@ -150,7 +150,7 @@ fn power_of_two(k: i32) -> f64 {
     f64::from_bits(((k + 1023) as u64) << 52)
 }
 
-/// How a number becomes a power of two.
+/// Rounding of a number to a power of two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rounding {
     Up,

@@ -28,7 +28,7 @@ const REFS_INLINE: usize = 16;
 /// An adapter for kernels of f32: operands of f16 and bf16 are converted.
 ///
 /// # Errors
-/// What the kernel says of f32.
+/// Errors of the kernel for f32.
 pub(crate) fn floats(
     request: &Request<'_>,
     prepare: fn(&Request<'_>) -> Result<Prepared>,
@@ -179,7 +179,7 @@ struct Pack {
     n: usize,
     sizes: [usize; 2],
     convert: Convert,
-    /// Whether it is packed too.
+    /// True if it is packed too.
     packed: bool,
 }
 
@@ -202,13 +202,13 @@ impl Pack {
     }
 }
 
-/// Whether the host converts an input once and hands over the result.
+/// Returns whether the host converts an input once and hands over the result.
 fn comes_packed(request: &Request<'_>, i: usize) -> bool {
     let tensor = &request.inputs[i];
     request.abi_minor >= 2 && tensor.constant().is_some() && tensor.n_elements() > 0
 }
 
-/// What the host packs: constants that are converted, and what the kernel asks for.
+/// Returns what the host packs: constants that are converted, and what the kernel asks for.
 fn packs(request: &Request<'_>, inner: &Prepared, inputs: &[Converted]) -> Vec<Pack> {
     // Constants that the kernel packs and that need no conversion.
     let as_they_are =

@@ -82,7 +82,7 @@ impl Launch<CpuDevice> for MaxRoiPool {
 }
 
 impl MaxRoiPool {
-    /// Which image a region is of.
+    /// Returns the image of a region.
     fn image(&self, rois: Source, region: usize) -> Result<usize> {
         let (image, n) = (rois.get(region * 5), self.images[0]);
         if image >= 0.0 && image < n as f64 {

@@ -46,7 +46,7 @@ struct Pool {
     plane: Plane,
     fill: FillFn,
     padding: f32,
-    /// Where each tap begins, from the first row of the window in the copy.
+    /// Beginning of each tap, from the first row of the window in the copy.
     taps: Vec<usize>,
     row: RowFn,
     /// One over the number of elements that count, by output row and column; None for the largest.

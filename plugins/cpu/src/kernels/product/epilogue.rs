@@ -1,4 +1,4 @@
-//! What follows a matrix product while its tile is still in the cache: bias, residual, activation.
+//! Steps that follow a matrix product while its tile is still in the cache: bias, residual, activation.
 
 use crate::dispatch;
 use crate::isa::{Arith, Isa};
@@ -130,7 +130,7 @@ struct Row {
     x: *const f32,
     y: *mut f32,
     bias: f32,
-    /// Whether there is a bias of either kind.
+    /// True if there is a bias of either kind.
     has_bias: bool,
     beta: f32,
     column_bias: *const f32,

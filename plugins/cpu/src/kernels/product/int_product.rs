@@ -57,7 +57,7 @@ pub(crate) const SMALL: &[DType] = &[U8, I8];
 #[derive(Clone, Copy)]
 pub(crate) struct Zeros {
     signed: bool,
-    /// How many there are; 0 if they are absent.
+    /// Number of them; 0 if they are absent.
     n: usize,
 }
 
@@ -207,7 +207,7 @@ pub(crate) struct Block {
     pub(crate) out: *mut i32,
     pub(crate) out_stride: usize,
     pub(crate) cols: usize,
-    /// Whether the sums are added to what is there.
+    /// True if the sums are added to what is there.
     pub(crate) adds: bool,
 }
 

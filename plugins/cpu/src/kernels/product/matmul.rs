@@ -48,26 +48,26 @@ pub(crate) struct Product {
     pub rows: usize,
     pub columns: usize,
     pub k: usize,
-    /// Whether A is stored `[k][rows]`, and B `[columns][k]`.
+    /// True if A is stored `[k][rows]`, and B `[columns][k]`.
     pub a_transposed: bool,
     pub b_transposed: bool,
     /// Factor of the product.
     pub scale: f32,
-    /// What is added, broadcast to the result.
+    /// Addend, broadcast to the result.
     pub addend: Addend,
     /// Its factor.
     pub beta: f32,
     pub activation: Activation,
     pub finish: FinishFn,
     pub micro: Micro,
-    /// Whether the host passes B packed.
+    /// True if the host passes B packed.
     pub packed: bool,
     /// Products that share one B: panels are packed once for all.
     n_b: usize,
     grain: usize,
 }
 
-/// What is added to a product, as Gemm's C and MatMul's bias are.
+/// Addend of a product, as Gemm's C and MatMul's bias are.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Addend {
     None,
@@ -301,7 +301,7 @@ fn finish_prepare(request: &PrepareRequest<'_, CpuDevice>, mut product: Product)
 
 struct MatMul {
     product: Product,
-    /// Which packed B each product of the batch has.
+    /// Index of the packed B of each product of the batch.
     b_of: Vec<usize>,
     /// Where each distinct B begins.
     order: Vec<usize>,

@@ -138,7 +138,7 @@ pub struct Dst {
     pub stride: usize,
     /// Factor of the product.
     pub scale: f32,
-    /// Whether the product is added to what is there.
+    /// True if the product is added to what is there.
     pub accumulate: bool,
 }
 

@@ -56,7 +56,7 @@ struct Product {
 /// One row of a result: of operands, into `y`.
 type Body = unsafe fn(&Product, &[*const u8; 3], *mut u8, usize);
 
-/// What Gemm does beyond a product.
+/// Factors of Gemm beyond a product.
 struct Factors {
     alpha: f64,
     beta: f64,

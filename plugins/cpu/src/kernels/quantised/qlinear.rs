@@ -45,7 +45,7 @@ const Y_SCALE: usize = 6;
 const Y_ZERO: usize = 7;
 const BIAS: usize = 8;
 
-/// Which of several scales an element of the result has: `i / inner % n`.
+/// Index of the scale of an element of the result: `i / inner % n`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Turn {
     n: usize,

@@ -40,7 +40,7 @@ fn cost(request: &Request<'_>) -> Result<Cost> {
 /// Elements of a chunk: whole bytes also where an element has fewer bits.
 const GRAIN: usize = 8 * 1024;
 
-/// Which scale an element has.
+/// Scales of the elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Scales {
     One,
@@ -102,7 +102,7 @@ impl Scales {
     }
 }
 
-/// What both directions need.
+/// Parameters of both directions.
 struct Linear {
     host: Host,
     n: usize,

@@ -132,7 +132,7 @@ dispatch! {
     ) = dequantize_body
 }
 
-/// Whether it is one number: a scalar, or a vector of one, which exporters write in each other's place.
+/// Returns whether it is one number: a scalar, or a vector of one, which exporters write in each other's place.
 pub(crate) fn is_one(shape: &[usize]) -> bool {
     matches!(shape, [] | [1])
 }

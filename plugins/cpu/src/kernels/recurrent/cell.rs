@@ -8,7 +8,7 @@ use crate::isa::Arith;
 use crate::kernels::numbers::math::{exp, sigmoid, tanh};
 use devbay_ops::read::{Activation, Cell};
 
-/// What a direction does in a step.
+/// Step of a direction.
 #[derive(Clone, Copy)]
 pub(crate) struct CellStep {
     pub(crate) cell: Cell,

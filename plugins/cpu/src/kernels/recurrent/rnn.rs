@@ -47,9 +47,9 @@ struct Recurrent {
     host: Host,
     steps: [CellStep; 2],
     n_directions: usize,
-    /// Whether direction 0 begins with the last element; direction 1 does.
+    /// True if direction 0 begins with the last element; direction 1 does.
     reverse: bool,
-    /// Whether the batch is the outermost dimension.
+    /// True if the batch is the outermost dimension.
     batch_first: bool,
     length: usize,
     batch: usize,
@@ -58,7 +58,7 @@ struct Recurrent {
     gates: usize,
     /// Numbers of the workspace for each direction.
     scratch: usize,
-    /// Which inputs there are.
+    /// True for each input that is present.
     has: [bool; 8],
     multiply: unsafe fn(&RowProduct),
     add: unsafe fn(&mut [f32], &[f32]),
@@ -110,7 +110,7 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>, cell: Cell) -> Result<Prepar
     Prepared::new(kernel).with_room(scratch * (n_directions * size_of::<f32>()), 64)
 }
 
-/// What a direction does in a step.
+/// Returns a direction's step.
 fn step(layer: &read::Recurrent, direction: usize) -> CellStep {
     let mut activations = [Activation::Tanh; 3];
     let own = layer.of_direction(direction);
@@ -248,7 +248,7 @@ impl<'a> Direction<'a> {
         Ok(())
     }
 
-    /// Whether the reset gate acts after the product with the state, whose bias then stays apart.
+    /// Returns whether the reset gate acts after the product with the state, whose bias then stays apart.
     fn resets_after(&self) -> bool {
         self.step.cell == Cell::Gru && self.step.linear_before_reset
     }
@@ -417,7 +417,7 @@ impl Recurrent {
         })
     }
 
-    /// How long a sequence is.
+    /// Returns the length of a sequence.
     fn length_of(&self, at: &Addresses, b: usize) -> usize {
         if !self.has[LENGTHS] {
             return self.length;

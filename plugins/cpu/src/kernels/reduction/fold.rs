@@ -40,12 +40,12 @@ rules! {
     Lowest = HIGHEST, smaller;
 }
 
-/// How elements of a row become one total.
+/// Fold of a row's elements into one total.
 pub(crate) trait Fold: 'static {
     type In: Number;
-    /// What a lane holds.
+    /// Type of a lane.
     type Lane: Number;
-    /// What the lanes are emptied into.
+    /// Type that the lanes are emptied into.
     type Total: Number + From<Self::Lane>;
     type Rule: Rule;
     /// Arithmetic operations for an element, roughly.

@@ -1,7 +1,7 @@
 //! Reductions over any set of axes.
 //!
 //! Neighbouring dimensions that are both kept or both reduced are one, so that kept and reduced groups
-//! alternate. What the innermost group is decides the loop: if it is reduced, each result comes from
+//! alternate. The innermost group decides the loop: if it is reduced, each result comes from
 //! contiguous rows ([`crate::kernels::reduction::fold`]); if it is kept, rows are added to a row of results, in columns of f32 that are
 //! emptied into an f64 after a fixed number of rows. The order depends on the shape alone, so that a sum has the same
 //! bits on every instruction set and any number of threads.
@@ -133,7 +133,7 @@ impl Nest {
         self.extents[..self.rank].iter().product()
     }
 
-    /// Where iteration `i` begins in the input.
+    /// Returns the beginning of iteration `i` in the input.
     #[inline(always)]
     fn offset(&self, mut i: usize) -> usize {
         let mut offset = 0;
@@ -154,7 +154,7 @@ impl Nest {
 /// The loops of a reduction.
 #[derive(Clone, Copy)]
 struct Plan {
-    /// Whether the innermost group is kept.
+    /// True if the innermost group is kept.
     by_columns: bool,
     /// Extent of the innermost group.
     inner: usize,
@@ -162,7 +162,7 @@ struct Plan {
     kept: Nest,
     reduced: Nest,
     n_steps: usize,
-    /// How often the columns of the result stand side by side in `inner`.
+    /// Copies of the columns of the result side by side in `inner`.
     n_copies: usize,
     n_in: usize,
     n_out: usize,
@@ -286,7 +286,7 @@ unsafe fn reduce_body<A: Arith, Op: Reduce>(
     }
 }
 
-/// Where results go.
+/// Destination of results.
 struct Results<'a, Op> {
     out: *mut u8,
     plan: &'a Plan,
@@ -312,7 +312,7 @@ impl<Op: Reduce> Results<'_, Op> {
     }
 }
 
-/// What `map` is given for elements whose largest is `largest`: not an infinity, because the difference of
+/// Returns what `map` is given for elements whose largest is `largest`: not an infinity, because the difference of
 /// two is NaN.
 #[inline(always)]
 fn shift<T: Number>(largest: T) -> T {

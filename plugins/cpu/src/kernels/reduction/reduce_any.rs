@@ -48,7 +48,7 @@ const fn place(name: &'static str, prepare: fn(&Request<'_>) -> Result<Prepared>
 /// Elements of a chunk of a parallel loop.
 const GRAIN: usize = 16 * 1024;
 
-/// What the elements of a result become.
+/// Reduction of the elements of a result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Op {
     Sum,

@@ -39,7 +39,7 @@ struct Stage {
     roots: Vec<[f32; 2]>,
 }
 
-/// How the factors of a transform are rounded.
+/// Rounding of the factors of a transform.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rounding {
     /// To the nearest f32.
@@ -50,7 +50,7 @@ pub enum Rounding {
     Onnxruntime,
 }
 
-/// What a plan takes memory for.
+/// Name of the memory that a plan takes.
 const FACTORS: &str = "the factors of a Fourier transform";
 
 /// Prime factors above this one go through a chirp.
@@ -129,7 +129,7 @@ impl Plan {
     /// instructions of `A`.
     ///
     /// # Errors
-    /// What `look` says.
+    /// Errors of `look`.
     #[inline(always)]
     pub(crate) unsafe fn run<A: Arith>(
         &self,
@@ -209,7 +209,7 @@ impl Chirp {
     /// As [`Plan::run`].
     ///
     /// # Errors
-    /// What `look` says.
+    /// Errors of `look`.
     #[inline(always)]
     unsafe fn run<A: Arith>(
         &self,
@@ -301,7 +301,7 @@ fn stages(n: usize, look: Look<'_>) -> Result<Vec<Stage>> {
 /// of `A`.
 ///
 /// # Errors
-/// What `look` says.
+/// Errors of `look`.
 #[inline(always)]
 unsafe fn run_stages<A: Arith>(
     stages: &[Stage],
@@ -432,7 +432,7 @@ trait Butterfly<const R: usize> {
 /// As [`Plan::run`]; the stage's radix is `R`.
 ///
 /// # Errors
-/// What `look` says.
+/// Errors of `look`.
 #[inline(always)]
 unsafe fn run_stage<A: Arith, B: Butterfly<R>, const R: usize>(
     stage: &Stage,
@@ -482,7 +482,7 @@ unsafe fn run_stage<A: Arith, B: Butterfly<R>, const R: usize>(
 /// As [`Plan::run`].
 ///
 /// # Errors
-/// What `look` says.
+/// Errors of `look`.
 #[inline(always)]
 unsafe fn run_any_stage<A: Arith>(
     stage: &Stage,

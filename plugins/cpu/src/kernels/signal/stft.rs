@@ -49,7 +49,7 @@ enum Op {
     Dft20,
 }
 
-/// Where signals and spectra lie: signal `i` begins at `i / per * outer + i % per * inner`, and its
+/// Layout of signals and spectra: signal `i` begins at `i / per * outer + i % per * inner`, and its
 /// elements are `step` apart.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
@@ -65,7 +65,7 @@ impl Layout {
     }
 }
 
-/// What there is to transform.
+/// Shape of the transforms.
 struct Shape {
     /// Length of a transform.
     n: usize,
@@ -117,7 +117,7 @@ impl Shape {
         })
     }
 
-    /// Whether a signal is packed into a complex one of half its length.
+    /// Returns whether a signal is packed into a complex one of half its length.
     fn is_packed(&self) -> bool {
         let halves = match self.rounding {
             Rounding::Exact => self.n.is_multiple_of(2),

@@ -11,7 +11,7 @@ const SHORT: usize = 1 << 18;
 
 /// A total order in which no two elements of a list are equal.
 pub trait Order<T> {
-    /// What a comparison costs at most, in operations on numbers.
+    /// Returns the largest cost of a comparison, in operations on numbers.
     fn cost(&self) -> usize;
 
     /// The order of two elements.

@@ -127,7 +127,7 @@ fn corners(given: [f32; 4], centred: bool) -> [[f32; 2]; 2] {
     }
 }
 
-/// Whether two boxes share more than a part of what they cover together.
+/// Returns whether two boxes share more than a part of what they cover together.
 fn overlaps(a: [[f32; 2]; 2], b: [[f32; 2]; 2], part: f32) -> bool {
     let length = |[low, high]: [f32; 2]| high - low;
     let shared = |i: usize| length([a[i][0].max(b[i][0]), a[i][1].min(b[i][1])]);
