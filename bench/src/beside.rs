@@ -27,7 +27,7 @@ pub struct Case<'a> {
     pub model: &'a Path,
     /// An archive whose keys are input names.
     pub inputs: &'a Path,
-    /// Expected outputs; if nobody knows, devbay's are compared with the peers'.
+    /// Expected outputs. If there are none, devbay's are compared with the peers'.
     pub expected: Option<&'a [(String, Tensor)]>,
     /// Tolerance of the outputs.
     pub tolerance: Tolerance,

@@ -87,7 +87,7 @@ impl<T: Growable> AnySize<T> {
         value
     }
 
-    /// Returns whether nobody wrote behind its size.
+    /// Returns true if the guard bytes behind it are unchanged.
     pub(crate) fn is_intact(&self) -> bool {
         let bytes: Vec<u8> = self.bytes.iter().flat_map(|word| word.to_ne_bytes()).collect();
         bytes[self.size..].iter().all(|&byte| byte == POISON)

@@ -43,7 +43,7 @@ impl Buffer {
         self.tensor.as_ref()
     }
 
-    /// Returns whether somebody else allocated it.
+    /// Returns true if the memory is imported: its owner is not the plugin.
     pub fn is_imported(&self) -> bool {
         self.owner.is_some()
     }

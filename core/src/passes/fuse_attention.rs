@@ -282,8 +282,8 @@ impl Search<'_> {
             && outer.iter().rev().zip(full[..3].iter().rev()).all(fits)
     }
 
-    /// Returns the constant factor of a value, and the value that it multiplies. Nodes in between go if nobody else
-    /// wants them.
+    /// Returns the constant factor of a value, and the value that it multiplies. A node in between counts only if
+    /// it has no other user, and joins `members`.
     fn scaled(&self, id: ValueId, members: &mut BTreeSet<usize>) -> (f64, ValueId) {
         let number = |id| scalar(self.program, id).filter(|number| number.is_finite() && *number != 0.0);
         let once = |op| self.made_by(id, op).filter(|_| self.uses.count(id) == 1);

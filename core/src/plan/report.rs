@@ -35,20 +35,20 @@ pub struct Conditions {
     pub n_threads: usize,
     /// Speed of the device.
     pub rates: Rates,
-    /// Who says so.
+    /// Source of the rates.
     pub rates_from: RatesFrom,
     /// True if measured times were to be had.
     pub has_feedback: bool,
 }
 
-/// Who says how fast a device works.
+/// Source of a device's rates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RatesFrom {
     /// The application.
     Options,
     /// A measurement.
     Measured,
-    /// Nobody: guesses.
+    /// A default: neither is known.
     Default,
 }
 

@@ -126,7 +126,7 @@ pub struct Node {
     pub op: Op,
     /// Operands; None where an optional one is absent.
     pub inputs: Vec<Option<ValueId>>,
-    /// Results; None where nobody wants an optional one.
+    /// Results; None for an optional one that is unused.
     pub outputs: Vec<Option<ValueId>>,
     /// Attributes by name.
     pub attrs: Vec<(Arc<str>, AttrValue)>,
@@ -201,7 +201,7 @@ impl Node {
         self.inputs.get(i).copied().flatten()
     }
 
-    /// Returns the result at `i`, None if nobody wants it.
+    /// Returns the result at `i`; None if it is unused.
     pub fn output(&self, i: usize) -> Option<ValueId> {
         self.outputs.get(i).copied().flatten()
     }

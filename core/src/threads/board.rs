@@ -92,7 +92,7 @@ struct BoardPlace {
     processor: AtomicU32,
     /// The caller's slot in other work; 0 if it has none.
     caller: AtomicU32,
-    /// True if somebody uses that slot here.
+    /// True while another thread uses that slot in this work.
     guest: AtomicBool,
     /// First status that was not 0.
     failed: AtomicI32,

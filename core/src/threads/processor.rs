@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use rustix::{process::getpid, thread as system};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// No processor, or nobody knows which.
+/// No processor, or an unknown one.
 pub const NONE: u32 = u32::MAX;
 
 /// A thread's place among the processors.
@@ -21,7 +21,7 @@ pub struct Seat {
     thread: system::Pid,
     /// The processor that it is kept off.
     taken: AtomicU32,
-    /// True if somebody else says where the thread runs.
+    /// True if the application chooses the thread's processor.
     fixed: bool,
 }
 
@@ -36,7 +36,7 @@ impl Seat {
         }
     }
 
-    /// Returns the seat of this thread, which nobody here moves.
+    /// Returns the seat of this thread, which is never moved.
     pub fn fixed() -> Self {
         Self { fixed: true, ..Self::of_this_thread() }
     }

@@ -306,7 +306,7 @@ pub trait Device: Send + Sync + 'static {
     /// Returns the current use of a space's memory.
     ///
     /// # Errors
-    /// Invalid for a space that the device does not have, unsupported if nobody knows.
+    /// Invalid for a space that the device does not have, unsupported if the plugin cannot tell.
     fn memory_info(&self, space_idx: usize) -> Result<MemoryUse> {
         Err(Error::unsupported(format!("memory_info of space {space_idx}")))
     }

@@ -104,7 +104,7 @@ impl Graph {
         }
     }
 
-    /// Returns the sample with a node behind it whose op nobody knows.
+    /// Returns the sample followed by a node of an unknown op.
     pub fn with_unknown() -> Self {
         let mut graph = Self::sample();
         let output = graph.values.len() as u32;

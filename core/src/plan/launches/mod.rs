@@ -154,7 +154,7 @@ pub(super) struct Launch {
 pub(super) struct Scope<'a> {
     pub(super) program: &'a Program,
     pub(super) roots: HashMap<ValueId, Root>,
-    /// True if values that nobody makes are the section's inputs.
+    /// True if values that no launch makes are the section's inputs.
     takes_inputs: bool,
 }
 
@@ -570,7 +570,7 @@ impl Planner<'_> {
         Ok(root)
     }
 
-    /// Returns the launches that make a value; what has no elements is made by nobody.
+    /// Returns the launches that make a value; none for a value without elements.
     pub(super) fn makers(&self, made: usize) -> &[u32] {
         let made = &self.made[made];
         match (made.size, made.part_makers.is_empty()) {

@@ -27,7 +27,7 @@ use std::sync::Arc;
 /// The work that runs a node.
 #[derive(Clone, Default)]
 pub enum NodeWork {
-    /// Nobody knows before its operands are there.
+    /// Unknown until its operands are there.
     #[default]
     Later,
     /// Nothing: its results are its operand with another shape, or parts of it, from these offsets in bytes on.
@@ -74,7 +74,7 @@ pub struct Chooser<'a> {
 }
 
 /// Chooses the work for each node of a region, whose nodes are asked of the device `first` before the others; None if
-/// nobody knows of one before its operands are there.
+/// the work of one is unknown until its operands are there.
 ///
 /// # Errors
 /// As [`Chooser::work`].
