@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use devbay_core::Tensor;
-use devbay_host::compare::{Tolerance, compare};
+use devbay_host::internals::compare::{Tolerance, compare};
 
 /// Tensors by name.
 pub type Named = Vec<(String, Tensor)>;

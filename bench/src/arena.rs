@@ -14,8 +14,7 @@ use crate::setup;
 use anyhow::{Context, Result, ensure};
 use devbay_core::Tensor;
 use devbay_host::arrays::read_npz;
-use devbay_host::model::Model;
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::{Model, RunOptions, Session};
 
 const KIB: f64 = 1024.0;
 
@@ -51,7 +50,7 @@ fn ours(case: &Recorded) -> Result<Option<(f64, Ran)>> {
         return Ok(None);
     }
     let names = session.outputs().iter().map(|port| port.name.to_string());
-    let found: Named = names.zip(session.run(&given, &RunOptions::default())?).collect();
+    let found: Named = names.zip(session.run(&given)?).collect();
     let Case { expected, tolerance, .. } = case.case();
     let expected = expected.unwrap_or_default();
     ensure_agree(&found, expected, tolerance)?;

@@ -10,10 +10,8 @@ use crate::setup;
 use anyhow::{Context, Result};
 use devbay_core::Tensor;
 use devbay_host::arrays::read_npz;
-use devbay_host::compare::Tolerance;
-use devbay_host::model::Model;
-use devbay_host::runtime::Runtime;
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::compare::Tolerance;
+use devbay_host::{Model, RunOptions, Runtime, Session};
 use std::cell::RefCell;
 use std::path::Path;
 use std::time::Duration;
@@ -74,7 +72,7 @@ pub fn measure_sessions(
     let mut right: Vec<Vec<Tensor>> = Vec::new();
     for ((name, session), memory) in sessions.iter().zip(&written) {
         let names = session.outputs().iter().map(|port| port.name.to_string());
-        let outputs: Named = names.zip(session.run(&given, &RunOptions::default())?).collect();
+        let outputs: Named = names.zip(session.run(&given)?).collect();
         let views = session.in_order(&given)?;
         // No output is all such bytes.
         memory.replace(outputs.iter().map(|(_, tensor)| vec![UNWRITTEN; tensor.bytes().len()]).collect());

@@ -15,9 +15,8 @@ use crate::start::start;
 use anyhow::{Context, Result, ensure};
 use devbay_core::Tensor;
 use devbay_host::arrays::read_npz;
-use devbay_host::compare::Tolerance;
-use devbay_host::model::Model;
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::compare::Tolerance;
+use devbay_host::{Model, RunOptions, Session};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -82,10 +81,10 @@ fn ours(subject: &str, file: &Path, inputs: &Path) -> Result<Starting> {
     let session = Session::new(&Model::load(file)?, &setup::device(&runtime)?)?;
     let inputs = read_npz(inputs)?;
     let inputs: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-    session.run(&inputs, &RunOptions::default())?;
+    session.run(&inputs)?;
     let begin = Instant::now();
     for _ in 0..WARM_RUNS {
-        session.run(&inputs, &RunOptions::default())?;
+        session.run(&inputs)?;
     }
     let warm_ms = begin.elapsed().as_nanos() as f64 / 1e6 / WARM_RUNS as f64;
     Ok(Starting { subject: subject.to_owned(), command, warm_ms, ms: Vec::new() })
@@ -99,7 +98,7 @@ fn theirs(peers: &Peers, model: &Path, inputs: &Path, made: &Path) -> Result<Vec
     let session = Session::new(&Model::load(model)?, &setup::device(&runtime)?)?;
     let given = read_npz(inputs)?;
     let given: Vec<(&str, &Tensor)> = given.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-    let outputs = session.run(&given, &RunOptions::default())?;
+    let outputs = session.run(&given)?;
     let names = session.outputs().iter().map(|port| port.name.to_string());
     let outputs: Vec<_> = names.zip(outputs).collect();
     let mut starting = Vec::new();

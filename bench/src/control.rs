@@ -13,8 +13,7 @@ use anyhow::{Context, Result, ensure};
 use devbay_core::exec::host_io::InputView;
 use devbay_core::program::{Node, Program, Region, Value, ValueId};
 use devbay_core::tensor::{AlignedBytes, BOOL, Bytes, F32, I64, Tensor, TensorType};
-use devbay_host::model::Model;
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::{Model, RunOptions, Session};
 use std::time::Duration;
 
 const CONDITIONALS: usize = 200;

@@ -11,8 +11,7 @@ use crate::{ran, setup};
 use anyhow::{Context, Result, ensure};
 use devbay_core::exec::host_io::InputView;
 use devbay_core::tensor::{F32, Tensor};
-use devbay_host::model::Model;
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::{Model, RunOptions, Session};
 use std::hint::black_box;
 use std::time::Duration;
 

@@ -14,9 +14,7 @@ use devbay_core::device::Device;
 use devbay_core::exec::host_io::InputView;
 use devbay_core::program::text;
 use devbay_core::tensor::Tensor;
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session, SessionOptions};
+use devbay_host::{Model, RunOptions, Runtime, RuntimeBuilder, Session, SessionOptions};
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,12 +34,11 @@ pub fn run(rows: &mut Rows, n_passes: usize) -> Result<()> {
             continue;
         }
         for threads in setup::thread_counts() {
-            let runtime = Runtime::new(RuntimeOptions {
-                threads,
-                linked: vec![devbay_plugin_cpu::devbay_entry::PLUGIN],
-                plugin_options: vec![("cpu".to_owned(), "streams".to_owned(), "inline,async".to_owned())],
-                ..RuntimeOptions::default()
-            })?;
+            let runtime = Runtime::builder()
+                .threads(threads)
+                .link(devbay_plugin_cpu::PLUGIN)
+                .option("cpu", "streams", "inline,async")
+                .build()?;
             let model = Model::from_program(text::parse(&source()?)?);
             let [inline, other] = [0, 1].map(|i| Arc::clone(&runtime.devices()[i]));
             let mut alone_inline = Ours::new(&model, &inline, &[], division)?;

@@ -15,9 +15,7 @@ use crate::{control, devices};
 use anyhow::{Context, Result, ensure};
 use devbay_core::exec::host_io::InputView;
 use devbay_core::tensor::{AlignedBytes, Bytes, Tensor};
-use devbay_host::model::Model;
-use devbay_host::runtime::Runtime;
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::{Model, RunOptions, Runtime, Session};
 use std::time::{Duration, Instant};
 
 /// About how many nodes graphs have.

@@ -18,11 +18,8 @@ use devbay_core::device::{Buffer, Device, Stream};
 use devbay_core::error::Phase;
 use devbay_core::exec::host_io::InputView;
 use devbay_core::plan::{Plan, PlanOptions};
-use devbay_host::devices::{Policy, Requirements};
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session};
 use devbay_host::trace::Recorder;
+use devbay_host::{Model, Policy, Requirements, RunOptions, Runtime, RuntimeBuilder, Session};
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_USAGE_TRANSIENT};
 use std::ptr::null;
 use std::sync::Arc;
@@ -259,16 +256,12 @@ impl Launches {
 /// Submissions with launches that one run makes, as the plugin's timeline tells.
 fn submissions(model: &Model, n: usize) -> Result<usize> {
     let recorder = Recorder::default();
-    let runtime = Runtime::new(RuntimeOptions {
-        threads: 1,
-        plugins: vec![setup::library("wgpu")?],
-        trace: Some(recorder.sink()),
-        ..RuntimeOptions::default()
-    })?;
+    let runtime =
+        Runtime::builder().threads(1).plugin(setup::library("wgpu")?).trace(recorder.sink()).build()?;
     let plans = PlanOptions { trace: Some(recorder.clone()), ..setup::of_launches() };
     let session = Session::with_options(model, &choose(&runtime)?, plans)?;
     let one = Tensor::from_elements(&[N_ELEMENTS], &[1.0f32; N_ELEMENTS])?;
-    session.run(&[("x", &one)], &RunOptions::default())?;
+    session.run(&[("x", &one)])?;
     // Marks come with the submissions' ends, the last of which may be later than the run's.
     drop((session, runtime));
     let recording = recorder.take();

@@ -18,7 +18,7 @@
 use anyhow::{Context, Result};
 use devbay_core::program::{AttrValue, Node, Op, Program, Value};
 use devbay_core::tensor::{I64, TensorType};
-use devbay_host::random::Random;
+use devbay_host::internals::random::Random;
 use std::fmt::Write;
 use std::path::Path;
 

@@ -10,7 +10,7 @@ use crate::rows::Rows;
 use crate::setup;
 use anyhow::{Context, Result, bail, ensure};
 use devbay_host::arrays::read_npz;
-use devbay_host::compare::Tolerance;
+use devbay_host::internals::compare::Tolerance;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

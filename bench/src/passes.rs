@@ -11,9 +11,7 @@ use crate::setup;
 use anyhow::{Result, ensure};
 use devbay_core::passes::Switches;
 use devbay_core::plan::PlanOptions;
-use devbay_host::model::Model;
-use devbay_host::runtime::Runtime;
-use devbay_host::session::Session;
+use devbay_host::{Model, Runtime, Session};
 use std::time::Duration;
 
 /// Duration of a turn.

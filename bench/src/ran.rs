@@ -9,8 +9,7 @@ use devbay_core::device::Device;
 use devbay_core::plan::PlanOptions;
 use devbay_core::tensor::Tensor;
 use devbay_core::trace::{Recorder, StepKind};
-use devbay_host::model::Model;
-use devbay_host::session::{RunOptions, Session, SessionOptions};
+use devbay_host::{Model, RunOptions, Session, SessionOptions};
 use std::sync::Arc;
 
 /// A claim, and the count that it is held against.
@@ -77,7 +76,7 @@ pub fn count(
     // Constants that planning computes are no launches of a run.
     session.plan_for(inputs)?;
     recorder.take();
-    session.run(inputs, &RunOptions::default())?;
+    session.run(inputs)?;
     let recording = recorder.take();
     ensure!(
         recording.n_dropped() == 0,

@@ -3,9 +3,7 @@
 use crate::ran::{Counts, Ran, count};
 use crate::setup;
 use anyhow::Result;
-use devbay_host::core::Tensor;
-use devbay_host::core::plan::PlanOptions;
-use devbay_host::model::Model;
+use devbay_host::{Model, PlanOptions, Tensor};
 
 #[test]
 fn a_row_that_says_more_than_ran_is_an_error_with_both_numbers() {

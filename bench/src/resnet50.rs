@@ -9,7 +9,7 @@ use crate::peers::{Peer, Peers};
 use crate::rows::Rows;
 use crate::setup;
 use anyhow::Result;
-use devbay_host::compare::Tolerance;
+use devbay_host::internals::compare::Tolerance;
 use std::time::Duration;
 
 pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {

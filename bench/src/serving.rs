@@ -16,9 +16,8 @@ use devbay_core::Tensor;
 use devbay_core::exec::host_io::InputView;
 use devbay_core::tensor::AlignedBytes;
 use devbay_host::arrays::write_npz;
-use devbay_host::compare::Tolerance;
-use devbay_host::model::Model;
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::compare::Tolerance;
+use devbay_host::{Model, RunOptions, Session};
 use nix::unistd::Pid;
 use std::sync::Barrier;
 use std::time::Instant;
@@ -50,7 +49,7 @@ pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
     for threads in setup::thread_counts() {
         let runtime = setup::runtime(threads)?;
         let session = Session::new(&model, &setup::device(&runtime)?)?;
-        let outputs = session.run(&[("input", &pixels)], &RunOptions::default())?;
+        let outputs = session.run(&[("input", &pixels)])?;
         let names = session.outputs().iter().map(|port| port.name.to_string());
         let outputs: Vec<_> = names.zip(outputs).collect();
         if let Some(process) = &mut process {

@@ -7,10 +7,7 @@ use devbay_core::plan::PlanOptions;
 use devbay_core::plan::tasks::Policy as Division;
 use devbay_core::program::{Node, Op, Program, Value};
 use devbay_core::tensor::{F32, Tensor, TensorType};
-use devbay_host::devices::{Policy, Requirements};
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::Session;
+use devbay_host::{Model, Policy, Requirements, Runtime, RuntimeBuilder, Session};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -22,17 +19,13 @@ pub fn thread_counts() -> impl Iterator<Item = usize> {
 
 /// A runtime with the CPU plugin linked in.
 pub fn runtime(threads: usize) -> Result<Runtime> {
-    Ok(Runtime::new(RuntimeOptions {
-        threads,
-        linked: vec![devbay_plugin_cpu::devbay_entry::PLUGIN],
-        ..RuntimeOptions::default()
-    })?)
+    Ok(Runtime::builder().threads(threads).link(devbay_plugin_cpu::PLUGIN).build()?)
 }
 
 /// A runtime with one plugin, `cpu`, `bench` or `wgpu`, as a library.
 pub fn runtime_with_library(threads: usize, plugin: &str) -> Result<Runtime> {
     let plugins = vec![library(plugin)?];
-    Ok(Runtime::new(RuntimeOptions { threads, plugins, ..RuntimeOptions::default() })?)
+    Ok(Runtime::builder().threads(threads).plugins(plugins).build()?)
 }
 
 /// A plugin's library, which was built beside this program.

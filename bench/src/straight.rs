@@ -14,8 +14,7 @@ use crate::{ran, setup};
 use anyhow::{Context, Result, ensure};
 use devbay_core::Tensor;
 use devbay_core::exec::host_io::InputView;
-use devbay_host::model::Model;
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::{Model, RunOptions, Session};
 use std::time::Duration;
 
 const N: usize = 1000;

@@ -17,9 +17,7 @@ use devbay_core::plan::PlanOptions;
 use devbay_core::plan::cost::{Link, Rates};
 use devbay_core::program::{Node, Program, Value};
 use devbay_core::tensor::{F32, Tensor, TensorType};
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session, SessionOptions};
+use devbay_host::{Model, RunOptions, Runtime, RuntimeBuilder, Session, SessionOptions};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -65,7 +63,7 @@ pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
         let streamed: usize = plan.sections().map(|section| section.memory.streamed).sum();
         ensure!(streamed > 0, "nothing is streamed within {budget} bytes");
         let options = RunOptions::default();
-        let results = [&whole, &half].map(|session| session.run(&[("x", &x)], &options));
+        let results = [&whole, &half].map(|session| session.run_with(&[("x", &x)], &options));
         let [expected, found] = results.map(|results| results.map(|results| results[0].bytes().to_vec()));
         ensure!(expected? == found?, "the results of the streamed model differ");
         let transfer_ns = streamed as f64 / mb_per_s as f64 * 1e3;
@@ -118,15 +116,12 @@ struct Devices {
 impl Devices {
     fn new(copy_mb_per_s: u64) -> Result<Self> {
         let option = |key: &str, value: String| ("cpu".to_owned(), key.to_owned(), value);
-        let runtime = Runtime::new(RuntimeOptions {
-            threads: 1,
-            linked: vec![devbay_plugin_cpu::devbay_entry::PLUGIN],
-            plugin_options: vec![
-                option("streams", "inline,async".to_owned()),
-                option("copy_mb_per_s", copy_mb_per_s.to_string()),
-            ],
-            ..RuntimeOptions::default()
-        })?;
+        let runtime = Runtime::builder()
+            .threads(1)
+            .link(devbay_plugin_cpu::PLUGIN)
+            .options([option("streams", "inline,async".to_owned())])
+            .options([option("copy_mb_per_s", copy_mb_per_s.to_string())])
+            .build()?;
         Ok(Self { runtime })
     }
 
@@ -151,7 +146,7 @@ impl Devices {
 
 /// Nanoseconds of runs, after one that does not count.
 fn times(session: &Session, x: &Tensor, n: usize) -> Result<Vec<f64>> {
-    let run = || session.run(&[("x", x)], &RunOptions::default());
+    let run = || session.run(&[("x", x)]);
     run()?;
     (0..n)
         .map(|_| {

@@ -8,11 +8,8 @@ use crate::profile::{Profile, ProfileArguments};
 use crate::vary::{Vary, pick};
 use crate::{cost, interrupt, say, sessions, shares, table};
 use anyhow::{Context, Result, bail};
-use devbay_host::core::Tensor;
-use devbay_host::core::exec::host_io::InputView;
-use devbay_host::core::plan::section::Section;
-use devbay_host::dbx::Checks;
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::core::plan::section::Section;
+use devbay_host::{Checks, InputView, RunOptions, Session, Tensor};
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -220,7 +217,7 @@ fn measure(
 ) -> Result<(Duration, Vec<f64>)> {
     let begin = Instant::now();
     let options = RunOptions { cancel: Some(interrupt::cancel()), ..RunOptions::default() };
-    let first = session.run(given, &options)?;
+    let first = session.run_with(given, &options)?;
     let first_run = begin.elapsed();
     let views = session.in_order(given)?;
     let memory: Vec<Vec<u8>> = first.iter().map(|tensor| vec![0u8; tensor.bytes().len()]).collect();
@@ -264,7 +261,7 @@ fn measure_varied(
         let set = &sets[pick(n, sets.len())];
         let given: Vec<(&str, &Tensor)> = set.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         let begin = Instant::now();
-        session.run(&given, &options)?;
+        session.run_with(&given, &options)?;
         let time = begin.elapsed();
         first_run.get_or_insert(time);
         if n >= arguments.warmup {

@@ -11,11 +11,9 @@ use crate::layers::Done;
 use crate::options::{Chosen, DeviceArguments, PluginArguments};
 use crate::{say, table};
 use anyhow::Result;
-use devbay_host::core::Tensor;
-use devbay_host::dbx::Checks;
-use devbay_host::feedback_file::MeasuredTimes;
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::feedback_file::MeasuredTimes;
 use devbay_host::trace::{Costs, Fit, Recorder, Timeline, clock_ns};
+use devbay_host::{Checks, RunOptions, Session, Tensor};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -70,7 +68,7 @@ fn run(
     recorder: &Recorder,
 ) -> Result<()> {
     let options = RunOptions { cancel: Some(interrupt::cancel()), ..RunOptions::default() };
-    let first = session.run(given, &options)?;
+    let first = session.run_with(given, &options)?;
     let views = session.in_order(given)?;
     let mut memory: Vec<Vec<u8>> = first.iter().map(|tensor| vec![0u8; tensor.bytes().len()]).collect();
     for _ in 0..arguments.warmup {

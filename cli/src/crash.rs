@@ -1,7 +1,7 @@
 //! What the command says when a plugin ends it: by a crash, or by `exit()`.
 //!
 //! One process cannot hold a plugin that crashes, but it can say whose fault it was: the call that a thread is in is noted
-//! (`devbay_host::core::calls`), and handlers of the signals that end a process write it on standard error and end the
+//! (`devbay_host::internals::core::calls`), and handlers of the signals that end a process write it on standard error and end the
 //! process with code 8. `exit()` in a plugin would end it with code 0 and no result; a function that runs at exit finds
 //! that the command has not come to its end, and makes it 8 too. `_exit()` and a signal that cannot be caught are not held
 //! (docs/plugins.md).
@@ -16,7 +16,7 @@
 //! Handlers run on the stacks for them that Rust's runtime makes for its threads. They take no lock and no memory; what
 //! they print is put together in a small buffer.
 
-use devbay_host::core::calls::{self, Call};
+use devbay_host::internals::core::calls::{self, Call};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Exit code of what a plugin did.

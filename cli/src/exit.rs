@@ -14,7 +14,7 @@
 //! | 9 | the deadline passed |
 //! | 130 | cancelled, as Ctrl-C does |
 
-use devbay_host::core::{Error, ErrorKind};
+use devbay_host::{Error, ErrorKind};
 use devbay_plugin_api::reserve::NoMemory;
 use std::process::ExitCode;
 

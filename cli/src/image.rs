@@ -14,8 +14,8 @@
 //! each channel becomes `(value * scale - mean) / std`.
 
 use anyhow::{Context, Result, anyhow, bail};
-use devbay_host::core::{Error, ErrorKind, Tensor};
-use devbay_host::file::{Outside, open_beside, open_regular, read_open_text, read_regular_text};
+use devbay_host::internals::file::{Outside, open_beside, open_regular, read_open_text, read_regular_text};
+use devbay_host::{Error, ErrorKind, Tensor};
 use devbay_plugin_api::reserve::{self, Size};
 use image::ImageDecoder;
 use image::imageops::FilterType;

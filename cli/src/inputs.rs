@@ -3,14 +3,12 @@
 use crate::exit::usage;
 use anyhow::{Context, Result};
 use clap::Args;
-use devbay_host::arrays;
-use devbay_host::core::device::Device;
-use devbay_host::core::program::{Program, Value, ValueId};
-use devbay_host::core::tensor::{
-    AlignedBytes, BOOL, DType, Dim, F32, F64, I32, Tensor, TensorType, U32, bytes_of, dtype_name, n_elements,
+use devbay_host::internals::core::program::{Program, Value, ValueId};
+use devbay_host::internals::core::tensor::{
+    AlignedBytes, BOOL, F32, F64, I32, U32, bytes_of, dtype_name, n_elements,
 };
-use devbay_host::core::{Error, ErrorKind};
-use devbay_host::random::Random;
+use devbay_host::internals::random::Random;
+use devbay_host::{DType, Device, Dim, Error, ErrorKind, Tensor, TensorType, arrays};
 use std::path::Path;
 use std::sync::Arc;
 

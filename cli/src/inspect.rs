@@ -7,14 +7,13 @@ use crate::options::{DeviceArguments, PluginArguments};
 use crate::passes::{Passes, Subject};
 use crate::{draw, plan, say, shares, table};
 use anyhow::{Context, Result, bail};
-use devbay_host::abi_report::{AbiReport, SizeSeen, Slot};
-use devbay_host::core::program::{Program, text};
-use devbay_host::core::tensor::{TensorType, dtype_name};
-use devbay_host::dbx::Checks;
-use devbay_host::file::{open_regular, write_bytes};
-use devbay_host::load::Library;
-use devbay_host::negotiate::{Entry, negotiate};
-use devbay_host::session::Session;
+use devbay_host::internals::abi_report::{AbiReport, SizeSeen, Slot};
+use devbay_host::internals::core::program::{Program, text};
+use devbay_host::internals::core::tensor::dtype_name;
+use devbay_host::internals::file::{open_regular, write_bytes};
+use devbay_host::internals::load::Library;
+use devbay_host::internals::negotiate::{Entry, negotiate};
+use devbay_host::{Checks, Session, TensorType};
 use devbay_plugin_api::abi::FUNCTIONS;
 use devbay_plugin_api::abi::version::{MinorRange, REQUIRED_FUNCTIONS, has_function};
 use serde_json::json;
@@ -291,8 +290,8 @@ fn model(arguments: &Arguments) -> Result<()> {
         .filter_map(|value| value.constant.as_ref())
         .map(|tensor| tensor.bytes().len())
         .sum();
-    let ports = |ids: &[devbay_host::core::program::ValueId]| -> Vec<(String, String)> {
-        let port = |id: &devbay_host::core::program::ValueId| {
+    let ports = |ids: &[devbay_host::internals::core::program::ValueId]| -> Vec<(String, String)> {
+        let port = |id: &devbay_host::internals::core::program::ValueId| {
             let value = program.value(*id);
             (value.name.to_string(), value.ty.as_ref().map_or_else(|| "?".to_owned(), ToString::to_string))
         };
@@ -337,8 +336,8 @@ fn model(arguments: &Arguments) -> Result<()> {
 /// Ops that a device has no kernel for, by device.
 fn missing_ops(arguments: &Arguments, program: &Program) -> Result<BTreeMap<String, Vec<String>>> {
     let runtime = arguments.plugins.runtime(arguments.device.policy().as_ref())?;
-    let missing = |device: &std::sync::Arc<devbay_host::core::device::Device>| {
-        let ops = devbay_host::devices::missing_ops(device, program);
+    let missing = |device: &std::sync::Arc<devbay_host::Device>| {
+        let ops = devbay_host::internals::devices::missing_ops(device, program);
         (device.name().to_owned(), ops.into_keys().collect())
     };
     Ok(runtime.devices().iter().map(missing).collect())

@@ -5,8 +5,9 @@
 //! plugin's function cannot be stopped from outside. Files that were being written are removed before.
 
 use crate::tell;
-use devbay_host::core::exec::cancel::{Cancel, Launching};
-use devbay_host::file::remove_unfinished;
+use devbay_host::Cancel;
+use devbay_host::internals::core::exec::cancel::Launching;
+use devbay_host::internals::file::remove_unfinished;
 use devbay_plugin_api::locks::lock;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

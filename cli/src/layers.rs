@@ -6,9 +6,9 @@
 use crate::{exit, say, tell};
 use anyhow::Result;
 use clap::Args;
-use devbay_host::core::{Error, ErrorKind};
-use devbay_host::layers;
-use devbay_host::layers::validation::{Report, Side};
+use devbay_host::internals::layers;
+use devbay_host::internals::layers::validation::{Report, Side};
+use devbay_host::{Error, ErrorKind};
 use serde_json::{Value, json};
 
 /// Which layers, and what they found.

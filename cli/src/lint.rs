@@ -4,7 +4,7 @@ use crate::exit::usage;
 use crate::{options, say, table};
 use anyhow::Result;
 use devbay_conformance::lint::{Finding, Report, Settings, Severity, lint};
-use devbay_host::core::{Error, ErrorKind};
+use devbay_host::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// Arguments of the command.

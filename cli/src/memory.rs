@@ -251,7 +251,7 @@ const EXIT_CODE: i32 = 7;
 
 #[cfg(all(test, unix))]
 mod tests {
-    use devbay_host::core::calls::{Call, during};
+    use devbay_host::internals::core::calls::{Call, during};
     use devbay_plugin_api::reserve;
     use std::hint::black_box;
     use std::process::Command;

@@ -6,27 +6,20 @@ use crate::shapes::ShapeArguments;
 use crate::tell;
 use anyhow::Result;
 use clap::Args;
-use devbay_host::auto::{self, Allowed, Auto};
-use devbay_host::core::device::Device;
-use devbay_host::core::kernel::Numerics;
-use devbay_host::core::passes::Switches;
-use devbay_host::core::passes::narrow_dtypes::Narrowing;
-use devbay_host::core::plan::feedback::Feedback;
-use devbay_host::core::program::Program;
-use devbay_host::core::tensor::TensorType;
-use devbay_host::core::units;
-use devbay_host::dbx::Checks;
-use devbay_host::devices::{Choice, Policy, Requirements};
-use devbay_host::discover::SearchPaths;
-use devbay_host::feedback_file::MeasuredTimes;
-use devbay_host::import::Reading;
-use devbay_host::model::{LoadOptions, Model};
-use devbay_host::probe::{ProbeOptions, Probing};
-use devbay_host::rates_file;
-use devbay_host::report::Outcome;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{Session, SessionOptions};
+use devbay_host::internals::auto::{self, Allowed, Auto};
+use devbay_host::internals::core::kernel::Numerics;
+use devbay_host::internals::core::passes::Switches;
+use devbay_host::internals::core::passes::narrow_dtypes::Narrowing;
+use devbay_host::internals::core::plan::feedback::Feedback;
+use devbay_host::internals::core::program::Program;
+use devbay_host::internals::core::units;
+use devbay_host::internals::feedback_file::MeasuredTimes;
+use devbay_host::internals::rates_file;
 use devbay_host::trace::Recorder;
+use devbay_host::{
+    Checks, Choice, Device, LoadOptions, Model, Outcome, Policy, ProbeOptions, Probing, Reading,
+    Requirements, Runtime, RuntimeBuilder, SearchPaths, Session, SessionOptions, TensorType,
+};
 use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::sdk::export::LinkedPlugin;
 use std::path::{Path, PathBuf};
@@ -157,7 +150,7 @@ pub fn version() -> String {
 pub fn linked() -> Vec<LinkedPlugin> {
     vec![
         #[cfg(feature = "cpu")]
-        devbay_plugin_cpu::devbay_entry::PLUGIN,
+        devbay_plugin_cpu::PLUGIN,
     ]
 }
 
@@ -177,7 +170,7 @@ impl PluginArguments {
     pub fn runtime_for_compiling(&self, name: &str) -> Result<Runtime> {
         let (compiler, kernels) = (Policy::Explicit(name.to_owned()), Policy::Explicit(FALLBACK.to_owned()));
         let options = self.runtime_options(Some(&compiler), &[kernels], None)?;
-        Ok(Runtime::new(RuntimeOptions { without_devices: true, ..options })?)
+        Ok(options.without_devices().build()?)
     }
 
     /// As [`PluginArguments::runtime`], with the plugins that further policies name, and who takes their marks.
@@ -187,7 +180,7 @@ impl PluginArguments {
         others: &[Policy],
         trace: Option<&Recorder>,
     ) -> Result<Runtime> {
-        Ok(Runtime::new(self.runtime_options(policy, others, trace)?)?)
+        Ok(self.runtime_options(policy, others, trace)?.build()?)
     }
 
     fn runtime_options(
@@ -195,7 +188,7 @@ impl PluginArguments {
         policy: Option<&Policy>,
         others: &[Policy],
         trace: Option<&Recorder>,
-    ) -> Result<RuntimeOptions> {
+    ) -> Result<RuntimeBuilder> {
         let mut plugin_options = Vec::new();
         for text in &self.plugin_option {
             let parsed = text.split_once('=').and_then(|(name, value)| Some((name.split_once('.')?, value)));
@@ -211,31 +204,32 @@ impl PluginArguments {
         let rates_file = rates_file::path_from_environment();
         // Plugins keep what their drivers compiled beside the rates.
         let cache_dir = rates_file.as_ref().and_then(|file| file.parent()).and_then(|dir| dir.to_str());
-        let config = cache_dir.map(|dir| ("cache_dir".to_owned(), dir.to_owned())).into_iter().collect();
         let probe = match std::env::current_exe() {
             _ if self.no_probe => Probing::Trusted,
             Ok(program) => Probing::Tried(ProbeOptions::new(program)),
             Err(_) => Probing::Refused,
         };
-        Ok(RuntimeOptions {
-            threads: self.threads,
-            affinity: self.affinity.clone(),
-            linked: linked(),
-            plugins: self.plugin.clone(),
-            search,
-            only: policy.and_then(Policy::plugin).map(|plugin| {
-                let others = others.iter().filter_map(Policy::plugin);
-                std::iter::once(plugin).chain(others).map(str::to_owned).collect()
-            }),
-            plugin_options,
-            probe,
-            layers: self.layers.names(),
-            violations: self.layers.report.clone(),
-            trace: trace.map(Recorder::sink),
-            rates_file,
-            config,
-            ..RuntimeOptions::default()
-        })
+        let mut builder = Runtime::builder()
+            .threads(self.threads)
+            .affinity(self.affinity.clone())
+            .link_all(linked())
+            .plugins(&self.plugin)
+            .search(search)
+            .options(plugin_options)
+            .probe(probe)
+            .layers(self.layers.names())
+            .violations(self.layers.report.clone())
+            .trace(trace.map(Recorder::sink));
+        if let Some(plugin) = policy.and_then(Policy::plugin) {
+            builder = builder.only(std::iter::once(plugin).chain(others.iter().filter_map(Policy::plugin)));
+        }
+        if let Some(dir) = cache_dir {
+            builder = builder.config("cache_dir", dir);
+        }
+        if let Some(file) = &rates_file {
+            builder = builder.rates_file(file);
+        }
+        Ok(builder)
     }
 }
 
@@ -400,7 +394,7 @@ fn first_of_named(runtime: &Runtime, plugins: &PluginArguments) -> Result<Option
     if plugins.plugin.is_empty() {
         return Ok(None);
     }
-    use devbay_host::core::{Error, ErrorKind};
+    use devbay_host::{Error, ErrorKind};
     let named = runtime.report().plugins.iter().find(|plugin| plugin.origin == "named explicitly");
     match named.map(|plugin| (plugin, &plugin.outcome)) {
         Some((plugin, Outcome::Refused(refusal))) => {

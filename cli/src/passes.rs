@@ -7,13 +7,10 @@
 use crate::bench::once;
 use crate::{say, table};
 use anyhow::Result;
-use devbay_host::core::device::Device;
-use devbay_host::core::passes::{Applied, Switches};
-use devbay_host::core::plan::Plan;
-use devbay_host::core::plan::report::PlanReport;
-use devbay_host::core::{ErrorKind, Tensor};
-use devbay_host::model::Model;
-use devbay_host::session::{RunOptions, Session, SessionOptions};
+use devbay_host::internals::core::passes::{Applied, Switches};
+use devbay_host::internals::core::plan::Plan;
+use devbay_host::internals::core::plan::report::PlanReport;
+use devbay_host::{Device, ErrorKind, Model, RunOptions, Session, SessionOptions, Tensor};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -74,7 +71,7 @@ pub struct Subject<'a> {
     /// Their options; passes that are off here are off in all of them.
     pub options: &'a SessionOptions,
     /// The plan of a session for the inputs in question.
-    pub plan: &'a dyn Fn(&Session) -> devbay_host::core::Result<Arc<Plan>>,
+    pub plan: &'a dyn Fn(&Session) -> devbay_host::Result<Arc<Plan>>,
 }
 
 /// Runs that are measured.
@@ -241,7 +238,7 @@ impl Passes {
 }
 
 impl Subject<'_> {
-    fn session(&self, switches: &Switches) -> devbay_host::core::Result<Session> {
+    fn session(&self, switches: &Switches) -> devbay_host::Result<Session> {
         let mut options = self.options.clone();
         options.plans.passes = switches.clone();
         Session::with_options(self.model, self.device, options)
@@ -263,7 +260,7 @@ impl Subject<'_> {
 }
 
 fn is_cancelled(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<devbay_host::core::Error>().is_some_and(|error| error.kind() == ErrorKind::Cancelled)
+    error.downcast_ref::<devbay_host::Error>().is_some_and(|error| error.kind() == ErrorKind::Cancelled)
 }
 
 impl Figures {
@@ -278,8 +275,8 @@ const PAIRS_MIN: usize = 5;
 /// Runs two sessions in turn; which one is first changes from pair to pair, so that neither gains by what the other left
 /// in caches.
 fn measure(on: &Session, off: &Session, runs: Runs<'_>) -> Result<Measured> {
-    let results = on.run(runs.given, runs.options)?;
-    off.run(runs.given, runs.options)?;
+    let results = on.run_with(runs.given, runs.options)?;
+    off.run_with(runs.given, runs.options)?;
     let mut memory: Vec<Vec<u8>> = results.iter().map(|tensor| vec![0u8; tensor.bytes().len()]).collect();
     let views = on.in_order(runs.given)?;
     let mut time = |session: &Session| -> Result<f64> {

@@ -1,12 +1,12 @@
 //! A plan as JSON: what its text form says, as data.
 
-use devbay_host::core::plan::cost::{Rates, WorkRates};
-use devbay_host::core::plan::report::{
+use devbay_host::internals::core::plan::cost::{Rates, WorkRates};
+use devbay_host::internals::core::plan::report::{
     ControlReport, InlinedReport, PlanReport, RatesFrom, SectionReport, StageReport, StepReport, TaskReport,
 };
-use devbay_host::core::plan::section::StepKind;
-use devbay_host::core::plan::tasks::OneTask;
-use devbay_host::core::plan::work::WorkKind;
+use devbay_host::internals::core::plan::section::StepKind;
+use devbay_host::internals::core::plan::tasks::OneTask;
+use devbay_host::internals::core::plan::work::WorkKind;
 use serde_json::{Value, json};
 
 /// A plan's report.

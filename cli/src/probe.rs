@@ -1,10 +1,10 @@
 //! `devbay probe`: loads one library, makes an instance, lists its devices, and says so on one marked line.
 //!
-//! Run as a child by whoever does not trust the library yet; see `devbay_host::probe`.
+//! Run as a child by whoever does not trust the library yet; see `devbay_host::internals::probe`.
 
 use crate::exit::usage;
 use anyhow::Result;
-use devbay_host::probe;
+use devbay_host::internals::probe;
 use std::path::PathBuf;
 
 /// Arguments of the command.

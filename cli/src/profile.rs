@@ -2,7 +2,7 @@
 
 use crate::{exit, say, table, tell};
 use anyhow::Result;
-use devbay_host::core::units::percent;
+use devbay_host::internals::core::units::percent;
 use devbay_host::trace::{self, OpTime, Recorder, Summary, Timeline};
 use serde_json::{Value, json};
 use std::path::PathBuf;

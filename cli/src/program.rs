@@ -7,10 +7,9 @@ use crate::exit::usage;
 use crate::layers::Done;
 use crate::run::{self, Arguments};
 use anyhow::{Context, Result};
-use devbay_host::core::program::Program;
-use devbay_host::core::tensor::TensorType;
-use devbay_host::core::{Error, ErrorKind, Tensor};
-use devbay_host::file::read_regular;
+use devbay_host::internals::core::program::Program;
+use devbay_host::internals::file::read_regular;
+use devbay_host::{Error, ErrorKind, Tensor, TensorType};
 use std::path::Path;
 use std::time::{Duration, Instant};
 

@@ -8,17 +8,14 @@ use crate::options::{Chosen, DeviceArguments, PluginArguments};
 use crate::profile::{Profile, ProfileArguments};
 use crate::{compile, interrupt, program, say, shares, table, tell};
 use anyhow::{Context, Result};
-use devbay_host::arrays;
-use devbay_host::auto::Auto;
-use devbay_host::compare::{Tolerance, Verdict, compare};
-use devbay_host::core::device::Device;
-use devbay_host::core::exec::cancel::Cancel;
-use devbay_host::core::plan::Plan;
-use devbay_host::core::plan::constants::PackCounts;
-use devbay_host::core::{Error, ErrorKind, Tensor};
-use devbay_host::dbx::{self, Checks};
-use devbay_host::report::DeviceMemory;
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::auto::Auto;
+use devbay_host::internals::compare::{Tolerance, Verdict, compare};
+use devbay_host::internals::core::plan::Plan;
+use devbay_host::internals::core::plan::constants::PackCounts;
+use devbay_host::internals::dbx;
+use devbay_host::{
+    Cancel, Checks, Device, DeviceMemory, Error, ErrorKind, RunOptions, Session, Tensor, arrays,
+};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::io::IsTerminal;
@@ -271,7 +268,7 @@ fn ran(arguments: &Arguments, cancel: &Cancel) -> Result<Ran> {
     let begin = Instant::now();
     let options = RunOptions { cancel: Some(cancel.clone()), ..RunOptions::default() };
     let failed = |_: &_| profile.iter().for_each(Profile::finish_failed);
-    let outputs = session.run(&given, &options).inspect_err(failed)?;
+    let outputs = session.run_with(&given, &options).inspect_err(failed)?;
     let run = begin.elapsed();
     Ok(Ran { profile, chosen, preprocessing, inputs, session, auto, plan, outputs, import, prepare, run })
 }

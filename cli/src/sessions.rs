@@ -1,11 +1,8 @@
 //! `devbay bench --sessions N`: sessions that come and go, and what memory they leave behind.
 
 use anyhow::Result;
-use devbay_host::core::Tensor;
-use devbay_host::core::device::Device;
-use devbay_host::core::units::percent;
-use devbay_host::model::Model;
-use devbay_host::session::{RunOptions, Session, SessionOptions};
+use devbay_host::internals::core::units::percent;
+use devbay_host::{Device, Model, RunOptions, Session, SessionOptions, Tensor};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;

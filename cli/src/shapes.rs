@@ -3,9 +3,8 @@
 use crate::exit::usage;
 use anyhow::Result;
 use clap::Args;
-use devbay_host::buckets::BucketOptions;
-use devbay_host::compare::Tolerance;
-use devbay_host::session::SessionOptions;
+use devbay_host::internals::compare::Tolerance;
+use devbay_host::{BucketOptions, SessionOptions};
 
 /// Plans for changing extents.
 #[derive(Args, Clone)]

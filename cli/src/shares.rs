@@ -1,12 +1,10 @@
 //! What of a plan's work each device does and why, and which failed, for a person and as JSON.
 
 use crate::table;
-use devbay_host::auto::Auto;
-use devbay_host::core::device::Device;
-use devbay_host::core::plan::estimate::Candidate;
-use devbay_host::core::plan::{PlaceBy, Plan};
-use devbay_host::failover::Failure;
-use devbay_host::session::Session;
+use devbay_host::internals::auto::Auto;
+use devbay_host::internals::core::plan::Plan;
+use devbay_host::internals::core::plan::estimate::Candidate;
+use devbay_host::{Device, Failure, PlaceBy, Session};
 use serde_json::{Value, json};
 
 /// The arithmetic of a plan, device by device, as `1.2 G operations: 99.5 % on wgpu:0, 0.5 % on cpu:0`, and what is

@@ -1,7 +1,7 @@
 //! Tables that a person likes to read.
 
 use crate::say;
-pub use devbay_host::core::units::{bytes, duration};
+pub use devbay_host::internals::core::units::{bytes, duration};
 use std::io::IsTerminal;
 
 /// Whether a stream is a terminal that shows colour.

@@ -2,10 +2,10 @@
 
 use crate::exit::usage;
 use anyhow::Result;
-use devbay_host::core::Tensor;
-use devbay_host::core::program::{Program, Value};
-use devbay_host::core::tensor::{Dim, TensorType, bytes_of};
-use devbay_host::random::Random;
+use devbay_host::internals::core::program::{Program, Value};
+use devbay_host::internals::core::tensor::bytes_of;
+use devbay_host::internals::random::Random;
+use devbay_host::{Dim, Tensor, TensorType};
 use std::ops::RangeInclusive;
 
 /// The lengths of an extent that the model names.

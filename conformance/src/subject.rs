@@ -1,10 +1,9 @@
 //! The plugin that is judged, and its devices as an application opens them.
 
 use crate::verdict::{Outcome, Why, failed, not_run};
-use devbay_host::core::device::Device;
-use devbay_host::load::Library;
-use devbay_host::negotiate::{Entry, negotiate};
-use devbay_host::runtime::{Runtime, RuntimeOptions};
+use devbay_host::internals::load::Library;
+use devbay_host::internals::negotiate::{Entry, negotiate};
+use devbay_host::{Device, Runtime, RuntimeBuilder};
 use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::sdk::export::LinkedPlugin;
 use std::path::PathBuf;
@@ -46,7 +45,11 @@ impl Subject {
         };
         let plugin_options =
             options.iter().map(|(key, value)| (name.clone(), key.clone(), value.clone())).collect();
-        let runtime = Runtime::new(RuntimeOptions { linked, plugins, plugin_options, ..Default::default() })
+        let runtime = Runtime::builder()
+            .link_all(linked)
+            .plugins(plugins)
+            .options(plugin_options)
+            .build()
             .or_else(|error| failed(error.to_string()))?;
         if let Some((_, refusal)) = runtime.report().refused().next() {
             return failed(refusal.reason.clone());

@@ -6,7 +6,7 @@ use devbay_conformance::case;
 use devbay_conformance::judge::{Settings, Subject, judge};
 use devbay_conformance::report::Report;
 use devbay_conformance::verdict::{Verdict, Why};
-use devbay_host::negotiate::{Entry, negotiate};
+use devbay_host::internals::negotiate::{Entry, negotiate};
 use devbay_plugin_api::abi::version::MinorRange;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -99,7 +99,7 @@ fn expect_green(report: &Report, not_run: &[&str]) {
 }
 
 fn linked(text: &[(&str, &str)]) -> Report {
-    let subject = Subject::Linked(devbay_plugin_cpu::devbay_entry::PLUGIN);
+    let subject = Subject::Linked(devbay_plugin_cpu::PLUGIN);
     let settings = Settings { options: pairs(text), except: patterns(&["onnx"]), ..Settings::default() };
     judge(&subject, &settings, &mut |_| ())
 }
@@ -172,7 +172,7 @@ fn inline_behind_the_validation_layer() {
 
 #[test]
 fn a_case_in_need_of_its_own_process_says_so_in_this_one() {
-    let subject = Subject::Linked(devbay_plugin_cpu::devbay_entry::PLUGIN);
+    let subject = Subject::Linked(devbay_plugin_cpu::PLUGIN);
     let settings = Settings { only: vec!["shutdown.rounds".to_owned()], ..Settings::default() };
     let report = judge(&subject, &settings, &mut |_| ());
     assert_eq!(report.tests.len(), 1);
@@ -238,7 +238,7 @@ fn a_kernel_that_takes_strides_passes() {
 /// No op has kernels whose numbers ONNX's tests alone judge.
 #[test]
 fn every_op_with_a_kernel_has_generated_numbers() {
-    let agreement = negotiate(Entry::Linked(&devbay_plugin_cpu::devbay_entry::PLUGIN), MinorRange::CURRENT);
+    let agreement = negotiate(Entry::Linked(&devbay_plugin_cpu::PLUGIN), MinorRange::CURRENT);
     let about = agreement.expect("it is of this build").about;
     let id = |op: &str| format!("numerics.{}", op.to_ascii_lowercase());
     let without: BTreeSet<&str> = about

@@ -40,7 +40,7 @@ const LAYERED_PLUGINS: &[(&str, &[&str])] = &[
 
 /// Tests may use these besides: plugins to judge and to be let down by.
 const TEST_ARROWS: &[(&str, &[&str])] = &[
-    ("devbay-host", &["devbay-plugin-faulty", "devbay-plugin-wgpu", "devbay-shaders"]),
+    ("devbay-host", &["devbay-plugin-cpu", "devbay-plugin-faulty", "devbay-plugin-wgpu", "devbay-shaders"]),
     ("devbay-conformance", &["devbay-plugin-cpu", "devbay-plugin-defective"]),
 ];
 

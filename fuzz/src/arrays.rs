@@ -1,7 +1,7 @@
 //! Arrays in the three forms that inputs have; the first byte says which.
 
 use devbay_host::arrays::{read_npy, read_npz};
-use devbay_host::import::read_tensor;
+use devbay_host::internals::import::read_tensor;
 
 /// Runs one input.
 pub fn run(data: &[u8]) {

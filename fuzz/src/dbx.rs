@@ -1,7 +1,6 @@
 //! Compiled models, whose head's checksum is made right so that what is behind it is reached.
 
-use devbay_host::dbx::Checks;
-use devbay_host::model::Model;
+use devbay_host::{Checks, Model};
 use sha2::{Digest, Sha256};
 
 /// Writes the checksum that the layout in `host/src/dbx/form.rs` asks for.

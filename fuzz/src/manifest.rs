@@ -1,6 +1,6 @@
 //! Manifests, and what is checked of one before anything is loaded.
 
-use devbay_host::manifest::Manifest;
+use devbay_host::internals::manifest::Manifest;
 use devbay_plugin_api::abi::version::MinorRange;
 
 /// Runs one input.

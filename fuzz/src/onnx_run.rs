@@ -1,13 +1,8 @@
 //! ONNX models: import, passes, planning, and a run on zeros within a deadline. The plugin is a library without
 //! instrumentation, which `DEVBAY_FUZZ_PLUGIN` names; without it models are imported alone.
 
-use devbay_host::core::Tensor;
-use devbay_host::core::device::Device;
-use devbay_host::core::tensor::TensorType;
-use devbay_host::import::from_bytes;
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::import::from_bytes;
+use devbay_host::{Device, Model, RunOptions, Runtime, RuntimeBuilder, Session, Tensor, TensorType};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -21,9 +16,8 @@ fn device() -> Option<&'static Arc<Device>> {
     static DEVICE: OnceLock<Option<Arc<Device>>> = OnceLock::new();
     let device = DEVICE.get_or_init(|| {
         let plugin = std::env::var_os("DEVBAY_FUZZ_PLUGIN")?;
-        let options =
-            RuntimeOptions { threads: 1, plugins: vec![plugin.into()], ..RuntimeOptions::default() };
-        Runtime::new(options).expect("the plugin loads").devices().into_iter().next()
+        let options = Runtime::builder().threads(1).plugin(plugin);
+        options.build().expect("the plugin loads").devices().into_iter().next()
     });
     device.as_ref()
 }
@@ -45,5 +39,5 @@ pub fn run(data: &[u8]) {
     }
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
     let options = RunOptions { deadline: Some(DEADLINE), ..RunOptions::default() };
-    let _ = session.run(&given, &options);
+    let _ = session.run_with(&given, &options);
 }

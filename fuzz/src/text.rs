@@ -1,6 +1,6 @@
 //! Programs in text form: read, verified, and what is printed is read as the same.
 
-use devbay_host::core::program::{text, verify};
+use devbay_host::internals::core::program::{text, verify};
 
 /// Runs one input.
 pub fn run(data: &[u8]) {

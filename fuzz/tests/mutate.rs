@@ -1,7 +1,7 @@
 //! Mutations of protobuf's form keep it.
 
 use devbay_fuzz::mutate::protobuf::{cross, mutate};
-use devbay_host::import::from_bytes;
+use devbay_host::internals::import::from_bytes;
 use std::collections::BTreeSet;
 use std::path::Path;
 

@@ -4,19 +4,11 @@
 
 #![expect(clippy::print_stdout, reason = "an example shows what it finds")]
 
-use devbay_host::core::Result;
-use devbay_host::discover::SearchPaths;
-use devbay_host::report::Outcome;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
+use devbay_host::{Outcome, Result, Runtime, RuntimeBuilder, SearchPaths};
 use std::path::PathBuf;
 
 fn main() -> Result<()> {
-    let runtime = Runtime::new(RuntimeOptions {
-        plugins: vec![plugin()],
-        // The user's and the system's plugins, and those in DEVBAY_PLUGIN_PATH.
-        search: SearchPaths::from_environment(),
-        ..RuntimeOptions::default()
-    })?;
+    let runtime = Runtime::builder().plugin(plugin()).search(SearchPaths::from_environment()).build()?;
     // A bad plugin is a line in the report. It never stops the others.
     for plugin in &runtime.report().plugins {
         match &plugin.outcome {

@@ -4,14 +4,12 @@
 
 #![expect(clippy::print_stdout, reason = "an example shows what it finds")]
 
-use devbay_host::core::Result;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
+use devbay_host::{Result, Runtime, RuntimeBuilder};
 use std::path::PathBuf;
 
 fn main() -> Result<()> {
     let path = plugin();
-    let load =
-        |path: PathBuf| Runtime::new(RuntimeOptions { plugins: vec![path], ..RuntimeOptions::default() });
+    let load = |path: PathBuf| Runtime::builder().plugin(path).build();
     let runtime = load(path)?;
     for plugin in runtime.plugins() {
         let about = plugin.about();

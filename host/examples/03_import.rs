@@ -4,9 +4,8 @@
 
 #![expect(clippy::print_stdout, reason = "an example shows what it finds")]
 
-use devbay_host::core::Result;
-use devbay_host::core::program::text;
-use devbay_host::model::Model;
+use devbay_host::internals::core::program::text;
+use devbay_host::{Model, Result};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 

@@ -6,9 +6,8 @@
 
 mod setup;
 
-use devbay_host::core::Result;
-use devbay_host::core::plan::Stage;
-use devbay_host::session::Session;
+use devbay_host::internals::core::plan::Stage;
+use devbay_host::{Result, Session};
 
 fn main() -> Result<()> {
     let (_runtime, device, model) = setup::runtime_and_model()?;

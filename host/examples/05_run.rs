@@ -6,16 +6,14 @@
 
 mod setup;
 
-use devbay_host::core::Result;
-use devbay_host::core::exec::host_io::InputView;
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::{InputView, Result, RunOptions, Session};
 
 fn main() -> Result<()> {
     let (runtime, device, model) = setup::runtime_and_model()?;
     let session = Session::new(&model, &device)?;
     let image = setup::image(&session)?;
     let name = session.inputs()[0].name.clone();
-    let outputs = session.run(&[(&name, &image)], &RunOptions::default())?;
+    let outputs = session.run(&[(&name, &image)])?;
     for (port, output) in session.outputs().iter().zip(&outputs) {
         println!("{}: {}", port.name, output.tensor_type());
         if let Some(values) = output.elements::<f32>() {

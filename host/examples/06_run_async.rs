@@ -6,11 +6,8 @@
 
 mod setup;
 
-use devbay_host::core::Result;
-use devbay_host::core::async_value::when_all;
-use devbay_host::core::exec::jobs::Priority;
-use devbay_host::run::{OnFull, Run};
-use devbay_host::session::{RunOptions, Session, SessionOptions};
+use devbay_host::internals::core::async_value::when_all;
+use devbay_host::{OnFull, Priority, Result, Run, RunOptions, Session, SessionOptions};
 use std::num::NonZeroUsize;
 
 fn main() -> Result<()> {

@@ -7,11 +7,8 @@
 #[expect(dead_code, reason = "this example has a model and inputs of its own")]
 mod setup;
 
-use devbay_host::core::exec::cancel::Cancel;
-use devbay_host::core::program::text;
-use devbay_host::core::{Result, Tensor};
-use devbay_host::model::Model;
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::core::program::text;
+use devbay_host::{Cancel, Model, Result, RunOptions, Session, Tensor};
 use std::time::Duration;
 
 /// Adds `x` to itself `n` times.
@@ -34,14 +31,14 @@ fn main() -> Result<()> {
     let endless: [(&str, &Tensor); 2] = [("n", &forever), ("x", &x)];
 
     let deadline = Some(Duration::from_millis(50));
-    let late = session.run(&endless, &RunOptions { deadline, ..RunOptions::default() });
+    let late = session.run_with(&endless, &RunOptions { deadline, ..RunOptions::default() });
     println!("with a deadline: {}", late.err().map(|error| error.to_string()).unwrap_or_default());
 
     // A flag that another thread sets; on a runtime of several threads `Run::cancel` does the same.
     let cancel = Cancel::new();
     let cancelled = std::thread::scope(|scope| {
         let options = RunOptions { cancel: Some(cancel.clone()), ..RunOptions::default() };
-        let run = scope.spawn(move || session.run(&endless, &options).map(|_| ()));
+        let run = scope.spawn(move || session.run_with(&endless, &options).map(|_| ()));
         std::thread::sleep(Duration::from_millis(50));
         cancel.cancel();
         run.join()

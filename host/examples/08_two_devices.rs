@@ -9,20 +9,14 @@
 #[expect(dead_code, reason = "this example has a runtime of its own")]
 mod setup;
 
-use devbay_host::core::Result;
-use devbay_host::core::plan::section::StepKind;
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session, SessionOptions};
+use devbay_host::internals::core::plan::section::StepKind;
+use devbay_host::{Model, Result, RunOptions, Runtime, RuntimeBuilder, Session, SessionOptions};
 use std::path::Path;
 use std::sync::Arc;
 
 fn main() -> Result<()> {
-    let runtime = Runtime::new(RuntimeOptions {
-        plugins: vec![setup::plugin()],
-        plugin_options: vec![("cpu".to_owned(), "streams".to_owned(), "inline,async".to_owned())],
-        ..RuntimeOptions::default()
-    })?;
+    let runtime =
+        Runtime::builder().plugin(setup::plugin()).option("cpu", "streams", "inline,async").build()?;
     let [first, second] = &runtime.devices()[..] else {
         println!("the plugin has {} devices, two are wanted", runtime.devices().len());
         return Ok(());
@@ -45,8 +39,8 @@ fn main() -> Result<()> {
     for (node, device) in plan.elsewhere(first) {
         println!("{node} runs on {}", device.name());
     }
-    let one = alone.run(&inputs, &RunOptions::default())?;
-    let two = placed.run(&inputs, &RunOptions::default())?;
+    let one = alone.run(&inputs)?;
+    let two = placed.run(&inputs)?;
     println!("the same result on one device and on two: {}", one[0].bytes() == two[0].bytes());
     for usage in runtime.memory() {
         println!("{}: {} bytes at most", usage.device, usage.bytes_peak);

@@ -6,11 +6,8 @@
 
 mod setup;
 
-use devbay_host::core::program::text;
-use devbay_host::core::{Error, ErrorKind, Result};
-use devbay_host::device_tensor::{AppStream, DeviceTensor};
-use devbay_host::model::Model;
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::core::program::text;
+use devbay_host::{AppStream, DeviceTensor, Error, ErrorKind, Model, Result, RunOptions, Session};
 use std::ptr::null_mut;
 
 /// What comes behind the model: its scores as probabilities.
@@ -27,7 +24,7 @@ fn main() -> Result<()> {
     let first = Session::new(&model, &device)?;
     let second = Session::new(&Model::from_program(text::parse(BEHIND)?), &device)?;
     let image = setup::image(&first)?;
-    let expected = first.run(&[(&first.inputs()[0].name, &image)], &RunOptions::default())?;
+    let expected = first.run(&[(&first.inputs()[0].name, &image)])?;
 
     let image = DeviceTensor::new(&image, &device)?;
     let options = RunOptions::default();

@@ -2,7 +2,7 @@
 //!
 //! ```no_run
 //! # use devbay_host::eager; use devbay_host::core::{Tensor, Result};
-//! # fn demo(device: &std::sync::Arc<devbay_host::core::device::Device>) -> Result<()> {
+//! # fn demo(device: &std::sync::Arc<devbay_host::Device>) -> Result<()> {
 //! let x = Tensor::from_elements(&[3], &[1.0f32, -2.0, 3.0])?;
 //! let y = eager::run(device, "Relu", &[], &[&x], 1)?;
 //! # Ok(()) }

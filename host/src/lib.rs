@@ -1,61 +1,101 @@
-//! The face of devbay: it finds plugins and models and introduces them to each other.
+//! devbay runs models on whatever accelerator is plugged in.
 //!
-//! Candidates are discovered, libraries loaded, versions negotiated and devices chosen. A model file becomes a program, and a
-//! [`session::Session`] runs it on a device.
+//! A [`Runtime`] loads plugins, each of which offers [`Device`]s. A [`Model`] is read from a file. A [`Session`] is a model on a
+//! device; it takes [`Tensor`]s and returns [`Tensor`]s, from any number of threads at once.
 //!
-//! ```no_run
-//! use devbay_host::core::{Result, Tensor};
-//! use devbay_host::devices::{Policy, Requirements};
-//! use devbay_host::model::Model;
-//! use devbay_host::runtime::{Runtime, RuntimeOptions};
-//! use devbay_host::session::{RunOptions, Session};
+//! ```
+//! use devbay_host::{Model, Runtime, Session, Tensor};
 //!
-//! # fn main() -> Result<()> {
-//! let runtime = Runtime::new(RuntimeOptions { plugins: vec!["libdevbay_plugin_cpu.so".into()], ..Default::default() })?;
-//! let model = Model::load("model.onnx".as_ref())?;
-//! let requirements = Requirements { program: Some(model.program()), ..Default::default() };
-//! let device = runtime.choose(&Policy::Auto, &requirements)?.device;
+//! # fn main() -> devbay_host::Result<()> {
+//! // The processor's plugin, linked into this program. `plugin("libdevbay_plugin_cuda.so")` loads one from a file.
+//! let runtime = Runtime::builder().link(devbay_plugin_cpu::PLUGIN).build()?;
+//! let model = Model::load("../models/mnist_cnn/model.onnx")?;
+//! let device = runtime.device_for(&model)?;
 //! let session = Session::new(&model, &device)?;
-//! let image = Tensor::from_elements(&[1, 3, 2, 2], &[0.0f32; 12])?;
-//! let outputs = session.run(&[("image", &image)], &RunOptions::default())?;
+//!
+//! let image = Tensor::from_elements(&[1, 1, 28, 28], &[0.5f32; 28 * 28])?;
+//! let outputs = session.run(&[("input", &image)])?;
+//! assert_eq!(outputs[0].shape(), [1, 10]);
 //! # Ok(()) }
 //! ```
+//!
+//! # Linking the processor's plugin
+//!
+//! `devbay-plugin-cpu = { version = "0.1", default-features = false }` in the manifest and `.link(devbay_plugin_cpu::PLUGIN)`, as
+//! above, make it part of the program. No file has to be found at run time. The same works for every plugin in Rust; without
+//! its default feature `entry` a plugin exports no symbol, so that several fit into one program.
+//!
+//! # Where to find what
+//!
+//! | to | use |
+//! | --- | --- |
+//! | load plugins, list devices | [`Runtime::builder`], [`Runtime::devices`], [`Runtime::report`] |
+//! | choose a device | [`Runtime::device_for`], or [`Runtime::choose`] with a [`Policy`] and [`Requirements`] |
+//! | read a model | [`Model::load`], [`Model::from_bytes`] |
+//! | run it | [`Session::run`]; [`Session::run_async`] in the background; [`Session::run_into`] without allocating |
+//! | stop a run | [`RunOptions`]: a deadline, a [`Cancel`] |
+//! | use several devices | [`SessionOptions`]: other devices, pinned nodes, failover |
+//! | keep results on the device | [`Session::run_on_device`], [`DeviceTensor`] |
+//! | start at once next time | [`Session::compile_to`] |
+//! | see where time goes | [`trace`] |
+//! | read and write `.npy` and `.npz` | [`arrays`](https://docs.rs/devbay-host), feature `arrays` |
+//!
+//! Everything that fails returns an [`Error`], with an [`ErrorKind`] to match on and the place: plugin, device and node.
 
-pub mod abi_report;
 #[cfg(feature = "arrays")]
 pub mod arrays;
-pub mod auto;
-pub mod buckets;
-pub mod calibrate;
-pub mod compare;
-pub mod compiled;
-pub mod dbx;
-mod deadline;
-pub mod device_tensor;
-pub mod devices;
-pub mod diff;
-pub mod discover;
-pub mod eager;
-pub mod failover;
-pub mod feedback_file;
-pub mod file;
-pub mod group;
-pub mod import;
-pub mod layers;
-pub mod load;
-pub mod manifest;
-pub mod model;
-pub mod negotiate;
-pub mod probe;
-mod probes;
-#[doc(hidden)]
-pub mod random;
-pub mod rates_file;
-pub mod report;
-pub mod run;
-pub mod runtime;
-pub mod session;
+pub mod internals;
 pub mod trace;
 
-/// The engine, for who needs more than a session.
-pub use devbay_core as core;
+mod abi_report;
+mod auto;
+mod buckets;
+mod calibrate;
+mod compare;
+mod compiled;
+mod dbx;
+mod deadline;
+mod device_tensor;
+mod devices;
+mod diff;
+mod discover;
+mod eager;
+mod failover;
+mod feedback_file;
+mod file;
+mod group;
+mod import;
+mod layers;
+mod load;
+mod manifest;
+mod model;
+mod negotiate;
+mod probe;
+mod probes;
+mod random;
+mod rates_file;
+mod report;
+mod run;
+mod runtime;
+mod session;
+
+pub use buckets::{BucketOptions, Sizes};
+pub use dbx::Checks;
+pub use devbay_core::about::{Refusal, RefusalKind};
+pub use devbay_core::device::Device;
+pub use devbay_core::exec::cancel::Cancel;
+pub use devbay_core::exec::host_io::InputView;
+pub use devbay_core::exec::jobs::Priority;
+pub use devbay_core::plan::{PlaceBy, PlanOptions};
+pub use devbay_core::{DType, Dim, Error, ErrorKind, Result, Tensor, TensorType};
+pub use device_tensor::{AppStream, DeviceTensor};
+pub use devices::{Choice, Policy, Requirements};
+pub use discover::SearchPaths;
+pub use failover::Failure;
+pub use import::Reading;
+pub use model::{LoadOptions, Model};
+pub use probe::{ProbeOptions, Probing};
+pub use report::{DeviceMemory, DeviceVerdict, LoadReport, Outcome, PluginReport};
+pub use run::{OnFull, Run};
+pub use runtime::{Rescan, Runtime, RuntimeBuilder};
+pub use session::{Port, RunOptions, Session, SessionOptions};

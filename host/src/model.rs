@@ -9,7 +9,7 @@ use devbay_core::exec::unit::Unit;
 use devbay_core::plan::ahead::Specialised;
 use devbay_core::plan::{Env, Placement, PlanOptions};
 use devbay_core::program::verify::verify;
-use devbay_core::program::{Program, Region};
+use devbay_core::program::{Program, Region, text};
 use devbay_core::tensor::TensorType;
 use devbay_plugin_api::locks::lock;
 use std::collections::HashMap;
@@ -58,30 +58,25 @@ static LOADED: OnceLock<Mutex<HashMap<FileKey, Weak<Inner>>>> = OnceLock::new();
 
 impl Model {
     /// Reads a model file, or returns the model that this process has of it: ONNX, a program in text form, or a file of
-    /// [`Session::compile_to`](crate::session::Session::compile_to).
+    /// [`Session::compile_to`](crate::Session::compile_to).
     ///
     /// The file is mapped, as [`Reading::Mapped`] says: a process that shortens it while it is used ends this one with
     /// SIGBUS. [`Model::load_with`] can copy it instead.
     ///
     /// # Errors
-    /// Errors of the importer.
-    pub fn load(path: &Path) -> Result<Self> {
-        Self::load_checked(path, Checks::default())
-    }
-
-    /// Reads a model as [`Model::load`] does, with chosen checks of compiled models; other models have no checksums.
-    ///
-    /// # Errors
-    /// As [`Model::load`]; [`ErrorKind::InvalidModel`] for weights that have changed.
-    pub fn load_checked(path: &Path, checks: Checks) -> Result<Self> {
-        Self::load_with(path, LoadOptions { checks, ..LoadOptions::default() })
+    /// [`ErrorKind::Io`] if a file cannot be read, [`ErrorKind::InvalidModel`] if the model is damaged or breaks ONNX's rules,
+    /// [`ErrorKind::UnsupportedModel`] if it uses what devbay does not do; with the file, and the node if one is at fault.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
+        Self::load_with(path, LoadOptions::default())
     }
 
     /// Reads a model as [`Model::load`] does, with options.
     ///
     /// # Errors
-    /// As [`Model::load_checked`]; [`ErrorKind::OutOfMemory`] for a file that is to be copied and does not fit.
-    pub fn load_with(path: &Path, options: LoadOptions) -> Result<Self> {
+    /// As [`Model::load`]; [`ErrorKind::InvalidModel`] for weights that do not match their checksums;
+    /// [`ErrorKind::OutOfMemory`] for a file that is to be copied and does not fit.
+    pub fn load_with(path: impl AsRef<Path>, options: LoadOptions) -> Result<Self> {
+        let path = path.as_ref();
         let LoadOptions { checks, reading } = options;
         let failed = |e: std::io::Error| {
             Error::new(ErrorKind::of_io(&e), format!("cannot read the model: {e}"))
@@ -113,12 +108,32 @@ impl Model {
         Ok(model)
     }
 
-    /// Reads a compiled model from the content of its file.
+    /// Reads a model in memory, of the forms that [`Model::load`] reads. All checksums of a compiled model are checked.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidModel`] for what is no compiled model, is damaged or cut, or is of another version.
+    /// As [`Model::load`]; [`ErrorKind::UnsupportedModel`] for a model with data in other files.
+    pub fn from_bytes(bytes: impl Into<Bytes>) -> Result<Self> {
+        let bytes = bytes.into();
+        match dbx::is_compiled_content(&bytes) {
+            true => Self::from_compiled(bytes, Checks::Weights),
+            false => Ok(Self::of_program(import::from_bytes(bytes, None)?, true)),
+        }
+    }
+
+    /// Reads a compiled model from the content of its file, with chosen checks.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidModel`] for content that is no compiled model, is damaged or cut, or is of another version.
     pub fn from_compiled(file: impl Into<Bytes>, checks: Checks) -> Result<Self> {
         Ok(Self::of_compiled(dbx::from_bytes(file.into(), checks)?))
+    }
+
+    /// Reads a program in text form.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidModel`] with the line and column.
+    pub fn from_text(text: &str) -> Result<Self> {
+        Ok(Self::from_program(text::parse(text)?))
     }
 
     /// Makes a model from an existing program. It is verified when a session is made of it.

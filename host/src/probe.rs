@@ -11,7 +11,7 @@
 use crate::discover::name_of_library;
 use crate::group::Group;
 use crate::report::Outcome;
-use crate::runtime::{Runtime, RuntimeOptions};
+use crate::runtime::Runtime;
 use devbay_core::about::{Refusal, RefusalKind};
 use devbay_core::error::{Error, ErrorKind, Result as CoreResult};
 use devbay_plugin_api::locks::lock;
@@ -123,12 +123,7 @@ pub fn answer(library: &Path, options: &[(String, String)], token: &str) -> Core
     // The plugin's name is known after loading, so the options go to whatever its file is called.
     let name = name_of_library(library).unwrap_or_default();
     let options = options.iter().map(|(key, value)| (name.clone(), key.clone(), value.clone()));
-    let runtime = Runtime::new(RuntimeOptions {
-        threads: 1,
-        plugins: vec![library.to_owned()],
-        plugin_options: options.collect(),
-        ..RuntimeOptions::default()
-    })?;
+    let runtime = Runtime::builder().threads(1).plugin(library).options(options).build()?;
     let plugin = runtime
         .report()
         .plugins

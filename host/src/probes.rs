@@ -10,7 +10,7 @@
 
 use crate::calibrate::{Quantity, WorkRate};
 use crate::model::Model;
-use crate::session::{Port, RunOptions, Session};
+use crate::session::{Port, Session};
 use crate::trace::{Costs, Recorder, Timeline, clock_ns};
 use devbay_core::device::Device;
 use devbay_core::error::Result;
@@ -122,12 +122,12 @@ fn measure(device: &Arc<Device>, probes: &[Probe], fuse_elementwise: bool) -> Re
     let inputs: Vec<Tensor> = session.inputs().iter().map(ones).collect::<Result<_>>()?;
     let named = session.inputs().iter().zip(&inputs);
     let named: Vec<(&str, &Tensor)> = named.map(|(port, tensor)| (&*port.name, tensor)).collect();
-    session.run(&named, &RunOptions::default())?;
+    session.run(&named)?;
     let _ = recorder.take();
     let begin = Instant::now();
     let mut n_runs = 0;
     while n_runs < RUNS_MIN || begin.elapsed() < BUDGET {
-        session.run(&named, &RunOptions::default())?;
+        session.run(&named)?;
         n_runs += 1;
     }
     let recording = recorder.take();

@@ -7,11 +7,9 @@ mod rig;
 #[path = "layers/toy.rs"]
 mod toy;
 
-use devbay_host::core::about::RefusalKind;
-use devbay_host::layers::slots::N_SLOTS;
-use devbay_host::layers::validation::{self, Settings};
-use devbay_host::report::{Outcome, PluginReport};
-use devbay_host::runtime::{Runtime, RuntimeOptions};
+use devbay_host::internals::layers::slots::N_SLOTS;
+use devbay_host::internals::layers::validation::{self, Settings};
+use devbay_host::{Outcome, PluginReport, RefusalKind, Runtime, RuntimeBuilder};
 use devbay_plugin_api::abi::*;
 use queued::{FORMS, World};
 use rig::{HOST, call, info, wrap};
@@ -57,13 +55,12 @@ fn runtimes_give_their_slots_back() {
     let make = || {
         let world = World::new();
         let (name, _, _, entry) = FORMS[0];
-        let runtime = Runtime::new(RuntimeOptions {
-            threads: 1,
-            linked: vec![entry],
-            plugin_options: vec![(name.to_owned(), "world".to_owned(), world.option())],
-            layers: vec!["validation".to_owned(); 8],
-            ..RuntimeOptions::default()
-        });
+        let runtime = Runtime::builder()
+            .threads(1)
+            .link(entry)
+            .option(name, "world", world.option())
+            .layers(["validation".to_owned(); 8])
+            .build();
         (runtime.unwrap(), world)
     };
     for _ in 0..10 {

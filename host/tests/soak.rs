@@ -9,21 +9,14 @@
 mod adder;
 mod queued;
 
-use devbay_host::core::device::Device;
-use devbay_host::core::error::{Error, ErrorKind};
-use devbay_host::core::exec::cancel::Cancel;
-use devbay_host::core::exec::host_io::InputView;
-use devbay_host::core::exec::jobs::Priority;
-use devbay_host::core::plan::PlanOptions;
-use devbay_host::core::plan::tasks::Policy;
-use devbay_host::core::program::text;
-use devbay_host::core::tensor::{AlignedBytes, I64};
-use devbay_host::core::{Result, Tensor};
-use devbay_host::model::Model;
-use devbay_host::random::Random;
-use devbay_host::run::OnFull;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session, SessionOptions};
+use devbay_host::internals::core::plan::tasks::Policy;
+use devbay_host::internals::core::program::text;
+use devbay_host::internals::core::tensor::{AlignedBytes, I64};
+use devbay_host::internals::random::Random;
+use devbay_host::{
+    Cancel, Device, Error, ErrorKind, InputView, Model, OnFull, PlanOptions, Priority, Result, RunOptions,
+    Runtime, RuntimeBuilder, Session, SessionOptions, Tensor,
+};
 use queued::program::{Graph, INPUT, Item, Op};
 use queued::{FORMS, INLINE, Mode, N_DEVICES, OWN, SHARED, World};
 use std::fmt::Write;
@@ -191,10 +184,10 @@ impl Bench {
         let (four, three) = (input(1), Tensor::from_elements(&[3], &INPUT).unwrap());
         // Those that fail are checked where they are many.
         for session in [&self.straight, &self.tasks, &self.background, &self.slow, &self.failing] {
-            let _ = session.run(&[("x", &four)], &RunOptions::default());
+            let _ = session.run(&[("x", &four)]);
         }
         for session in self.devices.iter().map(|(session, _)| session).chain(&self.devices_failing) {
-            let _ = session.run(&[("v0", &three)], &RunOptions::default());
+            let _ = session.run(&[("v0", &three)]);
         }
         in_use(devices)
     }
@@ -233,7 +226,7 @@ impl Bench {
         tally
     }
 
-    fn start(&self, x: i64, options: &RunOptions) -> devbay_host::run::Run {
+    fn start(&self, x: i64, options: &RunOptions) -> devbay_host::Run {
         self.background.run_async(&[("x", &input(x))], options).unwrap()
     }
 
@@ -287,7 +280,7 @@ impl Bench {
             let cancel = Cancel::new();
             caller.cancels.send(cancel.clone()).unwrap();
             let options = RunOptions { cancel: Some(cancel), ..RunOptions::default() };
-            return right_or_cancelled(self.slow.run(&[("x", &input(x))], &options), of_tasks(x));
+            return right_or_cancelled(self.slow.run_with(&[("x", &input(x))], &options), of_tasks(x));
         }
         let run = self.slow.run_async(&[("x", &input(x))], &RunOptions::default()).unwrap();
         spin_for(caller.random.below(60));
@@ -311,7 +304,7 @@ impl Bench {
         let (session, expected) = &self.devices[caller.random.below(self.devices.len())];
         let x = Tensor::from_elements(&[3], &INPUT).unwrap();
         let results = if caller.random.chance(2) {
-            session.run(&[("v0", &x)], &RunOptions::default())
+            session.run(&[("v0", &x)])
         } else {
             session.run_async(&[("v0", &x)], &RunOptions::default()).unwrap().wait()
         };
@@ -323,7 +316,7 @@ impl Bench {
     fn devices_failing(&self, caller: &mut Caller) -> bool {
         let session = &self.devices_failing[caller.random.below(self.devices_failing.len())];
         let x = Tensor::from_elements(&[3], &INPUT).unwrap();
-        told_to_fail(&session.run(&[("v0", &x)], &RunOptions::default()).unwrap_err());
+        told_to_fail(&session.run(&[("v0", &x)]).unwrap_err());
         false
     }
 }
@@ -410,12 +403,8 @@ fn runs_leave_nothing_behind() {
     let world = World::new();
     let linked = FORMS.iter().map(|form| form.3).chain([adder::devbay_entry::PLUGIN]);
     let plugin_options = FORMS.iter().map(|form| (form.0.to_owned(), "world".to_owned(), world.option()));
-    let runtime = Runtime::new(RuntimeOptions {
-        threads: 2,
-        linked: linked.collect(),
-        plugin_options: plugin_options.collect(),
-        ..RuntimeOptions::default()
-    });
+    let runtime =
+        Runtime::builder().threads(2).link_all(linked.collect()).options(plugin_options.collect()).build();
     let runtime = runtime.unwrap();
     let devices = runtime.devices();
     let bench = Bench::new(&runtime, Arc::clone(&world)).unwrap();

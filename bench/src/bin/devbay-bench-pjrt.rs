@@ -27,10 +27,9 @@ use devbay_core::plan::{Env, PlanOptions, whole};
 use devbay_core::program::{Node, Op, Program};
 use devbay_core::tensor::{F32, I32, I64, Tensor, TensorType};
 use devbay_host::arrays::read_npz;
-use devbay_host::devices::{Policy, Requirements};
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session, SessionOptions};
+use devbay_host::{
+    Model, Policy, Requirements, RunOptions, Runtime, RuntimeBuilder, Session, SessionOptions,
+};
 use devbay_plugin_api::abi::DEVBAY_USAGE_TRANSIENT;
 use devbay_plugin_pjrt::buffer::{self as bare_buffer, HostArray};
 use devbay_plugin_pjrt::client::{self as bare_client, Client};
@@ -85,16 +84,13 @@ fn main() -> Result<()> {
     let last = named.rsplit(',').next().and_then(|text| text.split_once(':'));
     let (_, path) = last.with_context(|| format!("{LIBRARIES} is NAME:PATH, found {named}"))?;
     let library = PathBuf::from(path);
-    let runtime = Runtime::new(RuntimeOptions {
-        threads: 1,
-        plugins: vec![library_of("pjrt")?, library_of("cpu")?],
-        plugin_options: vec![
-            ("pjrt".into(), "libraries".into(), format!("bench:{}", library.display())),
-            // The bare client opens it in this process too.
-            ("pjrt".into(), "probe".into(), "off".into()),
-        ],
-        ..RuntimeOptions::default()
-    })?;
+    let runtime = Runtime::builder()
+        .threads(1)
+        .plugin(library_of("pjrt")?)
+        .plugin(library_of("cpu")?)
+        .option("pjrt", "libraries", format!("bench:{}", library.display()))
+        .option("pjrt", "probe", "off")
+        .build()?;
     let choose = |name: &str| -> Result<Arc<Device>> {
         Ok(runtime.choose(&Policy::Explicit(name.to_owned()), &Requirements::default())?.device)
     };

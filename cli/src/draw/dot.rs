@@ -1,7 +1,7 @@
 //! A picture for Graphviz: `dot -Tsvg plan.dot`.
 
 use super::Picture;
-use devbay_host::core::plan::report::PlanReport;
+use devbay_host::internals::core::plan::report::PlanReport;
 use std::fmt::Write;
 
 /// A plan's tasks and edges in Graphviz's language.

@@ -3,8 +3,8 @@
 
 use super::page::{BOX_WIDTH, Page};
 use super::{Drawn, Picture};
-use devbay_host::core::plan::report::{PlanReport, RatesFrom, SectionReport, StepReport};
-use devbay_host::core::units::{duration, percent};
+use devbay_host::internals::core::plan::report::{PlanReport, RatesFrom, SectionReport, StepReport};
+use devbay_host::internals::core::units::{duration, percent};
 use std::fmt::{self, Display, Write};
 
 /// Rows of all tables together; a page of more is slow on a phone.

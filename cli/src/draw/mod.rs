@@ -8,9 +8,9 @@ mod dot;
 mod html;
 mod page;
 
-use devbay_host::core::plan::report::{PlanReport, SectionReport, StageReport, TaskReport};
-use devbay_host::core::plan::section::StepKind;
-use devbay_host::core::units::{duration, percent};
+use devbay_host::internals::core::plan::report::{PlanReport, SectionReport, StageReport, TaskReport};
+use devbay_host::internals::core::plan::section::StepKind;
+use devbay_host::internals::core::units::{duration, percent};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use dot::dot;
@@ -222,8 +222,8 @@ impl Boxed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use devbay_host::core::plan::feedback::CostFrom;
-    use devbay_host::core::plan::report::{Conditions, RatesFrom, StepReport};
+    use devbay_host::internals::core::plan::feedback::CostFrom;
+    use devbay_host::internals::core::plan::report::{Conditions, RatesFrom, StepReport};
 
     /// Levels of so many tasks each, every task waiting for its like of the level before.
     fn report(n_levels: usize, n_per_level: usize) -> PlanReport {

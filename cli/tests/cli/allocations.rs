@@ -6,16 +6,12 @@
 //! and expects that the counter stands still from then on.
 
 use crate::support::{Case, DONE, Folder, UNTIL, first_cases, plugin_library, run_again};
-use devbay_host::arrays;
-use devbay_host::core::Tensor;
-use devbay_host::core::device::Device;
-use devbay_host::core::exec::host_io::InputView;
-use devbay_host::core::plan::PlanOptions;
-use devbay_host::core::plan::tasks::Policy;
-use devbay_host::core::program::text;
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session, SessionOptions};
+use devbay_host::internals::core::plan::tasks::Policy;
+use devbay_host::internals::core::program::text;
+use devbay_host::{
+    Device, InputView, Model, PlanOptions, RunOptions, Runtime, RuntimeBuilder, Session, SessionOptions,
+    Tensor, arrays,
+};
 use std::hint::black_box;
 use std::path::Path;
 use std::process::Command;
@@ -69,13 +65,13 @@ fn run_counting(test: &str) {
 fn count(counter: &AtomicU64, loaded: bool, threads: usize) {
     check_counter(counter);
     let streams = ("cpu".to_owned(), "streams".to_owned(), "inline,inline".to_owned());
-    let mut options = RuntimeOptions { threads, plugin_options: vec![streams], ..RuntimeOptions::default() };
+    let mut options = Runtime::builder().threads(threads).options([streams]);
     if loaded {
         options.plugins.push(plugin_library());
     } else {
-        options.linked.push(devbay_plugin_cpu::devbay_entry::PLUGIN);
+        options.linked.push(devbay_plugin_cpu::PLUGIN);
     }
-    let runtime = Runtime::new(options).unwrap();
+    let runtime = options.build().unwrap();
     let devices = runtime.devices();
     let device = devices.first().unwrap_or_else(|| panic!("{:?}", runtime.report()));
     let before = counter.load(Ordering::Relaxed);
@@ -151,7 +147,7 @@ fn steady_regions(counter: &AtomicU64, runtime: &Runtime) -> u64 {
 
 /// Allocations of a session's runs in its steady state.
 fn steady_runs(counter: &AtomicU64, session: &Session, given: &[(&str, &Tensor)], name: &str) -> u64 {
-    let expected = session.run(given, &RunOptions::default()).unwrap();
+    let expected = session.run(given).unwrap();
     let views: Vec<InputView<'_>> = session.in_order(given).unwrap();
     let mut memory: Vec<Vec<u8>> = expected.iter().map(|tensor| vec![0; tensor.bytes().len()]).collect();
     let mut outputs: Vec<&mut [u8]> = memory.iter_mut().map(Vec::as_mut_slice).collect();

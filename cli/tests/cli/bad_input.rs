@@ -5,8 +5,7 @@
 
 use crate::support::onnx::{self, FLOAT, Graph, INT64, Message, int64s, node, tensor, value};
 use crate::support::{Finished, Folder, command, devbay, finish};
-use devbay_host::arrays;
-use devbay_host::core::Tensor;
+use devbay_host::{Tensor, arrays};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -6,8 +6,7 @@ use crate::support::onnx;
 use crate::support::{
     Finished, Folder, command, devbay, finish, plugin_library, wait_until_it_takes_signals,
 };
-use devbay_host::arrays;
-use devbay_host::core::Tensor;
+use devbay_host::{Tensor, arrays};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

@@ -1,18 +1,14 @@
 //! `devbay bench --cost`, and profiles that are fed back into plans.
 
 use crate::support::{Finished, Folder, command, finish};
-use devbay_host::core::ErrorKind;
-use devbay_host::core::passes::Switches;
-use devbay_host::core::plan::PlanOptions;
-use devbay_host::core::plan::cost::Rates;
-use devbay_host::core::plan::feedback::{CostFrom, Feedback};
-use devbay_host::core::plan::tasks::OneTask;
-use devbay_host::core::program::text;
-use devbay_host::feedback_file::MeasuredTimes;
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::Session;
+use devbay_host::internals::core::passes::Switches;
+use devbay_host::internals::core::plan::cost::Rates;
+use devbay_host::internals::core::plan::feedback::{CostFrom, Feedback};
+use devbay_host::internals::core::plan::tasks::OneTask;
+use devbay_host::internals::core::program::text;
+use devbay_host::internals::feedback_file::MeasuredTimes;
 use devbay_host::trace::Recorder;
+use devbay_host::{ErrorKind, Model, PlanOptions, Runtime, RuntimeBuilder, Session};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -168,12 +164,7 @@ fn a_profile_of_another_build_is_not_used() {
 /// them, and one of a branch that takes long makes it the longest path.
 #[test]
 fn a_profile_changes_how_launches_are_divided() {
-    let runtime = Runtime::new(RuntimeOptions {
-        threads: 2,
-        linked: vec![devbay_plugin_cpu::devbay_entry::PLUGIN],
-        ..RuntimeOptions::default()
-    })
-    .unwrap();
+    let runtime = Runtime::builder().threads(2).link(devbay_plugin_cpu::PLUGIN).build().unwrap();
     let device = &runtime.devices()[0];
     let model = Model::from_program(text::parse(BRANCHES).unwrap());
     let rates = Rates { flops_per_ns: 8.0, bytes_per_ns: 4.0, hand_over_ns: 100.0, ..Rates::default() };
@@ -184,7 +175,7 @@ fn a_profile_changes_how_launches_are_divided() {
     };
     let report = |options: PlanOptions| {
         let session = Session::with_options(&model, device, options).unwrap();
-        let plan = session.plan_for_types(&[(devbay_host::core::tensor::F32, &[64, 64])]).unwrap();
+        let plan = session.plan_for_types(&[(devbay_host::internals::core::tensor::F32, &[64, 64])]).unwrap();
         session.plan_report(&plan)
     };
     let by_estimate = report(options.clone());
@@ -221,7 +212,7 @@ fn a_profile_changes_how_launches_are_divided() {
         .collect();
     assert_eq!(measured, ["Neg@13"]);
     let on_path = |op: &str| {
-        let has_op = |task: &&devbay_host::core::plan::report::TaskReport| {
+        let has_op = |task: &&devbay_host::internals::core::plan::report::TaskReport| {
             task.steps.iter().any(|step| step.kernel.starts_with(op))
         };
         section.tasks.iter().find(has_op).unwrap().on_path

@@ -4,7 +4,7 @@
 //! Faults are the fixture's whose kernels are the CPU plugin's and right but for one node's (`DEVBAY_DEFECT=one-node`).
 
 use crate::support::{Finished, Folder, UNTIL, command, devbay, finish};
-use devbay_host::model::Model;
+use devbay_host::Model;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

@@ -8,16 +8,14 @@ use crate::support::onnx::{
     self, BOOL, FLOAT, Graph, INT64, Message, graph_attribute, int64s, node, tensor, value,
 };
 use crate::support::{DONE, cases, run_again};
-use devbay_host::arrays;
-use devbay_host::core::plan::section::Section;
-use devbay_host::core::program::{Program, text};
-use devbay_host::core::tensor::{Dim, TensorType};
-use devbay_host::core::{DType, ErrorKind, Tensor};
-use devbay_host::import;
-use devbay_host::model::Model;
-use devbay_host::random::Random;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{Port, RunOptions, Session};
+use devbay_host::internals::core::plan::section::Section;
+use devbay_host::internals::core::program::{Program, text};
+use devbay_host::internals::import;
+use devbay_host::internals::random::Random;
+use devbay_host::{
+    DType, Dim, ErrorKind, Model, Port, RunOptions, Runtime, RuntimeBuilder, Session, Tensor, TensorType,
+    arrays,
+};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -33,8 +31,8 @@ const LIMITED: &str = "DEVBAY_TEST_LIMITED";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn runtime() -> Runtime {
-    let linked = vec![devbay_plugin_cpu::devbay_entry::PLUGIN];
-    Runtime::new(RuntimeOptions { threads: 1, linked, ..RuntimeOptions::default() }).unwrap()
+    let linked = vec![devbay_plugin_cpu::PLUGIN];
+    Runtime::builder().threads(1).link_all(linked).build().unwrap()
 }
 
 /// Gives this process little memory, so that what a hostile model wants is refused here as on any machine, and
@@ -70,7 +68,7 @@ enum Came {
 }
 
 fn try_model(bytes: &[u8], inputs: &[(String, Tensor)], runtime: &Runtime) -> Came {
-    let check = |error: devbay_host::core::Error| {
+    let check = |error: devbay_host::Error| {
         // What says that a plugin or this repository is at fault is a bug.
         let fault =
             [ErrorKind::Internal, ErrorKind::PluginBroken, ErrorKind::PluginPoisoned, ErrorKind::Refused];
@@ -109,7 +107,7 @@ fn try_model(bytes: &[u8], inputs: &[(String, Tensor)], runtime: &Runtime) -> Ca
         }
     }
     let begin = Instant::now();
-    let result = session.run(&given, &RunOptions { deadline: Some(DEADLINE), ..RunOptions::default() });
+    let result = session.run_with(&given, &RunOptions { deadline: Some(DEADLINE), ..RunOptions::default() });
     assert!(begin.elapsed() < PATIENCE, "a run of {:?}", begin.elapsed());
     match result {
         Ok(_) => Came::Ran,

@@ -1,16 +1,12 @@
 //! Inputs whose lengths change: the cache of plans and what it shares, and buckets.
 
 use crate::support::cases;
-use devbay_host::buckets::{BucketOptions, Sizes};
-use devbay_host::compare::{Tolerance, compare};
-use devbay_host::core::exec::host_io::InputView;
-use devbay_host::core::plan::PlanOptions;
-use devbay_host::core::program::text;
-use devbay_host::core::{Error, ErrorKind, Result, Tensor};
-use devbay_host::device_tensor::DeviceTensor;
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session, SessionOptions};
+use devbay_host::internals::compare::{Tolerance, compare};
+use devbay_host::internals::core::program::text;
+use devbay_host::{
+    BucketOptions, DeviceTensor, Error, ErrorKind, InputView, Model, PlanOptions, Result, RunOptions,
+    Runtime, RuntimeBuilder, Session, SessionOptions, Sizes, Tensor,
+};
 use std::collections::HashSet;
 
 const TOLERANCE: Tolerance = Tolerance { relative: 1e-4, absolute: 1e-5 };
@@ -31,12 +27,11 @@ program "masked"(%x: f32[batch,seq], %mask: f32[batch,seq], %w: f32[4,4]) {
 "#;
 
 fn runtime(streams: &str) -> Runtime {
-    let runtime = Runtime::new(RuntimeOptions {
-        threads: 2,
-        linked: vec![devbay_plugin_cpu::devbay_entry::PLUGIN],
-        plugin_options: vec![("cpu".to_owned(), "streams".to_owned(), streams.to_owned())],
-        ..RuntimeOptions::default()
-    });
+    let runtime = Runtime::builder()
+        .threads(2)
+        .link(devbay_plugin_cpu::PLUGIN)
+        .option("cpu", "streams", streams)
+        .build();
     runtime.unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -79,7 +74,7 @@ fn masked(batch: usize, length: usize) -> [(&'static str, Tensor); 3] {
 
 fn run(session: &Session, inputs: &[(&str, Tensor)]) -> Result<Vec<Tensor>> {
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (*name, tensor)).collect();
-    session.run(&given, &RunOptions::default())
+    session.run(&given)
 }
 
 #[track_caller]

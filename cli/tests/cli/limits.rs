@@ -1,8 +1,8 @@
 //! Each limit, given to the command: what is above it is refused, with the exit code and the sentence of `docs/limits.md`.
 
 use crate::support::{Folder, command, finish};
+use devbay_host::Tensor;
 use devbay_host::arrays::write_npy;
-use devbay_host::core::Tensor;
 
 /// Four nodes, of which two are in a loop of three iterations.
 const LOOP: &str = r#"devbay-program 1

@@ -1,13 +1,9 @@
 //! Loops whose number of iterations is known become launches, one iteration after the other: on every form of a device,
 //! on one and several threads, with the results of the arithmetic done here.
 
-use devbay_host::core::Tensor;
-use devbay_host::core::plan::PlanOptions;
-use devbay_host::core::plan::tasks::Policy;
-use devbay_host::core::program::text;
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session, SessionOptions};
+use devbay_host::internals::core::plan::tasks::Policy;
+use devbay_host::internals::core::program::text;
+use devbay_host::{Model, PlanOptions, RunOptions, Runtime, RuntimeBuilder, Session, SessionOptions, Tensor};
 use std::sync::Arc;
 
 /// Streams of two devices, and the nodes that run on the second.
@@ -49,14 +45,8 @@ fn expected_sums() -> [Vec<f32>; 3] {
 
 fn runtime(threads: usize, streams: &str) -> Runtime {
     let option = ("cpu".to_owned(), "streams".to_owned(), streams.to_owned());
-    let linked = vec![devbay_plugin_cpu::devbay_entry::PLUGIN];
-    Runtime::new(RuntimeOptions {
-        threads,
-        linked,
-        plugin_options: vec![option],
-        ..RuntimeOptions::default()
-    })
-    .unwrap()
+    let linked = vec![devbay_plugin_cpu::PLUGIN];
+    Runtime::builder().threads(threads).link_all(linked).options([option]).build().unwrap()
 }
 
 fn session(runtime: &Runtime, source: &str, pins: &[&str], tasks: Policy) -> Session {
@@ -68,7 +58,7 @@ fn session(runtime: &Runtime, source: &str, pins: &[&str], tasks: Policy) -> Ses
 }
 
 fn run(session: &Session, inputs: &[(&str, &Tensor)]) -> Vec<Vec<f32>> {
-    let results = session.run(inputs, &RunOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+    let results = session.run(inputs).unwrap_or_else(|error| panic!("{error}"));
     results.iter().map(|tensor| tensor.elements::<f32>().unwrap().to_vec()).collect()
 }
 

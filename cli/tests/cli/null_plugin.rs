@@ -2,7 +2,7 @@
 //! plugin by the profile `base`, and models run on it.
 
 use crate::support::{Folder, command, devbay, finish, library_of};
-use devbay_host::core::program::catalogue::{self, OpKind};
+use devbay_host::internals::core::program::catalogue::{self, OpKind};
 use serde_json::{Value, json};
 use std::path::Path;
 

@@ -52,7 +52,7 @@ fn each_pass_says_what_it_did() {
         .iter()
         .map(|pass| pass["name"].as_str().expect("a name"))
         .collect();
-    let known: Vec<&str> = devbay_host::core::passes::Switches::names().collect();
+    let known: Vec<&str> = devbay_host::internals::core::passes::Switches::names().collect();
     assert_eq!(names, known);
     for (name, changes, before, after) in
         [("dead-code", 1, 6, 5), ("fold-constants", 1, 5, 4), ("fuse-elementwise", 3, 4, 1)]

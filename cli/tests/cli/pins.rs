@@ -1,8 +1,7 @@
 //! Several devices in one run: nodes that are pinned, and nodes that a device has no kernel for.
 
 use crate::support::{Finished, Folder, UNTIL, devbay};
-use devbay_host::arrays;
-use devbay_host::core::Tensor;
+use devbay_host::{Tensor, arrays};
 use std::path::Path;
 
 /// The forms that two devices of the CPU plugin may have.

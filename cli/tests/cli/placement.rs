@@ -3,17 +3,14 @@
 //! The GPU is whatever Vulkan driver the machine has; in the gate it is Mesa's lavapipe.
 
 use crate::support::{Folder, cases, command, finish, wgpu_library};
-use devbay_host::auto::{self, Allowed};
-use devbay_host::core::device::Device;
-use devbay_host::core::plan::cost::{Link, Rates};
-use devbay_host::core::plan::work::WorkKind;
-use devbay_host::core::plan::{PlaceBy, PlanOptions};
-use devbay_host::core::program::text;
-use devbay_host::core::tensor::TensorType;
-use devbay_host::core::{ErrorKind, Tensor};
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session, SessionOptions};
+use devbay_host::internals::auto::{self, Allowed};
+use devbay_host::internals::core::plan::cost::{Link, Rates};
+use devbay_host::internals::core::plan::work::WorkKind;
+use devbay_host::internals::core::program::text;
+use devbay_host::{
+    Device, ErrorKind, Model, PlaceBy, PlanOptions, RunOptions, Runtime, RuntimeBuilder, Session,
+    SessionOptions, Tensor, TensorType,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -59,13 +56,12 @@ struct World {
 /// The processor and the GPU with rates; None if the machine has no driver.
 fn world(processor: Rates, gpu: Rates) -> Option<World> {
     let library = wgpu_library()?;
-    let runtime = Runtime::new(RuntimeOptions {
-        threads: 1,
-        linked: vec![devbay_plugin_cpu::devbay_entry::PLUGIN],
-        plugins: vec![library],
-        ..RuntimeOptions::default()
-    })
-    .expect("a runtime");
+    let runtime = Runtime::builder()
+        .threads(1)
+        .link(devbay_plugin_cpu::PLUGIN)
+        .plugin(library)
+        .build()
+        .expect("a runtime");
     let device = |name: &str| {
         let found = runtime.devices().into_iter().find(|device| device.name() == name);
         found.unwrap_or_else(|| panic!("expected a device {name}"))
@@ -106,7 +102,7 @@ fn placed(world: &World, options: SessionOptions) -> (BTreeMap<String, String>, 
     };
     let names = ["first product", "between", "second product", "small", "smaller"];
     let devices = names.iter().map(|&name| (name.to_owned(), of(name))).collect();
-    (devices, session.run(&given, &RunOptions::default()).expect("a run"))
+    (devices, session.run(&given).expect("a run"))
 }
 
 fn on(devices: &BTreeMap<String, String>) -> Vec<&str> {
@@ -127,7 +123,7 @@ fn each_node_runs_where_it_and_its_copies_cost_least() {
         || SessionOptions { others: vec![world.cpu.clone()], by: PlaceBy::Cost, ..SessionOptions::default() };
     let session = Session::new(&model(), &world.cpu).expect("a session");
     let [x, s] = inputs();
-    let expected = session.run(&[("x", &x), ("s", &s)], &RunOptions::default()).expect("a run");
+    let expected = session.run(&[("x", &x), ("s", &s)]).expect("a run");
 
     // The processor would be faster at what is between, but not by two copies.
     let (devices, results) = placed(&world, by_cost());
@@ -219,7 +215,7 @@ program "pinned"(%x: f32[4]) {
         };
         let found = Session::with_options(&model, &world.gpu, options).and_then(|session| {
             let x = Tensor::from_elements(&[4], &[1f32; 4])?;
-            session.run(&[("x", &x)], &RunOptions::default())
+            session.run(&[("x", &x)])
         });
         let error = found.expect_err("the GPU has no kernel for it");
         assert_eq!(error.kind(), ErrorKind::UnsupportedOp, "{error}");

@@ -2,13 +2,10 @@
 
 use crate::support::onnx::{self, Graph};
 use crate::support::{Folder, command, finish};
-use devbay_host::core::passes::Switches;
-use devbay_host::core::plan::PlanOptions;
-use devbay_host::core::plan::cost::Rates;
-use devbay_host::core::program::text;
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::Session;
+use devbay_host::internals::core::passes::Switches;
+use devbay_host::internals::core::plan::cost::Rates;
+use devbay_host::internals::core::program::text;
+use devbay_host::{Model, PlanOptions, Runtime, RuntimeBuilder, Session};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -38,11 +35,7 @@ program "stages"(%x: f32[64,64], %n: i64[], %sure: bool[]) {
 "#;
 
 fn plan_text(rates: Rates, n_threads: usize) -> String {
-    let runtime = Runtime::new(RuntimeOptions {
-        threads: n_threads,
-        linked: vec![devbay_plugin_cpu::devbay_entry::PLUGIN],
-        ..RuntimeOptions::default()
-    });
+    let runtime = Runtime::builder().threads(n_threads).link(devbay_plugin_cpu::PLUGIN).build();
     let model = Model::from_program(text::parse(STAGES).unwrap());
     let options = PlanOptions {
         rates: Some(rates),
@@ -159,7 +152,7 @@ fn open_extents_are_asked_for() {
     inspect(&["--plan", "--shape", "y=5,3"]).expect(5).says(&["--shape y=5,3: the model has no input `y`"]);
     inspect(&["--plan", "--shape", "x"]).expect(2).says(&["--shape is NAME=DIMS, found x"]);
     let input = folder.path("x.npy");
-    let tensor = devbay_host::core::Tensor::from_elements(&[2, 3], &[0f32; 6]).unwrap();
+    let tensor = devbay_host::Tensor::from_elements(&[2, 3], &[0f32; 6]).unwrap();
     devbay_host::arrays::write_npy(&input, &tensor).unwrap();
     inspect(&["--plan", "--input", &format!("x={}", input.display())])
         .expect(0)

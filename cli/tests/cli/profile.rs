@@ -1,19 +1,14 @@
 //! Timelines: what `--profile` writes and says, and what sessions with a recorder take down.
 
 use crate::support::{Case, Folder, cases, command, finish};
-use devbay_host::arrays;
-use devbay_host::core::Tensor;
-use devbay_host::core::exec::host_io::InputView;
-use devbay_host::core::passes::Switches;
-use devbay_host::core::plan::PlanOptions;
-use devbay_host::core::plan::section::Section;
-use devbay_host::core::plan::tasks::Policy;
-use devbay_host::core::program::text;
-use devbay_host::model::Model;
-use devbay_host::run::Run;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::core::passes::Switches;
+use devbay_host::internals::core::plan::section::Section;
+use devbay_host::internals::core::plan::tasks::Policy;
+use devbay_host::internals::core::program::text;
 use devbay_host::trace::{Recorder, Summary, Timeline, write_chrome};
+use devbay_host::{
+    InputView, Model, PlanOptions, Run, RunOptions, Runtime, RuntimeBuilder, Session, Tensor, arrays,
+};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -219,14 +214,12 @@ impl Trace {
 }
 
 fn runtime(threads: usize, streams: &str, trace: Option<&Recorder>) -> Runtime {
-    let options = RuntimeOptions {
-        threads,
-        linked: vec![devbay_plugin_cpu::devbay_entry::PLUGIN],
-        plugin_options: vec![("cpu".to_owned(), "streams".to_owned(), streams.to_owned())],
-        trace: trace.map(Recorder::sink),
-        ..RuntimeOptions::default()
-    };
-    Runtime::new(options).unwrap()
+    let options = Runtime::builder()
+        .threads(threads)
+        .link(devbay_plugin_cpu::PLUGIN)
+        .option("cpu", "streams", streams)
+        .trace(trace.map(Recorder::sink));
+    options.build().unwrap()
 }
 
 fn traced(recorder: &Recorder, tasks: Policy) -> PlanOptions {
@@ -424,7 +417,7 @@ fn stages_inputs() -> [(&'static str, Tensor); 3] {
     [
         ("x", Tensor::from_elements(&[64, 64], &x).unwrap()),
         ("n", Tensor::from_elements(&[], &[3i64]).unwrap()),
-        ("sure", Tensor::from_bytes(devbay_host::core::tensor::BOOL, &[], &[1]).unwrap()),
+        ("sure", Tensor::from_bytes(devbay_host::internals::core::tensor::BOOL, &[], &[1]).unwrap()),
     ]
 }
 
@@ -434,15 +427,14 @@ fn tasks_control_flow_and_nodes_that_are_planned_late() {
     let inputs = stages_inputs();
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (*name, tensor)).collect();
     let plain = runtime(1, "inline", None);
-    let expected =
-        Session::new(&model, &plain.devices()[0]).unwrap().run(&given, &RunOptions::default()).unwrap();
+    let expected = Session::new(&model, &plain.devices()[0]).unwrap().run(&given).unwrap();
     for threads in [1, 2, 3] {
         let recorder = Recorder::default();
         let runtime = runtime(threads, "inline", Some(&recorder));
         let plans = traced(&recorder, Policy::Each);
         let session = Session::with_options(&model, &runtime.devices()[0], plans).unwrap();
         for _ in 0..3 {
-            let found = session.run(&given, &RunOptions::default()).unwrap();
+            let found = session.run(&given).unwrap();
             assert!(found.iter().zip(&expected).all(|(a, b)| a.bytes() == b.bytes()), "{threads} threads");
         }
         let (trace, summary) = taken(&recorder);
@@ -500,7 +492,7 @@ fn a_worker_has_a_track_of_tasks() {
     let session = Session::with_options(&model, &runtime.devices()[0], plans).unwrap();
     // On a machine that has other things to do the worker may come too late for a run, but not for all.
     for _ in 0..100 {
-        session.run(&[("x", &x)], &RunOptions::default()).unwrap();
+        session.run(&[("x", &x)]).unwrap();
         let (trace, summary) = taken(&recorder);
         trace.check();
         assert_eq!((trace.of_category("kernel").count(), summary.n_runs), (31, 1));
@@ -569,7 +561,7 @@ fn a_device_that_marks_nothing_is_said_to() {
     let runtime = runtime(1, "async", None);
     let plans = traced(&recorder, Policy::Auto);
     let session = Session::with_options(&model, &runtime.devices()[0], plans).unwrap();
-    session.run(&given, &RunOptions::default()).unwrap();
+    session.run(&given).unwrap();
     let (trace, summary) = taken(&recorder);
     trace.check();
     assert_eq!((summary.n_unmarked, summary.kernel_ns), (planned_labels().len(), 0));
@@ -585,7 +577,7 @@ fn what_is_lost_is_counted() {
     let runtime = runtime(1, "inline", None);
     let plans = traced(&recorder, Policy::Auto);
     let session = Session::with_options(&model, &runtime.devices()[0], plans).unwrap();
-    session.run(&given, &RunOptions::default()).unwrap();
+    session.run(&given).unwrap();
     let (trace, summary) = taken(&recorder);
     // All launches and the run itself, less those three that there was room for.
     assert_eq!((trace.lost, summary.n_dropped), (planned_labels().len() as u64 - 2, trace.lost));

@@ -1,13 +1,8 @@
 //! Runs in the background on the CPU plugin, inline and with timelines; threads and their processors; Ctrl-C.
 
 use crate::support::{Case, DONE, Folder, cases, command, devbay, run_again, wait_until_it_takes_signals};
-use devbay_host::arrays;
-use devbay_host::core::program::text;
-use devbay_host::core::{ErrorKind, Tensor};
-use devbay_host::model::Model;
-use devbay_host::run::Run;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::core::program::text;
+use devbay_host::{ErrorKind, Model, Run, RunOptions, Runtime, RuntimeBuilder, Session, Tensor, arrays};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -15,13 +10,9 @@ use std::time::{Duration, Instant};
 const SOON: Duration = Duration::from_secs(60);
 
 fn runtime(threads: usize, streams: &str) -> Runtime {
-    let options = RuntimeOptions {
-        threads,
-        linked: vec![devbay_plugin_cpu::devbay_entry::PLUGIN],
-        plugin_options: vec![("cpu".to_owned(), "streams".to_owned(), streams.to_owned())],
-        ..RuntimeOptions::default()
-    };
-    Runtime::new(options).unwrap()
+    let options =
+        Runtime::builder().threads(threads).link(devbay_plugin_cpu::PLUGIN).option("cpu", "streams", streams);
+    options.build().unwrap()
 }
 
 /// A small trained model with an input and what it should give.

@@ -2,20 +2,15 @@
 //! lone run.
 
 use crate::support::{Case, cases, distinct_cases, first_cases};
-use devbay_host::arrays;
-use devbay_host::core::Tensor;
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::{Model, RunOptions, Runtime, RuntimeBuilder, Session, Tensor, arrays};
 use std::sync::Barrier;
 
 fn runtime(threads: usize, streams: &str) -> Runtime {
-    let runtime = Runtime::new(RuntimeOptions {
-        threads,
-        linked: vec![devbay_plugin_cpu::devbay_entry::PLUGIN],
-        plugin_options: vec![("cpu".to_owned(), "streams".to_owned(), streams.to_owned())],
-        ..RuntimeOptions::default()
-    });
+    let runtime = Runtime::builder()
+        .threads(threads)
+        .link(devbay_plugin_cpu::PLUGIN)
+        .option("cpu", "streams", streams)
+        .build();
     let runtime = runtime.unwrap();
     assert_eq!(runtime.devices().len(), 1, "{:?}", runtime.report());
     runtime
@@ -25,7 +20,7 @@ type Named = Vec<(String, Tensor)>;
 
 fn run(session: &Session, inputs: &Named) -> Vec<Vec<u8>> {
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-    let outputs = session.run(&given, &RunOptions::default()).unwrap_or_else(|error| panic!("{error:?}"));
+    let outputs = session.run(&given).unwrap_or_else(|error| panic!("{error:?}"));
     // The shape is part of the result.
     let bytes = |tensor: &Tensor| [tensor.tensor_type().to_string().as_bytes(), tensor.bytes()].concat();
     outputs.iter().map(bytes).collect()

@@ -6,7 +6,7 @@
 
 use super::allocator::peak;
 use super::{alone, runtime};
-use devbay_host::import;
+use devbay_host::internals::import;
 
 /// Bytes of memory for a byte of a file, at most. An empty message is two bytes of the file; its struct has some hundred
 /// bytes, the list doubles as it grows, and what was there is copied.

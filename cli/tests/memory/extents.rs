@@ -6,11 +6,9 @@
 
 use super::allocator::{limited, unreserved};
 use super::{alone, runtime};
-use devbay_host::core::device::Device;
-use devbay_host::core::program::{catalogue, text, verify::verify};
-use devbay_host::core::{ErrorKind, Result};
-use devbay_host::model::Model;
-use devbay_host::session::Session;
+use devbay_host::internals::core::program::verify::verify;
+use devbay_host::internals::core::program::{catalogue, text};
+use devbay_host::{Device, ErrorKind, Model, Result, Session};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};

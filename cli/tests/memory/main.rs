@@ -13,8 +13,7 @@ mod refused;
 mod unreserved;
 
 use allocator::Watched;
-use devbay_host::core::device::Device;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
+use devbay_host::{Device, Runtime, RuntimeBuilder};
 use devbay_plugin_api::locks::lock;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -30,9 +29,9 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// A processor with one thread, so that requests come in the same order each time.
 fn runtime() -> (Runtime, Arc<Device>) {
-    let linked = vec![devbay_plugin_cpu::devbay_entry::PLUGIN];
-    let options = RuntimeOptions { threads: 1, linked, ..RuntimeOptions::default() };
-    let runtime = Runtime::new(options).expect("a runtime");
+    let linked = vec![devbay_plugin_cpu::PLUGIN];
+    let options = Runtime::builder().threads(1).link_all(linked);
+    let runtime = options.build().expect("a runtime");
     let device = Arc::clone(&runtime.devices()[0]);
     (runtime, device)
 }

@@ -3,14 +3,11 @@
 use super::allocator::{live, refusing};
 use super::{alone, models, runtime};
 use devbay_host::arrays::read_npz;
-use devbay_host::compare::{Tolerance, compare};
-use devbay_host::core::device::Device;
-use devbay_host::core::program::text;
-use devbay_host::core::tensor::{AlignedBytes, F32};
-use devbay_host::core::{ErrorKind, Result, Tensor, TensorType};
-use devbay_host::import::{self, Reading};
-use devbay_host::model::Model;
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::compare::{Tolerance, compare};
+use devbay_host::internals::core::program::text;
+use devbay_host::internals::core::tensor::{AlignedBytes, F32};
+use devbay_host::internals::import;
+use devbay_host::{Device, ErrorKind, Model, Reading, Result, RunOptions, Session, Tensor, TensorType};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -61,7 +58,7 @@ fn whole(source: &Source, inputs: Option<&Path>, device: &Arc<Device>) -> Result
             .collect::<Result<_>>()?,
     };
     let given: Vec<(&str, &Tensor)> = given.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-    session.run(&given, &RunOptions::default())
+    session.run(&given)
 }
 
 /// Numbers that are neither all the same nor large.

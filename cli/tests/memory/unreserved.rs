@@ -6,11 +6,9 @@
 use super::allocator::unreserved;
 use super::{alone, models, runtime};
 use devbay_host::arrays::read_npz;
-use devbay_host::core::program::text;
-use devbay_host::core::{Result, Tensor};
-use devbay_host::import::{self, Reading};
-use devbay_host::model::Model;
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::core::program::text;
+use devbay_host::internals::import;
+use devbay_host::{Model, Reading, Result, RunOptions, Session, Tensor};
 use std::path::PathBuf;
 
 /// Bytes from which a request has to be one that may fail.
@@ -31,7 +29,7 @@ fn expect_none(what: &str, found: &[String]) {
 
 fn run(session: &Session, inputs: &[(String, Tensor)]) -> Result<()> {
     let inputs: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-    session.run(&inputs, &RunOptions::default()).map(drop)
+    session.run(&inputs).map(drop)
 }
 
 /// The folders of trained models: the repository's, and those that `DEVBAY_MODELS` names.
@@ -69,7 +67,9 @@ fn check(source: &str, inputs: &[(&str, &[usize])]) {
     let (_runtime, device) = runtime();
     let ((), found) = unreserved(LARGE, || {
         let session = Session::new(&Model::from_program(text::parse(source).expect("a program")), &device);
-        let tensor = |shape: &[usize]| Tensor::zeros(devbay_host::core::tensor::F32, shape).expect("memory");
+        let tensor = |shape: &[usize]| {
+            Tensor::zeros(devbay_host::internals::core::tensor::F32, shape).expect("memory")
+        };
         let inputs: Vec<_> = inputs.iter().map(|(name, shape)| ((*name).to_owned(), tensor(shape))).collect();
         run(&session.expect("a session"), &inputs).expect("a run");
     });

@@ -5,7 +5,7 @@ use crate::node::{Request, each_node, each_node_of, prepare_raw};
 use crate::ops::Op;
 use crate::rig::{AnySize, Detail, Device, Rig, at_once, status_name};
 use crate::verdict::{Outcome, Why, ensure, failed, not_run};
-use devbay_host::core::program::catalogue;
+use devbay_host::internals::core::program::catalogue;
 use devbay_plugin_api::abi::*;
 use std::ptr::null_mut;
 

@@ -6,7 +6,7 @@ use crate::ops::{Op, Sample};
 use crate::rig::{Device, Rig, at_once, difference, status_name};
 use crate::tensor::{HostTensor, from_bytes};
 use crate::verdict::{Outcome, Why, ensure, failed, not_run};
-use devbay_host::core::kernel::KernelDef;
+use devbay_host::internals::core::kernel::KernelDef;
 use devbay_plugin_api::abi::*;
 
 pub(crate) const CASES: &[Case] = &[

@@ -4,8 +4,8 @@ use crate::case::Case;
 use crate::lint::{is_of_abi, is_of_host, is_of_linker};
 use crate::rig::Rig;
 use crate::verdict::{Outcome, Why, ensure, failed, not_run};
-use devbay_host::core::about::RefusalKind;
-use devbay_host::negotiate::Entry;
+use devbay_host::RefusalKind;
+use devbay_host::internals::negotiate::Entry;
 use devbay_plugin_api::abi::{Growable, PluginInfo, QUERY_SYMBOL};
 use object::{Object, ObjectSymbol};
 

@@ -5,7 +5,7 @@ use crate::node::{How, Node, Request, each_node_of};
 use crate::ops::{Op, Sample};
 use crate::rig::{Device, Lent, Rig, Stream, difference, pattern, status_name};
 use crate::verdict::{Outcome, Why, ensure, failed, not_run};
-use devbay_host::core::kernel::KernelDef;
+use devbay_host::internals::core::kernel::KernelDef;
 use devbay_plugin_api::abi::{self, *};
 use std::ptr::null_mut;
 

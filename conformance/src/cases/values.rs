@@ -6,7 +6,7 @@ use crate::ops::{Attribute, Sample};
 use crate::rig::{Device, Rig, difference};
 use crate::tensor::HostTensor;
 use crate::verdict::{Outcome, Why, ensure, failed, not_run};
-use devbay_host::core::kernel::KernelDef;
+use devbay_host::internals::core::kernel::KernelDef;
 use devbay_plugin_api::abi::*;
 use devbay_plugin_api::sdk::{F32, I32, I64};
 

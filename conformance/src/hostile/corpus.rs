@@ -3,7 +3,7 @@
 use super::mutate::{Attributes, Mutation, apply, learn, mutations, op};
 use super::seed::{HostileModel, Seed};
 use crate::onnx::{corpus, index};
-use devbay_host::import::{from_bytes, read_tensor};
+use devbay_host::internals::import::{from_bytes, read_tensor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;

@@ -1,8 +1,7 @@
 //! Outcome of a case, and whether two devices agree about it.
 
 use crate::onnx::compare::numbers;
-use devbay_host::core::tensor::TensorType;
-use devbay_host::core::{Error, ErrorKind, Tensor};
+use devbay_host::{Error, ErrorKind, Tensor, TensorType};
 use serde::{Deserialize, Serialize};
 
 /// Outcome of a case on one device.

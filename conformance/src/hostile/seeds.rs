@@ -1,8 +1,8 @@
 //! Seeds for fuzz targets: ONNX's node tests and the hostile corpus in the forms that targets read.
 
 use super::corpus::{Corpus, Selection};
-use devbay_host::core::program::text::print;
-use devbay_host::import::from_bytes;
+use devbay_host::internals::core::program::text::print;
+use devbay_host::internals::import::from_bytes;
 use std::io;
 use std::path::Path;
 

@@ -9,12 +9,8 @@ use super::outcome::{Classes, Outcome};
 use super::seed::HostileModel;
 use crate::measure::limit_mapped;
 use crate::subject::Subject;
-use devbay_host::core::device::Device;
-use devbay_host::core::{ErrorKind, Result};
-use devbay_host::import::{from_bytes, read_tensor};
-use devbay_host::model::Model;
-use devbay_host::runtime::Runtime;
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::import::{from_bytes, read_tensor};
+use devbay_host::{Device, ErrorKind, Model, Result, RunOptions, Runtime, Session};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
 use std::sync::Arc;
@@ -94,7 +90,7 @@ fn open(work: &Work) -> std::result::Result<Open, String> {
 /// Imports, plans and runs.
 fn run(hostile: &HostileModel, device: &Arc<Device>, deadline: Duration) -> Result<Vec<Classes>> {
     // Import, passes and planning may panic too: the hook has said so on standard error.
-    devbay_host::core::error::caught("the host", || {
+    devbay_host::internals::core::error::caught("the host", || {
         let program = from_bytes(hostile.model.clone(), None)?;
         let inputs: Vec<_> = hostile
             .inputs
@@ -104,7 +100,7 @@ fn run(hostile: &HostileModel, device: &Arc<Device>, deadline: Duration) -> Resu
         let session = Session::new(&Model::from_program(program), device)?;
         let given: Vec<_> = inputs.iter().map(|(name, tensor)| (*name, tensor)).collect();
         let options = RunOptions { deadline: Some(deadline), ..RunOptions::default() };
-        let results = session.run(&given, &options)?;
+        let results = session.run_with(&given, &options)?;
         Ok(results.iter().map(Classes::of).collect())
     })
     .and_then(|result: Result<Vec<Classes>>| result)

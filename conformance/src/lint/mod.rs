@@ -13,7 +13,7 @@
 //!
 //! let report = lint("libdevbay_plugin_mine.so".as_ref(), &Settings::of_system())?;
 //! assert_eq!(report.count(Severity::Error), 0);
-//! # Ok::<(), devbay_host::core::about::Refusal>(())
+//! # Ok::<(), devbay_host::Refusal>(())
 //! ```
 
 mod checks;
@@ -26,8 +26,8 @@ mod symbols;
 pub use checks::{CHECKS, Check};
 pub(crate) use symbols::{is_of_abi, is_of_host, is_of_linker};
 
-use devbay_host::core::about::{Refusal, RefusalKind};
-use devbay_host::file::read_regular;
+use devbay_host::internals::file::read_regular;
+use devbay_host::{Refusal, RefusalKind};
 use image::Image;
 use serde::Serialize;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 //! output is a function from the index of an element to its value.
 
 use super::*;
-use devbay_host::core::program::onnx_types::dtype_to_onnx;
+use devbay_host::internals::core::program::onnx_types::dtype_to_onnx;
 
 /// Returns the values of a tensor, element by element in row-major order.
 pub(super) fn filled(shape: &[i64], mut at: impl FnMut(&[i64]) -> f64) -> Vec<f64> {

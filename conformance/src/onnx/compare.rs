@@ -1,8 +1,8 @@
 //! Comparison of a result with a node test's expectation: floating-point numbers within its tolerance, as NumPy's
 //! `allclose` has it, everything else to the bit.
 
-use devbay_host::core::Tensor;
-use devbay_host::core::tensor::{BF16, F16, F32, F64, TensorType};
+use devbay_host::internals::core::tensor::{BF16, F16, F32, F64};
+use devbay_host::{Tensor, TensorType};
 use half::{bf16, f16};
 
 /// Maximum error of a number: `|found - expected| <= absolute + relative * |expected|`.
@@ -61,7 +61,7 @@ pub(crate) fn numbers(tensor: &Tensor) -> Option<Vec<f64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use devbay_host::core::tensor::I4;
+    use devbay_host::internals::core::tensor::I4;
 
     const TOLERANCE: Tolerance = Tolerance { relative: 1e-3, absolute: 1e-7 };
 

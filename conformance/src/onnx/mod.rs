@@ -16,16 +16,12 @@ pub use corpus::{About, index};
 use crate::verdict::{Failure, Verdict, Why};
 use compare::{Tolerance, difference};
 use corpus::{DataSet, NodeTest};
-use devbay_host::core::device::Device;
-use devbay_host::core::plan::place::implements;
-use devbay_host::core::program::catalogue::{self, OpKind};
-use devbay_host::core::program::{Node, Program, ValueId};
-use devbay_host::core::tensor::TensorType;
-use devbay_host::core::{Error, ErrorKind, Tensor};
-use devbay_host::eager::run_node;
-use devbay_host::import::{from_bytes, read_tensor};
-use devbay_host::model::Model;
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::core::plan::place::implements;
+use devbay_host::internals::core::program::catalogue::{self, OpKind};
+use devbay_host::internals::core::program::{Node, Program, ValueId};
+use devbay_host::internals::eager::run_node;
+use devbay_host::internals::import::{from_bytes, read_tensor};
+use devbay_host::{Device, Error, ErrorKind, Model, RunOptions, Session, Tensor, TensorType};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -153,7 +149,7 @@ fn in_session(program: &Program, set: &DataSet, device: &Arc<Device>, tolerance:
         let session = Session::new(&model, device)?;
         let names = session.inputs().iter().map(|port| port.name.to_string()).collect::<Vec<_>>();
         let given: Vec<(&str, &Tensor)> = names.iter().map(String::as_str).zip(&inputs).collect();
-        session.run(&given, &RunOptions::default())
+        session.run(&given)
     };
     match run() {
         Ok(found) => judged(&found, &expected, tolerance),

@@ -7,15 +7,14 @@
 
 use super::corpus::{self, NodeTest};
 use super::index;
-use devbay_host::core::plan::section::Section;
-use devbay_host::core::program::{AttrValue, Program, Value, ValueId};
-use devbay_host::core::tensor::{I64, TensorType, bytes_of, n_elements};
-use devbay_host::core::{Error, ErrorKind, Result, Tensor};
-use devbay_host::eager;
-use devbay_host::import::{from_bytes, read_tensor};
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::core::plan::section::Section;
+use devbay_host::internals::core::program::{AttrValue, Program, Value, ValueId};
+use devbay_host::internals::core::tensor::{I64, bytes_of, n_elements};
+use devbay_host::internals::eager;
+use devbay_host::internals::import::{from_bytes, read_tensor};
+use devbay_host::{
+    Error, ErrorKind, Model, Result, RunOptions, Runtime, RuntimeBuilder, Session, Tensor, TensorType,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -321,7 +320,7 @@ fn run(seed: &Seed, runtime: &Runtime) -> Result<()> {
     if plan.sections().any(|section| bytes(section) > BYTES_MAX) {
         return Ok(());
     }
-    session.run(&given, &RunOptions { deadline: Some(DEADLINE), ..RunOptions::default() }).map(drop)
+    session.run_with(&given, &RunOptions { deadline: Some(DEADLINE), ..RunOptions::default() }).map(drop)
 }
 
 /// Returns the fault of an answer; None if it is one that a model may have.
@@ -359,8 +358,8 @@ fn fault(seed: &Seed, answer: std::thread::Result<Result<()>>) -> Option<String>
 
 /// Runs all mutants that `mutate` makes of all seeds.
 fn check(mutate: fn(&Seed) -> Vec<(String, Seed)>, n_least: usize) {
-    let linked = vec![devbay_plugin_cpu::devbay_entry::PLUGIN];
-    let runtime = Runtime::new(RuntimeOptions { threads: 1, linked, ..RuntimeOptions::default() });
+    let linked = vec![devbay_plugin_cpu::PLUGIN];
+    let runtime = Runtime::builder().threads(1).link_all(linked).build();
     let runtime = runtime.expect("a runtime");
     std::panic::set_hook(Box::new(|_| ()));
     let (mut n, mut ops, mut faults) = (0, BTreeSet::new(), Vec::new());
@@ -394,8 +393,8 @@ fn check(mutate: fn(&Seed) -> Vec<(String, Seed)>, n_least: usize) {
 /// Checks that kernels of the CPU plugin require what their ops require, no more and no less.
 #[test]
 fn descriptors_of_the_processor_have_the_ops_operands() {
-    let linked = vec![devbay_plugin_cpu::devbay_entry::PLUGIN];
-    let runtime = Runtime::new(RuntimeOptions { threads: 1, linked, ..RuntimeOptions::default() });
+    let linked = vec![devbay_plugin_cpu::PLUGIN];
+    let runtime = Runtime::builder().threads(1).link_all(linked).build();
     let runtime = runtime.expect("a runtime");
     let mut n = 0;
     for kernel in runtime.plugins()[0].about().kernels.iter() {
@@ -438,8 +437,8 @@ type Inputs<'a> = dyn Fn(&Number<'_, f32>, &Number<'_, u8>) -> Vec<Tensor> + 'a;
 /// Exporters write a scale as a scalar and its zero point as a vector of one, or the reverse, and leave zero points out.
 #[test]
 fn one_number_is_a_scalar_or_a_vector() {
-    let linked = vec![devbay_plugin_cpu::devbay_entry::PLUGIN];
-    let runtime = Runtime::new(RuntimeOptions { threads: 1, linked, ..RuntimeOptions::default() });
+    let linked = vec![devbay_plugin_cpu::PLUGIN];
+    let runtime = Runtime::builder().threads(1).link_all(linked).build();
     let runtime = runtime.expect("a runtime");
     let device = &runtime.devices()[0];
     let tensor = |shape: &[usize], bytes: &[u8]| Tensor::from_elements(shape, bytes).expect("it fits");

@@ -14,7 +14,7 @@ pub use ops::OpCount;
 use crate::onnx;
 use crate::suite::Profile;
 use crate::verdict::{Failure, Verdict, Why};
-use devbay_host::core::about::About;
+use devbay_host::internals::core::about::About;
 use devbay_plugin_api::abi::HOST_OPTIONS;
 use serde::{Deserialize, Serialize};
 

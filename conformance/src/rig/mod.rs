@@ -14,7 +14,7 @@ mod device;
 mod stream;
 
 pub(crate) use bytes::{AnySize, difference, pattern};
-pub(crate) use devbay_host::core::error::status_name;
+pub(crate) use devbay_host::internals::core::error::status_name;
 pub(crate) use device::{Buffer, Device, bytes_type, is_plain};
 pub(crate) use stream::{Lent, Stream, empty_copy};
 
@@ -22,10 +22,10 @@ use crate::cases::numerics::OpName;
 use crate::desk::Desk;
 use crate::subject::Subject;
 use crate::verdict::{Outcome, Why, failed, not_run};
-use devbay_host::core;
-use devbay_host::core::about::{About, Refusal, Threading};
-use devbay_host::negotiate::{Agreement, Entry, negotiate};
-use devbay_host::runtime::Runtime;
+use devbay_host::internals::core;
+use devbay_host::internals::core::about::{About, Threading};
+use devbay_host::internals::negotiate::{Agreement, Entry, negotiate};
+use devbay_host::{Refusal, Runtime};
 use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::abi::{self, *};
 use std::marker::PhantomData;

@@ -2,7 +2,7 @@
 
 use crate::{Build, run};
 use devbay_conformance::lint::{Report, Settings, lint, lint_bytes};
-use devbay_host::core::about::{Refusal, RefusalKind};
+use devbay_host::{Refusal, RefusalKind};
 use proptest::prelude::*;
 use std::path::Path;
 use std::process::Command;

@@ -13,23 +13,56 @@ use crate::device::must_leak;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::section::{Section, Shaped, Source};
 use crate::plan::{Plan, SectionStage};
-use crate::tensor::{AlignedBytes, Bytes, DType, Tensor, TensorType};
+use crate::tensor::{AlignedBytes, Bytes, DType, Tensor, TensorType, bytes_of, n_elements};
 use crate::trace::{self, Recorder, What};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// An input in the caller's memory: dense, row-major.
+///
+/// # Invariants
+/// There are as many bytes as type and shape need.
 #[derive(Clone, Copy)]
 pub struct InputView<'a> {
-    /// Element type.
-    pub dtype: DType,
-    /// Extents.
-    pub shape: &'a [usize],
-    /// Content, as many bytes as type and shape need.
-    pub bytes: &'a [u8],
+    dtype: DType,
+    shape: &'a [usize],
+    bytes: &'a [u8],
 }
 
 impl<'a> InputView<'a> {
+    /// Views the caller's memory as a tensor of this type and shape.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] for more or fewer bytes than type and shape need.
+    pub fn new(dtype: DType, shape: &'a [usize], bytes: &'a [u8]) -> Result<Self> {
+        let size = n_elements(shape).and_then(|n| bytes_of(dtype, n));
+        if size != Some(bytes.len()) {
+            let needed =
+                size.map_or_else(|| "more bytes than can be addressed".to_owned(), |n| format!("{n} bytes"));
+            let text = format!("{} needs {needed}, given are {}", TensorType::new(dtype, shape), bytes.len());
+            return Err(Error::new(ErrorKind::InvalidInput, text));
+        }
+        Ok(Self { dtype, shape, bytes })
+    }
+
+    /// Returns element type and extents.
+    #[inline]
+    pub fn ty(&self) -> (DType, &'a [usize]) {
+        (self.dtype, self.shape)
+    }
+
+    /// Returns the extents.
+    #[inline]
+    pub fn shape(&self) -> &'a [usize] {
+        self.shape
+    }
+
+    /// Returns the content.
+    #[inline]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
     /// Returns a tensor's content.
     pub fn of(tensor: &'a Tensor) -> Self {
         Self { dtype: tensor.dtype(), shape: tensor.shape(), bytes: tensor.bytes() }
@@ -75,8 +108,7 @@ impl Planned<'_> {
 }
 
 impl Unit {
-    /// Finds the plan for inputs that the program takes. None if there is none yet, or one of the inputs has more or
-    /// fewer bytes than its type.
+    /// Finds the plan for inputs that the program takes. None if there is none yet.
     #[inline]
     pub fn planned<'a>(&'a self, inputs: &'a [InputView<'a>]) -> Option<Planned<'a>> {
         // INVARIANT: this is what `fit` compares.
@@ -101,7 +133,7 @@ impl Unit {
     /// # Errors
     /// Errors of planning, or the first failure of the run.
     pub fn run_host(&self, inputs: &[InputView<'_>], cancel: Option<&Cancel>) -> Result<Vec<Tensor>> {
-        let plan = self.plan_for_run(inputs.iter().map(|input| (input.dtype, input.shape)))?;
+        let plan = self.plan_for_run(inputs.iter().map(InputView::ty))?;
         self.env().traced(|| self.run_plan_host(plan.prepared(), inputs, cancel))
     }
 
@@ -149,7 +181,7 @@ impl Unit {
         if let Some(planned) = self.planned(inputs) {
             return planned.run_into(outputs, cancel);
         }
-        let plan = self.plan_for_run(inputs.iter().map(|input| (input.dtype, input.shape)))?;
+        let plan = self.plan_for_run(inputs.iter().map(InputView::ty))?;
         let plan = plan.prepared();
         self.env().traced(|| match plan.single() {
             Some(single) => {
@@ -188,7 +220,7 @@ impl Unit {
         inputs: &[InputView<'a>],
         outputs: &mut [OutputView<'a>],
     ) -> Result<Option<Bound<'a>>> {
-        let plan = self.plan_for_run(inputs.iter().map(|input| (input.dtype, input.shape)))?;
+        let plan = self.plan_for_run(inputs.iter().map(InputView::ty))?;
         let plan = plan.prepared();
         let Some(Single { stage, runs }) = plan.single() else {
             return Ok(None);
@@ -246,9 +278,7 @@ impl Drop for Bound<'_> {
 /// Returns whether inputs are what the program takes, and the plan is for such.
 #[inline]
 fn fit(inputs: &[InputView<'_>], plan: &Plan) -> bool {
-    let is = |(ty, input): (&Shaped, &InputView<'_>)| {
-        ty.is(input.dtype, input.shape) && ty.size == input.bytes.len()
-    };
+    let is = |(ty, input): (&Shaped, &InputView<'_>)| ty.is(input.dtype, input.shape);
     plan.is_declared && plan.inputs.len() == inputs.len() && plan.inputs.iter().zip(inputs).all(is)
 }
 

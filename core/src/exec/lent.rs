@@ -72,7 +72,7 @@ impl Lent {
     #[inline]
     pub fn point(&self, frame: &mut Frame, inputs: &[InputView<'_>], outputs: &mut [OutputView<'_>]) -> bool {
         let refs = &mut *frame.refs;
-        self.inputs.iter().all(|lent| lent.point(refs, inputs[lent.operand as usize].bytes.as_ptr()))
+        self.inputs.iter().all(|lent| lent.point(refs, inputs[lent.operand as usize].bytes().as_ptr()))
             && self.outputs.iter().all(|lent| lent.point(refs, outputs[lent.operand as usize].as_mut_ptr()))
     }
 }

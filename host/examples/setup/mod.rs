@@ -1,11 +1,8 @@
 //! What the examples after the third have in common: the stages before.
 
-use devbay_host::core::device::Device;
-use devbay_host::core::{Error, ErrorKind, Result, Tensor};
-use devbay_host::devices::{Policy, Requirements};
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::Session;
+use devbay_host::{
+    Device, Error, ErrorKind, Model, Policy, Requirements, Result, Runtime, RuntimeBuilder, Session, Tensor,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,7 +19,7 @@ pub fn plugin() -> PathBuf {
 
 /// A runtime with the plugin, its device, and a small model.
 pub fn runtime_and_model() -> Result<(Runtime, Arc<Device>, Model)> {
-    let runtime = Runtime::new(RuntimeOptions { plugins: vec![plugin()], ..RuntimeOptions::default() })?;
+    let runtime = Runtime::builder().plugin(plugin()).build()?;
     let model =
         Model::load(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../models/mnist_cnn/model.onnx")))?;
     let requirements = Requirements { program: Some(model.program()), ..Requirements::default() };

@@ -1,7 +1,7 @@
 //! `devbay-probe probe PATH [--token TOKEN] [--option KEY=VALUE]...`: tries one plugin library and prints what came of it.
 //!
 //! The same as `devbay probe`, for applications that ship the host without the command: name it in
-//! [`devbay_host::probe::ProbeOptions`].
+//! [`devbay_host::ProbeOptions`].
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -30,11 +30,11 @@ fn main() {
     let Some(library) = library else {
         fail("usage: devbay-probe probe PATH [--option KEY=VALUE]...");
     };
-    let line = match devbay_host::probe::answer(&library, &options, &token) {
+    let line = match devbay_host::internals::probe::answer(&library, &options, &token) {
         Ok(line) => line,
         Err(error) => fail(&error.to_string()),
     };
-    devbay_host::probe::print_and_end(&line)
+    devbay_host::internals::probe::print_and_end(&line)
 }
 
 fn fail(text: &str) -> ! {

@@ -214,7 +214,7 @@ impl Buckets {
     /// Returns the inputs with padding behind their content; None for one that has no symbol.
     fn pad(&self, fit: &Fit, inputs: &[InputView<'_>]) -> Result<Vec<Option<Tensor>>> {
         let pad = |((input, view), shape): ((&Input, &InputView<'_>), &Vec<usize>)| {
-            if view.shape == shape {
+            if view.shape() == shape {
                 return Ok(None);
             }
             let size = n_elements(shape).and_then(|n| bytes_of(input.dtype, n)).ok_or_else(|| {
@@ -231,7 +231,7 @@ impl Buckets {
                     .chunks_exact_mut(input.element.len())
                     .for_each(|to| to.copy_from_slice(&input.element));
             }
-            copy_common(input.element.len(), (view.shape, view.bytes), (shape, bytes.as_mut_slice()));
+            copy_common(input.element.len(), (view.shape(), view.bytes()), (shape, bytes.as_mut_slice()));
             Tensor::from_storage(input.dtype, shape, Arc::new(bytes), 0, size).map(Some)
         };
         self.inputs.iter().zip(inputs).zip(&fit.shapes).map(pad).collect()
@@ -243,7 +243,7 @@ impl Buckets {
     /// As [`Unit::run_host`] and [`Buckets::fit`]; [`ErrorKind::UnsupportedModel`] where nobody can say what of a result is
     /// padding; [`ErrorKind::Mismatch`] if that is checked and padding changes a result.
     pub fn run(&self, unit: &Unit, inputs: &[InputView<'_>], cancel: Option<&Cancel>) -> Result<Vec<Tensor>> {
-        match self.fit(inputs.iter().map(|input| input.shape))? {
+        match self.fit(inputs.iter().map(InputView::shape))? {
             Some(fit) => self.run_padded(&fit, unit, inputs, cancel),
             None => unit.run_host(inputs, cancel),
         }
@@ -260,7 +260,7 @@ impl Buckets {
         outputs: &mut [OutputView<'_>],
         cancel: Option<&Cancel>,
     ) -> Result<()> {
-        let Some(fit) = self.fit(inputs.iter().map(|input| input.shape))? else {
+        let Some(fit) = self.fit(inputs.iter().map(InputView::shape))? else {
             return unit.run_into(inputs, outputs, cancel);
         };
         let results = self.run_padded(&fit, unit, inputs, cancel)?;

@@ -88,7 +88,12 @@ impl Compiled {
 pub fn is_compiled(path: &Path) -> bool {
     let mut start = [0; MAGIC.len()];
     let read = open_regular(path).and_then(|(mut file, _)| file.read_exact(&mut start));
-    read.is_ok() && start == MAGIC
+    read.is_ok() && is_compiled_content(&start)
+}
+
+/// Returns whether the content of a file is a compiled model's, by its first bytes.
+pub fn is_compiled_content(bytes: &[u8]) -> bool {
+    bytes.starts_with(&MAGIC)
 }
 
 /// Writes the model of a unit, with all of its plans; what was there is replaced when all is written.

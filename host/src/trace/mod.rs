@@ -6,20 +6,12 @@
 //! chrome://tracing, and [`Summary`] adds it up. `docs/profiling.md` says what the tracks mean.
 //!
 //! ```no_run
-//! use devbay_host::core::plan::PlanOptions;
-//! use devbay_host::core::{Result, Tensor};
-//! use devbay_host::model::Model;
-//! use devbay_host::runtime::{Runtime, RuntimeOptions};
-//! use devbay_host::session::{RunOptions, Session};
+//! use devbay_host::{Model, PlanOptions, Result, RunOptions, Runtime, RuntimeBuilder, Session, Tensor};
 //! use devbay_host::trace::{self, Recorder, Summary, Timeline};
 //!
 //! # fn main() -> Result<()> {
 //! let recorder = Recorder::default();
-//! let runtime = Runtime::new(RuntimeOptions {
-//!     plugins: vec!["libdevbay_plugin_cpu.so".into()],
-//!     trace: Some(recorder.sink()),
-//!     ..Default::default()
-//! })?;
+//! let runtime = Runtime::builder().plugin("libdevbay_plugin_cpu.so").trace(recorder.sink()).build()?;
 //! let model = Model::load("model.onnx".as_ref())?;
 //! let plans = PlanOptions { trace: Some(recorder.clone()), ..Default::default() };
 //! let session = Session::with_options(&model, &runtime.devices()[0], plans)?;

@@ -1,13 +1,10 @@
 //! Finding plugins (B25), loading them, and trying unknown ones in a child first (B27).
 
 use crate::support::{Folder, Host, RELU, faulty, library_name, relu};
-use devbay_host::core::about::RefusalKind;
-use devbay_host::discover::SearchPaths;
-use devbay_host::load::LibraryFile;
-use devbay_host::manifest::sha256_of;
-use devbay_host::probe::{MARK, ProbeOptions, ProbeResult, Probing, probe};
-use devbay_host::report::{LoadReport, Outcome};
-use devbay_host::runtime::RuntimeOptions;
+use devbay_host::internals::load::LibraryFile;
+use devbay_host::internals::manifest::sha256_of;
+use devbay_host::internals::probe::{MARK, ProbeResult, probe};
+use devbay_host::{LoadReport, Outcome, ProbeOptions, Probing, RefusalKind, RuntimeBuilder, SearchPaths};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -25,11 +22,11 @@ fn manifest(name: &str, library: &str, more: &str) -> String {
 /// A host that looks in folders of manifests and in folders of libraries.
 fn host(manifests: &[&Folder], libraries: &[&Folder]) -> Host {
     let paths = |folders: &[&Folder]| folders.iter().map(|folder| folder.path().to_owned()).collect();
-    Host::new(RuntimeOptions {
-        threads: 1,
-        search: SearchPaths { manifest_folders: paths(manifests), library_folders: paths(libraries) },
-        ..RuntimeOptions::default()
-    })
+    Host::new(
+        Runtime::builder()
+            .threads(1)
+            .search(SearchPaths { manifest_folders: paths(manifests), library_folders: paths(libraries) }),
+    )
 }
 
 /// What became of each candidate, in order: `loaded`, or the kind of the refusal.
@@ -147,7 +144,7 @@ fn b25_of_two_with_one_name_the_first_folder_wins() {
 fn b25_two_libraries_with_one_name() {
     let folder = Folder::new();
     let plugins = vec![folder.faulty("one"), folder.faulty("two")];
-    let host = Host::new(RuntimeOptions { threads: 1, plugins, ..RuntimeOptions::default() });
+    let host = Host::new(Runtime::builder().threads(1).plugins(plugins));
     assert_eq!(outcomes(host.runtime.report()), ["loaded", "duplicate-name"]);
     assert_eq!(host.log.messages(), ["created"], "an instance was made before the name was looked at");
 }
@@ -155,13 +152,13 @@ fn b25_two_libraries_with_one_name() {
 #[test]
 fn b25_a_plugin_that_is_named_replaces_others() {
     let found = described("");
-    let host = Host::new(RuntimeOptions {
-        threads: 1,
-        plugins: vec![faulty()],
-        linked: vec![devbay_plugin_faulty::devbay_entry::PLUGIN],
-        search: SearchPaths { manifest_folders: vec![found.path().to_owned()], ..SearchPaths::none() },
-        ..RuntimeOptions::default()
-    });
+    let host = Host::new(
+        Runtime::builder()
+            .threads(1)
+            .plugin(faulty())
+            .link(devbay_plugin_faulty::devbay_entry::PLUGIN)
+            .search(SearchPaths { manifest_folders: vec![found.path().to_owned()], ..SearchPaths::none() }),
+    );
     assert_eq!(outcomes(host.runtime.report()), ["loaded", "replaced", "replaced"]);
     let plugins = &host.runtime.report().plugins;
     assert_eq!(plugins[0].origin, "named explicitly");
@@ -172,12 +169,12 @@ fn b25_a_plugin_that_is_named_replaces_others() {
 #[test]
 fn b25_linked_plugins_come_before_found_ones() {
     let found = described("");
-    let host = Host::new(RuntimeOptions {
-        threads: 1,
-        linked: vec![devbay_plugin_faulty::devbay_entry::PLUGIN],
-        search: SearchPaths { manifest_folders: vec![found.path().to_owned()], ..SearchPaths::none() },
-        ..RuntimeOptions::default()
-    });
+    let host = Host::new(
+        Runtime::builder()
+            .threads(1)
+            .link(devbay_plugin_faulty::devbay_entry::PLUGIN)
+            .search(SearchPaths { manifest_folders: vec![found.path().to_owned()], ..SearchPaths::none() }),
+    );
     assert_eq!(outcomes(host.runtime.report()), ["loaded", "duplicate-name"]);
     assert_eq!(host.runtime.report().plugins[0].library, None);
     assert_eq!(relu(&host.device()).unwrap(), RELU);
@@ -187,16 +184,16 @@ fn b25_linked_plugins_come_before_found_ones() {
 fn b25_folders_that_are_not_there_have_no_plugins() {
     let nowhere = Folder::new();
     let absent = nowhere.path().join("absent");
-    let host = Host::new(RuntimeOptions {
-        threads: 1,
-        search: SearchPaths { manifest_folders: vec![absent.clone()], library_folders: vec![absent] },
-        ..RuntimeOptions::default()
-    });
+    let host = Host::new(
+        Runtime::builder()
+            .threads(1)
+            .search(SearchPaths { manifest_folders: vec![absent.clone()], library_folders: vec![absent] }),
+    );
     assert!(host.runtime.report().plugins.is_empty());
     // One that cannot be read is a line in the report.
     let file = nowhere.write("file", "");
     let search = SearchPaths { manifest_folders: vec![file], ..SearchPaths::none() };
-    let host = Host::new(RuntimeOptions { threads: 1, search, ..RuntimeOptions::default() });
+    let host = Host::new(Runtime::builder().threads(1).search(search));
     assert_eq!(outcomes(host.runtime.report()), ["unreadable"]);
 }
 
@@ -232,18 +229,18 @@ fn b25_a_projects_folder_is_looked_at_when_asked_for() {
     let manifest = manifest("faulty", &format!("../../{}", library_name("faulty")), "");
     project.write(".devbay/plugins.d/faulty.json", manifest);
     let search = SearchPaths::none().with_project(project.path());
-    let host = Host::new(RuntimeOptions { threads: 1, search, ..RuntimeOptions::default() });
+    let host = Host::new(Runtime::builder().threads(1).search(search));
     assert_eq!(outcomes(host.runtime.report()), ["loaded"]);
 }
 
 #[test]
 fn b25_options_of_the_application_go_before_the_manifests() {
     let folder = described(", \"options\": {\"devices\": \"gpu,npu\", \"align\": \"128\"}");
-    let options = |plugin_options: Vec<(String, String, String)>| RuntimeOptions {
-        threads: 1,
-        plugin_options,
-        search: SearchPaths { manifest_folders: vec![folder.path().to_owned()], ..SearchPaths::none() },
-        ..RuntimeOptions::default()
+    let options = |plugin_options: Vec<(String, String, String)>| {
+        Runtime::builder()
+            .threads(1)
+            .options(plugin_options)
+            .search(SearchPaths { manifest_folders: vec![folder.path().to_owned()], ..SearchPaths::none() })
     };
     let host = Host::new(options(vec![]));
     assert_eq!(host.runtime.devices().len(), 2);
@@ -256,12 +253,12 @@ fn b25_options_of_the_application_go_before_the_manifests() {
 #[test]
 fn plugins_that_were_not_asked_for_are_left_alone() {
     let folder = described("");
-    let host = Host::new(RuntimeOptions {
-        threads: 1,
-        only: Some(vec!["cpu".to_owned()]),
-        search: SearchPaths { manifest_folders: vec![folder.path().to_owned()], ..SearchPaths::none() },
-        ..RuntimeOptions::default()
-    });
+    let host = Host::new(
+        Runtime::builder()
+            .threads(1)
+            .only(vec!["cpu".to_owned()])
+            .search(SearchPaths { manifest_folders: vec![folder.path().to_owned()], ..SearchPaths::none() }),
+    );
     assert_eq!(outcomes(host.runtime.report()), ["not asked"]);
     assert!(host.log.messages().is_empty());
 }
@@ -273,12 +270,12 @@ fn prober(limit_ms: u64) -> ProbeOptions {
 
 /// A host that finds libraries without manifests, and tries them first.
 fn probing(folder: &Folder, limit_ms: u64) -> Host {
-    Host::new(RuntimeOptions {
-        threads: 1,
-        probe: Probing::Tried(prober(limit_ms)),
-        search: SearchPaths { library_folders: vec![folder.path().to_owned()], ..SearchPaths::none() },
-        ..RuntimeOptions::default()
-    })
+    Host::new(
+        Runtime::builder()
+            .threads(1)
+            .probe(Probing::Tried(prober(limit_ms)))
+            .search(SearchPaths { library_folders: vec![folder.path().to_owned()], ..SearchPaths::none() }),
+    )
 }
 
 /// Real libraries do these things where their hardware is missing; loaded here, they would end this test.
@@ -335,7 +332,7 @@ fn b27_a_manifest_without_a_hash_does_not_skip_the_probe() {
     folder.write("minimal.json", plain);
     let host = |probe: Probing| {
         let search = SearchPaths { manifest_folders: vec![folder.path().to_owned()], ..SearchPaths::none() };
-        Host::new(RuntimeOptions { threads: 1, probe, search, ..RuntimeOptions::default() })
+        Host::new(Runtime::builder().threads(1).probe(probe).search(search))
     };
     let tried = host(Probing::Tried(prober(20_000)));
     assert_eq!(tried.refusal().kind, RefusalKind::FailedProbe, "{}", tried.refusal());
@@ -351,7 +348,7 @@ fn b27_without_probing_libraries_of_folders_are_loaded() {
     folder.c_plugin("minimal", "minimal.c", &[]);
     let search = SearchPaths { library_folders: vec![folder.path().to_owned()], ..SearchPaths::none() };
     let probe = Probing::Trusted;
-    let host = Host::new(RuntimeOptions { threads: 1, probe, search, ..RuntimeOptions::default() });
+    let host = Host::new(Runtime::builder().threads(1).probe(probe).search(search));
     assert_eq!(outcomes(host.runtime.report()), ["loaded"]);
 }
 

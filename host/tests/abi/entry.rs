@@ -1,14 +1,11 @@
 //! The entry, the services and the versions: B1 to B6, with plugins that keep the rules.
 
 use crate::support::{Folder, Host, RELU, faulty, faulty_options, negotiated, relu, relu_of, tensor};
-use devbay_host::core::about::{RefusalKind, Threading};
-use devbay_host::core::cancel::Cancel;
-use devbay_host::core::device::PrepareRequest;
-use devbay_host::core::error::ErrorKind;
-use devbay_host::core::program::Op;
-use devbay_host::load::Library;
-use devbay_host::report::Outcome;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
+use devbay_host::internals::core::about::Threading;
+use devbay_host::internals::core::device::PrepareRequest;
+use devbay_host::internals::core::program::Op;
+use devbay_host::internals::load::Library;
+use devbay_host::{Cancel, ErrorKind, Outcome, RefusalKind, Runtime, RuntimeBuilder};
 use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::abi::{DEVBAY_ABI_MINOR, LAYOUTS, PluginTable, extension};
 use devbay_plugin_faulty::{LEDGER, LEDGER_REVISION};
@@ -66,7 +63,7 @@ fn b02_plugins_want_no_symbol_of_the_host() {
 
 #[test]
 fn b02_services_come_in_a_table() {
-    let host = Host::new(RuntimeOptions { threads: 2, ..faulty_options(&[]) });
+    let host = Host::new(faulty_options(&[]).threads(2));
     assert_eq!(host.log.messages(), ["created"]);
     // More than one chunk, so that the loop goes to the host's threads.
     let values: Vec<f32> = (0..10_000).map(|i| i as f32 - 5000.0).collect();
@@ -77,7 +74,7 @@ fn b02_services_come_in_a_table() {
 #[test]
 fn b02_a_loop_of_a_run_that_is_to_end_gives_cancelled() {
     for threads in [1, 2] {
-        let host = Host::new(RuntimeOptions { threads, ..faulty_options(&[]) });
+        let host = Host::new(faulty_options(&[]).threads(threads));
         let values = vec![-1.0; 10_000];
         // In the middle of its 157 chunks.
         let ended = Cancel::over(Some(&Cancel::after_looks(80)), || relu_of(&host.device(), &values));
@@ -92,12 +89,7 @@ fn b03_hosts_of_the_next_minor_load_the_c_plugin_and_older_ones_refuse_it() {
     let folder = Folder::new();
     let minimal = folder.c_plugin("minimal", "minimal.c", &[]);
     let now = DEVBAY_ABI_MINOR;
-    let of = |min, max| RuntimeOptions {
-        threads: 1,
-        plugins: vec![minimal.clone()],
-        minors: MinorRange { min, max },
-        ..RuntimeOptions::default()
-    };
+    let of = |min, max| Runtime::builder().threads(1).plugin(minimal).minors(MinorRange { min, max });
     for (min, max) in [(now, now), (now, now + 1), (1, now), (1, now + 1)] {
         let host = Host::new(of(min, max));
         assert_eq!(host.plugin().minor(), now, "a host of {min} to {max}");
@@ -130,12 +122,9 @@ fn b03_create_is_told_the_minor() {
     let next = DEVBAY_ABI_MINOR + 1;
     let plugin = folder.defect(&[&format!("MINOR_MAX={next}"), "SAYS_WHAT_IT_IS_TOLD"]);
     for (max, told) in [(DEVBAY_ABI_MINOR, DEVBAY_ABI_MINOR), (next, DEVBAY_ABI_MINOR)] {
-        let host = Host::new(RuntimeOptions {
-            threads: 1,
-            plugins: vec![plugin.clone()],
-            minors: MinorRange { min: DEVBAY_ABI_MINOR, max },
-            ..RuntimeOptions::default()
-        });
+        let host = Host::new(
+            Runtime::builder().threads(1).plugin(plugin).minors(MinorRange { min: DEVBAY_ABI_MINOR, max }),
+        );
         // The plugin's code knows this minor alone, and says so to a host of the next one.
         if max == next {
             assert!(host.refusal().reason.contains(&format!("ABI minor {next}")), "{}", host.refusal());
@@ -242,7 +231,7 @@ fn b20_a_device_lists_its_own_kernels() {
         attrs: &[],
         inputs: &[Some((ty.clone(), None))],
         outputs: &[Some(ty)],
-        numerics: devbay_host::core::kernel::Numerics::Strict,
+        numerics: devbay_host::internals::core::kernel::Numerics::Strict,
         label: "",
     });
     assert!(prepared.is_ok(), "{:?}", prepared.err());
@@ -265,11 +254,11 @@ fn b01_a_library_offers_a_layer() {
     let folder = Folder::new();
     let minimal = folder.c_plugin("minimal", "minimal.c", &[]);
     let layer = folder.c_plugin("saying", "layer.c", &[]);
-    let with = |plugins: Vec<PathBuf>, layers: &[&Path]| RuntimeOptions {
-        threads: 1,
-        plugins,
-        layers: layers.iter().map(|path| path.display().to_string()).collect(),
-        ..RuntimeOptions::default()
+    let with = |plugins: Vec<PathBuf>, layers: &[&Path]| {
+        Runtime::builder()
+            .threads(1)
+            .plugins(plugins)
+            .layers(layers.iter().map(|path| path.display().to_string()).collect())
     };
     for layers in [&["saying"][..], &["validation", "saying"], &["saying", "validation"]] {
         // It remembers what it is in front of.
@@ -287,7 +276,7 @@ fn b01_a_library_offers_a_layer() {
     let refusals: Vec<String> = host.runtime.report().refused().map(|(_, r)| r.to_string()).collect();
     assert_eq!(refusals, ["the layer saying does not take it: it is in front of another plugin"]);
     // A plugin is no layer, a layer no plugin, and a file neither.
-    let refused = |layer: &Path| Runtime::new(with(Vec::new(), &[layer])).err().expect("a refusal");
+    let refused = |layer: &Path| with(Vec::new(), &[layer]).build().err().expect("a refusal");
     let error = refused(&minimal);
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     assert!(error.text().ends_with("minimal offers no layer"), "{error}");
@@ -303,12 +292,8 @@ fn b25_options_of_the_host_go_to_every_plugin() {
     let folder = Folder::new();
     let minimal = folder.c_plugin("minimal", "minimal.c", &[]);
     for (plugin, library) in [("minimal", minimal), ("faulty", faulty())] {
-        let host = Host::new(RuntimeOptions {
-            threads: 1,
-            plugins: vec![library],
-            plugin_options: vec![(plugin.into(), "devbay.unheard_of".into(), "1".into())],
-            ..RuntimeOptions::default()
-        });
+        let host =
+            Host::new(Runtime::builder().threads(1).plugin(library).option(plugin, "devbay.unheard_of", "1"));
         assert_eq!(relu(&host.device()).unwrap(), RELU, "{plugin}");
     }
 }

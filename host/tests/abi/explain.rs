@@ -1,9 +1,9 @@
 //! Layouts as data explain why a plugin and a host do not fit (B30).
 
 use crate::support::{Folder, Host, faulty};
-use devbay_host::abi_report::{AbiReport, Slot};
-use devbay_host::core::about::RefusalKind;
-use devbay_host::load::Library;
+use devbay_host::RefusalKind;
+use devbay_host::internals::abi_report::{AbiReport, Slot};
+use devbay_host::internals::load::Library;
 use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::abi::{DEVBAY_ABI_MINOR, LAYOUT_FIELDS, LAYOUTS, PluginTable};
 

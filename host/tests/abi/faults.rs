@@ -1,10 +1,7 @@
 //! Functions that fail: typed errors with the place and the plugin's words, nothing lost, and the next call works.
 
 use crate::support::{Host, MODEL_OUTPUT, RELU, faulty_options, model, relu, run_model, staged_model};
-use devbay_host::core::about::RefusalKind;
-use devbay_host::core::error::{Error, ErrorKind, Result};
-use devbay_host::devices::{Policy, Requirements};
-use devbay_host::session::RunOptions;
+use devbay_host::{Error, ErrorKind, Policy, RefusalKind, Requirements, Result, RunOptions};
 use std::sync::atomic::Ordering::SeqCst;
 
 const PLACES: [&str; 9] =

@@ -4,14 +4,13 @@
 use crate::support::{
     Host, MODEL_INPUT, RELU, faulty_options, ledger, model, relu, relu_of, run_model, staged_model, tensor,
 };
-use devbay_host::core::about::RefusalKind;
-use devbay_host::core::device::{Device, PrepareRequest};
-use devbay_host::core::error::{Error, ErrorKind, Phase, Result};
-use devbay_host::core::program::Op;
-use devbay_host::core::tensor::Bytes;
-use devbay_host::devices::{Policy, Requirements};
-use devbay_host::runtime::RuntimeOptions;
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::core::device::PrepareRequest;
+use devbay_host::internals::core::error::Phase;
+use devbay_host::internals::core::program::Op;
+use devbay_host::internals::core::tensor::Bytes;
+use devbay_host::{
+    Device, Error, ErrorKind, Policy, RefusalKind, Requirements, Result, RunOptions, RuntimeBuilder, Session,
+};
 use devbay_plugin_api::abi::{DEVBAY_STATUS_OK, DEVBAY_STATUS_PANICKED, Status};
 use devbay_plugin_faulty::Ledger;
 use std::sync::Arc;
@@ -143,9 +142,9 @@ fn b19_panics_in_kernels_fail_that_call_alone() {
     let host = Host::faulty(&[("fault", "panic@launch#2"), ("streams", "inline"), ("host_memory", "no")]);
     let session = Session::new(&model(), &host.device()).unwrap();
     let x = tensor(&MODEL_INPUT);
-    let error = session.run(&[("x", &x)], &RunOptions::default()).unwrap_err();
+    let error = session.run(&[("x", &x)]).unwrap_err();
     assert!(!error.place().node.is_empty(), "{error}");
-    session.run(&[("x", &x)], &RunOptions::default()).unwrap();
+    session.run(&[("x", &x)]).unwrap();
     drop(session);
     check_one_failed(&host, "launch", &error);
 }
@@ -161,7 +160,7 @@ fn b19_a_panic_in_a_launch_is_one_runs() {
         let run = || {
             // A session each, as users of one runtime have them.
             let session = Session::new(&model(), &host.device()).unwrap();
-            let runs = (0..N_RUNS).map(|_| session.run(&[("x", &x)], &RunOptions::default()));
+            let runs = (0..N_RUNS).map(|_| session.run(&[("x", &x)]));
             runs.filter_map(Result::err).collect::<Vec<_>>()
         };
         let threads: Vec<_> = (0..N_THREADS).map(|_| scope.spawn(run)).collect();
@@ -207,7 +206,7 @@ fn b19_panics_in_optional_functions() {
         attrs: &[],
         inputs: &[Some((ty.clone(), None))],
         outputs: &[Some(ty.clone())],
-        numerics: devbay_host::core::kernel::Numerics::Strict,
+        numerics: devbay_host::internals::core::kernel::Numerics::Strict,
         label: "",
     };
     let asked = host("shape", "inline");
@@ -303,11 +302,11 @@ fn b19_panics_in_a_parallel_loop() {
     // On a stream's own thread as on the caller's: all chunks have ended when the loop returns.
     for streams in ["async", "inline"] {
         let options = faulty_options(&[("fault", "panic@chunk#700"), ("streams", streams)]);
-        let host = Host::new(RuntimeOptions { threads: 4, ..options });
+        let host = Host::new(options.threads(4));
         let error = relu_of(&host.device(), &values).unwrap_err();
         check_one_failed(&host, "chunk", &error);
     }
-    let host = Host::new(RuntimeOptions { threads: 4, ..faulty_options(&[]) });
+    let host = Host::new(faulty_options(&[]).threads(4));
     let threads = host.plugin().services().queue();
     let sum = std::sync::atomic::AtomicU64::new(0);
     let status = threads.parallel_for(1000, 1, &|begin, end, _| {
@@ -340,7 +339,7 @@ fn b19_runs_of_other_threads_end_in_order() {
             let begin = Instant::now();
             let mut outcome = Ok(());
             while outcome.is_ok() && begin.elapsed() < Duration::from_secs(20) {
-                outcome = session.run(&[("x", &x)], &RunOptions::default()).map(drop);
+                outcome = session.run(&[("x", &x)]).map(drop);
             }
             outcome
         };

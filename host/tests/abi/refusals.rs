@@ -1,10 +1,8 @@
 //! Every bad file and every bad plugin becomes a refusal of the right kind that says what is wrong.
 
 use crate::support::{Folder, Host, RELU, relu};
-use devbay_host::core::about::RefusalKind::{self, *};
-use devbay_host::core::error::ErrorKind;
-use devbay_host::devices::{Policy, Requirements};
-use devbay_host::runtime::RuntimeOptions;
+use devbay_host::RefusalKind::{self, *};
+use devbay_host::{ErrorKind, Policy, Requirements, RuntimeBuilder};
 use devbay_plugin_api::abi::REQUIRED_FUNCTIONS;
 use devbay_plugin_api::abi::version::Needed;
 use std::path::Path;
@@ -176,15 +174,13 @@ fn b20_kernels_are_known_without_a_device() {
 #[test]
 fn b25_bad_plugins_are_lines_in_a_report() {
     let (good, first, second) = (Folder::new(), Folder::new(), Folder::new());
-    let host = Host::new(RuntimeOptions {
-        threads: 1,
-        plugins: vec![
-            first.defect(&["DEFECT_QUERY_NULL"]),
-            second.defect(&["WITHOUT=copy"]),
-            good.c_plugin("minimal", "minimal.c", &[]),
-        ],
-        ..RuntimeOptions::default()
-    });
+    let host = Host::new(
+        Runtime::builder()
+            .threads(1)
+            .plugin(first.defect(&["DEFECT_QUERY_NULL"]))
+            .plugin(second.defect(&["WITHOUT=copy"]))
+            .plugin(good.c_plugin("minimal", "minimal.c", &[])),
+    );
     let kinds: Vec<_> = host.runtime.report().refused().map(|(_, refusal)| refusal.kind).collect();
     assert_eq!(kinds, [BrokenLayout, MissingFunction]);
     assert_eq!(relu(&host.device()).unwrap(), RELU);
@@ -192,7 +188,7 @@ fn b25_bad_plugins_are_lines_in_a_report() {
 
 #[test]
 fn no_plugin_at_all() {
-    let host = Host::new(RuntimeOptions { threads: 1, ..RuntimeOptions::default() });
+    let host = Host::new(Runtime::builder().threads(1));
     assert!(host.runtime.report().plugins.is_empty());
     let Err(error) = host.runtime.choose(&Policy::Auto, &Requirements::default()) else {
         panic!("a device out of nothing");
@@ -205,11 +201,8 @@ fn no_plugin_at_all() {
 fn options_that_nobody_takes() {
     let folder = Folder::new();
     let minimal = folder.c_plugin("minimal", "minimal.c", &[]);
-    let with = |plugin: &str, library: &Path| RuntimeOptions {
-        threads: 1,
-        plugins: vec![library.to_owned()],
-        plugin_options: vec![(plugin.to_owned(), "speed".to_owned(), "11".to_owned())],
-        ..RuntimeOptions::default()
+    let with = |plugin: &str, library: &Path| {
+        Runtime::builder().threads(1).plugin(library).option(plugin, "speed", "11")
     };
     // It lists no options, and refuses itself.
     let host = Host::new(with("minimal", &minimal));
@@ -220,7 +213,7 @@ fn options_that_nobody_takes() {
     assert_eq!(host.refusal().kind, UnknownOption);
     assert!(host.refusal().reason.contains("no option speed, known are: fault, "), "{}", host.refusal());
     // There is no such plugin.
-    let Err(error) = devbay_host::runtime::Runtime::new(with("nobody", &minimal)) else {
+    let Err(error) = devbay_host::internals::runtime::with("nobody", &minimal).build() else {
         panic!("an option of nobody's was taken");
     };
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);

@@ -1,9 +1,7 @@
 //! Which device is taken, and why not the others (B29).
 
 use crate::support::{Host, MODEL_INPUT, model, relu, tensor};
-use devbay_host::core::error::ErrorKind;
-use devbay_host::devices::{Policy, Requirements};
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::{ErrorKind, Policy, Requirements, RunOptions, Session};
 
 fn host() -> Host {
     Host::faulty(&[("devices", "cpu,other,gpu,npu,gpu")])
@@ -55,7 +53,7 @@ fn b29_every_device_gets_its_reason() {
     let host = host();
     let reasons = |policy: &str| -> Vec<(String, bool, String)> {
         let choice = host.runtime.choose(&Policy::parse(policy), &Requirements::default()).unwrap();
-        let verdict = |v: &devbay_host::report::DeviceVerdict| (v.device.clone(), v.chosen, v.reason.clone());
+        let verdict = |v: &devbay_host::DeviceVerdict| (v.device.clone(), v.chosen, v.reason.clone());
         choice.verdicts.iter().map(verdict).collect()
     };
     let auto = reasons("auto");
@@ -70,7 +68,7 @@ fn b29_every_device_gets_its_reason() {
 #[test]
 fn b29_requirements_turn_devices_down() {
     let host = host();
-    let requirements = |source: &str| devbay_host::core::program::text::parse(source).unwrap();
+    let requirements = |source: &str| devbay_host::internals::core::program::text::parse(source).unwrap();
     let program = requirements(
         "devbay-program 1\n\nprogram \"\"(%x: f32[4]) {\n  %y: f32[4] = Sinh@9(%x)\n  return %y\n}\n",
     );
@@ -98,6 +96,6 @@ fn b29_sessions_run_on_the_chosen_device() {
     for device in host.runtime.devices() {
         let session = Session::new(&model(), &device).unwrap();
         assert_eq!(session.device().name(), device.name());
-        session.run(&[("x", &tensor(&MODEL_INPUT))], &RunOptions::default()).unwrap();
+        session.run(&[("x", &tensor(&MODEL_INPUT))]).unwrap();
     }
 }

@@ -1,8 +1,8 @@
 //! The end: streams, buffers and kernels first, the instance after them, its services and library last (B26).
 
 use crate::support::{Folder, Host, MODEL_INPUT, MODEL_OUTPUT, RELU, model, relu, tensor};
-use devbay_host::load::Library;
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::load::Library;
+use devbay_host::{RunOptions, Session};
 use std::path::Path;
 
 const CLEAN: &str = "destroyed with 0 buffers, 0 streams, 0 kernels";
@@ -22,7 +22,7 @@ fn a_session_outlives_its_runtime() {
         let session = Session::new(&model(), &runtime.devices()[0]).unwrap();
         drop(runtime);
         for _ in 0..2 {
-            let results = session.run(&[("x", &tensor(&MODEL_INPUT))], &RunOptions::default()).unwrap();
+            let results = session.run(&[("x", &tensor(&MODEL_INPUT))]).unwrap();
             assert_eq!(results[0].elements::<f32>().unwrap(), MODEL_OUTPUT);
         }
         assert_eq!(log.destroyed(), None, "the instance ended before its session");
@@ -62,7 +62,7 @@ fn b09_whatever_is_left_last_ends_the_instance() {
 fn results_outlive_everything() {
     let host = Host::faulty(&[("streams", "async"), ("host_memory", "no")]);
     let session = Session::new(&model(), &host.device()).unwrap();
-    let results = session.run(&[("x", &tensor(&MODEL_INPUT))], &RunOptions::default()).unwrap();
+    let results = session.run(&[("x", &tensor(&MODEL_INPUT))]).unwrap();
     let log = host.log.clone();
     drop((session, host));
     assert_eq!(log.destroyed().as_deref(), Some(CLEAN));

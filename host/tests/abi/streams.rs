@@ -3,13 +3,11 @@
 use crate::support::{
     Host, MODEL_INPUT, MODEL_OUTPUT, RELU, faulty_options, model, relu, run_model, staged_model, tensor,
 };
-use devbay_host::core::device::Stream;
-use devbay_host::core::error::ErrorKind;
-use devbay_host::core::program::{Node, Op, Program};
-use devbay_host::core::tensor::{BOOL, Bytes, F32, Tensor};
-use devbay_host::eager;
-use devbay_host::model::Model;
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::core::device::Stream;
+use devbay_host::internals::core::program::{Node, Op, Program};
+use devbay_host::internals::core::tensor::{BOOL, Bytes, F32};
+use devbay_host::internals::eager;
+use devbay_host::{ErrorKind, Model, RunOptions, Session, Tensor};
 use devbay_plugin_api::abi::{DEVBAY_STATUS_INTERNAL, DEVBAY_STATUS_INVALID, DEVBAY_STATUS_OK, Status};
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -102,7 +100,7 @@ fn b13_runs_after_a_late_failure_have_other_streams() {
     let host = Host::faulty(&[("fault", "internal@work#2"), ("streams", "async"), ("host_memory", "no")]);
     let session = Session::new(&model(), &host.device()).unwrap();
     let x = tensor(&MODEL_INPUT);
-    let run = || session.run(&[("x", &x)], &RunOptions::default());
+    let run = || session.run(&[("x", &x)]);
     assert_eq!(run().unwrap_err().kind(), ErrorKind::PluginFailed);
     for _ in 0..3 {
         assert_eq!(run().unwrap()[0].elements::<f32>().unwrap(), MODEL_OUTPUT);
@@ -164,7 +162,7 @@ fn b14_inline_streams_have_no_timeline() {
     let host = Host::faulty(&[("host_memory", "no")]);
     let session = Session::new(&model(), &host.device()).unwrap();
     for _ in 0..3 {
-        let results = session.run(&[("x", &tensor(&MODEL_INPUT))], &RunOptions::default()).unwrap();
+        let results = session.run(&[("x", &tensor(&MODEL_INPUT))]).unwrap();
         assert_eq!(results[0].elements::<f32>().unwrap(), MODEL_OUTPUT);
     }
     assert_eq!(relu(&host.device()).unwrap(), RELU);
@@ -202,7 +200,7 @@ fn b21_kernels_are_prepared_once_and_launched_by_many() {
                 scope.spawn(|| {
                     for _ in 0..25 {
                         let x = tensor(&MODEL_INPUT);
-                        let results = session.run(&[("x", &x)], &RunOptions::default()).unwrap();
+                        let results = session.run(&[("x", &x)]).unwrap();
                         assert_eq!(results[0].elements::<f32>().unwrap(), MODEL_OUTPUT);
                     }
                 });
@@ -246,7 +244,7 @@ fn b24_a_kernel_that_does_not_return_keeps_what_it_borrowed() {
     let host = Host::faulty(&[("fault", "hang@launch#2")]);
     let session = Session::new(&model(), &host.device()).unwrap();
     let x = tensor(&MODEL_INPUT);
-    let error = session.run(&[("x", &x)], &options).unwrap_err();
+    let error = session.run_with(&[("x", &x)], &options).unwrap_err();
     let place = error.place();
     assert_eq!(error.kind(), ErrorKind::DeadlineExceeded, "{error}");
     assert_eq!((&*place.plugin, &*place.device), ("faulty", "faulty:0"), "{error}");

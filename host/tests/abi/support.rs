@@ -1,18 +1,15 @@
 //! Folders, plugins and hosts for the tests beside this file.
 
-use devbay_host::core::about::Refusal;
-use devbay_host::core::device::{Device, Plugin};
-use devbay_host::core::error::Result;
-use devbay_host::core::program::text;
-use devbay_host::core::services::LogSink;
-use devbay_host::core::tensor::{BOOL, Tensor};
-use devbay_host::eager;
-use devbay_host::load::Library;
-use devbay_host::model::Model;
-use devbay_host::negotiate::{Agreement, Entry, negotiate};
-use devbay_host::report::Outcome;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::core::device::Plugin;
+use devbay_host::internals::core::program::text;
+use devbay_host::internals::core::services::LogSink;
+use devbay_host::internals::core::tensor::BOOL;
+use devbay_host::internals::eager;
+use devbay_host::internals::load::Library;
+use devbay_host::internals::negotiate::{Agreement, Entry, negotiate};
+use devbay_host::{
+    Device, Model, Outcome, Refusal, Result, RunOptions, Runtime, RuntimeBuilder, Session, Tensor,
+};
 use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_faulty::{LEDGER, Ledger};
 use std::path::{Path, PathBuf};
@@ -137,21 +134,16 @@ impl Log {
 }
 
 /// Settings for a runtime with the faulty plugin.
-pub fn faulty_options(options: &[(&str, &str)]) -> RuntimeOptions {
+pub fn faulty_options(options: &[(&str, &str)]) -> RuntimeBuilder {
     let option = |(key, value): &(&str, &str)| ("faulty".into(), (*key).into(), (*value).into());
-    RuntimeOptions {
-        threads: 1,
-        plugins: vec![faulty()],
-        plugin_options: options.iter().map(option).collect(),
-        ..RuntimeOptions::default()
-    }
+    Runtime::builder().threads(1).plugin(faulty()).options(options.iter().map(option).collect())
 }
 
 impl Host {
-    pub fn new(mut options: RuntimeOptions) -> Self {
+    pub fn new(mut options: RuntimeBuilder) -> Self {
         let log = Log::default();
         options.log = log.sink();
-        Self { runtime: Runtime::new(options).unwrap(), log }
+        Self { runtime: options.build().unwrap(), log }
     }
 
     /// With the faulty plugin, loaded.
@@ -163,11 +155,7 @@ impl Host {
 
     /// With a plugin that was named explicitly.
     pub fn explicit(library: &Path) -> Self {
-        Self::new(RuntimeOptions {
-            threads: 1,
-            plugins: vec![library.to_owned()],
-            ..RuntimeOptions::default()
-        })
+        Self::new(Runtime::builder().threads(1).plugin(library))
     }
 
     pub fn plugin(&self) -> &Arc<Plugin> {
@@ -262,7 +250,7 @@ pub fn run_model(model: &Model, device: &Arc<Device>, options: &RunOptions) -> R
     let session = Session::new(model, device)?;
     let (x, sure) = (tensor(&MODEL_INPUT), Tensor::from_bytes(BOOL, &[], &[1])?);
     let inputs = [("x", &x), ("sure", &sure)];
-    let results = session.run(&inputs[..session.inputs().len()], options)?;
+    let results = session.run_with(&inputs[..session.inputs().len()], options)?;
     Ok(results[0].elements::<f32>().unwrap().to_vec())
 }
 

@@ -2,11 +2,11 @@
 
 use crate::support::{Folder, Host, Log, RELU, faulty, ledger, model, negotiated, relu, tensor};
 use crate::support::{MODEL_INPUT, MODEL_OUTPUT};
-use devbay_host::core::about::Threading;
-use devbay_host::core::device::Plugin;
-use devbay_host::core::exec::queue::WorkQueue;
-use devbay_host::core::services::Services;
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::core::about::Threading;
+use devbay_host::internals::core::device::Plugin;
+use devbay_host::internals::core::exec::queue::WorkQueue;
+use devbay_host::internals::core::services::Services;
+use devbay_host::{RunOptions, Session};
 use devbay_plugin_api::abi::version::MinorRange;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ fn calls_at_once(threading: Threading, streams: &str) -> (u64, u64) {
             scope.spawn(|| {
                 for _ in 0..5 {
                     let x = tensor(&MODEL_INPUT);
-                    let results = session.run(&[("x", &x)], &RunOptions::default()).unwrap();
+                    let results = session.run(&[("x", &x)]).unwrap();
                     assert_eq!(results[0].elements::<f32>().unwrap(), MODEL_OUTPUT);
                     assert_eq!(relu(&device).unwrap(), RELU);
                 }

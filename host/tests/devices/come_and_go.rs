@@ -1,11 +1,10 @@
 //! Devices that are lost, taken out, added and put in again while a runtime lives.
 
-use devbay_host::core::program::text;
-use devbay_host::core::{Error, ErrorKind, Tensor};
-use devbay_host::devices::{Policy, Requirements};
-use devbay_host::model::Model;
-use devbay_host::runtime::{Rescan, Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::core::program::text;
+use devbay_host::{
+    Error, ErrorKind, Model, Policy, Requirements, Rescan, RunOptions, Runtime, RuntimeBuilder, Session,
+    Tensor,
+};
 use devbay_plugin_api::abi::{
     DEVBAY_DEVICE_HOST_REFS, DEVBAY_SPACE_ADDRESSABLE, DEVBAY_SPACE_HOST_VISIBLE, DEVBAY_STATUS_DEVICE_LOST,
 };
@@ -179,13 +178,12 @@ fn take_out(dock: &str, id: &str) {
 fn runtime(dock: &str) -> Runtime {
     put_in(dock, "a");
     put_in(dock, "b");
-    Runtime::new(RuntimeOptions {
-        threads: 2,
-        linked: vec![entry::devbay_entry::PLUGIN],
-        plugin_options: vec![("dock".to_owned(), "name".to_owned(), dock.to_owned())],
-        ..RuntimeOptions::default()
-    })
-    .expect("a runtime")
+    Runtime::builder()
+        .threads(2)
+        .link(entry::devbay_entry::PLUGIN)
+        .option("dock", "name", dock)
+        .build()
+        .expect("a runtime")
 }
 
 fn session(runtime: &Runtime, device: &str) -> Session {
@@ -197,7 +195,7 @@ fn session(runtime: &Runtime, device: &str) -> Session {
 
 fn run(session: &Session) -> Result<Vec<f32>, Error> {
     let x = Tensor::from_elements(&[2], &[1.0f32, -2.0]).expect("a tensor");
-    let results = session.run(&[("x", &x)], &RunOptions::default())?;
+    let results = session.run(&[("x", &x)])?;
     Ok(results[0].elements::<f32>().expect("floats").to_vec())
 }
 

@@ -1,12 +1,7 @@
 //! A compiler that takes long and asks whether it is still wanted ends with the load that it works for.
 
-use devbay_host::core::error::ErrorKind;
-use devbay_host::core::exec::cancel::Cancel;
-use devbay_host::core::program::text;
-use devbay_host::core::{Result, Tensor};
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::core::program::text;
+use devbay_host::{Cancel, ErrorKind, Model, Result, RunOptions, Runtime, RuntimeBuilder, Session, Tensor};
 use std::sync::atomic::Ordering;
 
 /// A plugin whose compiler takes every node, and compiles until it is told to end.
@@ -105,7 +100,7 @@ program "relu"(%x: f32[4]) {
 /// Loads and runs until another thread ends it, which it does once the compiler is at work.
 fn ended_by(end: fn(&Cancel)) -> Result<()> {
     let linked = vec![patient::devbay_entry::PLUGIN];
-    let runtime = Runtime::new(RuntimeOptions { linked, ..RuntimeOptions::default() })?;
+    let runtime = Runtime::builder().link_all(linked).build()?;
     let device = &runtime.devices()[0];
     let model = Model::from_program(text::parse(RELU)?);
     let cancel = Cancel::new();
@@ -120,7 +115,7 @@ fn ended_by(end: fn(&Cancel)) -> Result<()> {
         Cancel::over(Some(&cancel), || {
             let session = Session::new(&model, device)?;
             let x = Tensor::from_elements(&[4], &[1.0f32; 4])?;
-            session.run(&[("x", &x)], &RunOptions::default()).map(drop)
+            session.run(&[("x", &x)]).map(drop)
         })
     })
 }

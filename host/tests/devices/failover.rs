@@ -1,11 +1,9 @@
 //! Sessions that go on without a device that failed, on a plugin that fails when it is told to.
 
-use devbay_host::core::exec::host_io::InputView;
-use devbay_host::core::program::text;
-use devbay_host::core::{Error, ErrorKind, Tensor};
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session, SessionOptions};
+use devbay_host::internals::core::program::text;
+use devbay_host::{
+    Error, ErrorKind, InputView, Model, RunOptions, Runtime, RuntimeBuilder, Session, SessionOptions, Tensor,
+};
 
 const PROGRAM: &str = r#"devbay-program 1
 
@@ -19,16 +17,13 @@ program "two"(%x: f32[4]) {
 /// A runtime with two devices of the faulty plugin, on which the calls of a function are counted together.
 fn runtime(fault: &str, streams: &str) -> Runtime {
     let option = |key: &str, value: &str| ("faulty".to_owned(), key.to_owned(), value.to_owned());
-    Runtime::new(RuntimeOptions {
-        linked: vec![devbay_plugin_faulty::devbay_entry::PLUGIN],
-        plugin_options: vec![
-            option("fault", fault),
-            option("streams", streams),
-            option("devices", "other,other"),
-        ],
-        ..RuntimeOptions::default()
-    })
-    .expect("a runtime")
+    Runtime::builder()
+        .link(devbay_plugin_faulty::devbay_entry::PLUGIN)
+        .options([option("fault", fault)])
+        .options([option("streams", streams)])
+        .options([option("devices", "other,other")])
+        .build()
+        .expect("a runtime")
 }
 
 /// A session on the first device, which goes on with the second.
@@ -50,7 +45,7 @@ fn input() -> Tensor {
 const EXPECTED: [f32; 4] = [0.0, 4.0, 9.0, 0.0];
 
 fn run(session: &Session) -> Result<Vec<f32>, Error> {
-    let results = session.run(&[("x", &input())], &RunOptions::default())?;
+    let results = session.run(&[("x", &input())])?;
     Ok(results[0].elements::<f32>().expect("floats").to_vec())
 }
 
@@ -132,7 +127,7 @@ fn what_is_the_callers_fault_is_no_devices() {
     let runtime = runtime("none", "inline");
     let session = session(&runtime, None);
     let wrong = Tensor::from_elements(&[3], &[0f32; 3]).expect("a tensor");
-    let error = session.run(&[("x", &wrong)], &RunOptions::default()).expect_err("no run");
+    let error = session.run(&[("x", &wrong)]).expect_err("no run");
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(session.failures().is_empty());
 }

@@ -1,11 +1,7 @@
 //! A plugin that gathers launches is told to begin within a task, by the work that was enqueued, where a session asks for it.
 
-use devbay_host::core::Tensor;
-use devbay_host::core::plan::PlanOptions;
-use devbay_host::core::program::text;
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session, SessionOptions};
+use devbay_host::internals::core::program::text;
+use devbay_host::{Model, PlanOptions, RunOptions, Runtime, RuntimeBuilder, Session, SessionOptions, Tensor};
 
 /// A plugin whose streams note when they are flushed.
 mod gatherer {
@@ -151,7 +147,7 @@ mod gatherer {
 /// Runs a chain of ops twice, and gives the number of launches behind which its second run flushed.
 fn flushes_of(ops: &[&str], flushes: bool) -> Vec<usize> {
     let linked = vec![gatherer::devbay_entry::PLUGIN];
-    let runtime = Runtime::new(RuntimeOptions { linked, ..RuntimeOptions::default() }).unwrap();
+    let runtime = Runtime::builder().link_all(linked).build().unwrap();
     let nodes: String =
         (1..).zip(ops).map(|(at, op)| format!("  %v{at}: i64[1] = test.{op}@1(%v{})\n", at - 1)).collect();
     let source = format!(
@@ -166,7 +162,7 @@ fn flushes_of(ops: &[&str], flushes: bool) -> Vec<usize> {
     let mut behind = Vec::new();
     for _ in 0..2 {
         *gatherer::SEEN.lock().unwrap() = gatherer::Seen::default();
-        let results = session.run(&[("v0", &x)], &RunOptions::default()).unwrap();
+        let results = session.run(&[("v0", &x)]).unwrap();
         assert_eq!(results[0].elements::<i64>().unwrap(), [40 + ops.len() as i64]);
         let seen = std::mem::take(&mut *gatherer::SEEN.lock().unwrap());
         assert!(seen.signals.contains(&ops.len()), "one task: {seen:?}");

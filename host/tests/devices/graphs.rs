@@ -7,15 +7,13 @@
 
 use crate::queued::program::{Graph, INPUT, Op};
 use crate::queued::{FORMS, Fault, INLINE, Mode, N_DEVICES, OWN, SHARED, When, World};
-use devbay_host::core::error::{Error, ErrorKind};
-use devbay_host::core::exec::cancel::Cancel;
-use devbay_host::core::plan::PlanOptions;
-use devbay_host::core::plan::cost::Rates;
-use devbay_host::core::plan::tasks::Policy;
-use devbay_host::core::{Result, Tensor};
-use devbay_host::random::Random;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session, SessionOptions};
+use devbay_host::internals::core::plan::cost::Rates;
+use devbay_host::internals::core::plan::tasks::Policy;
+use devbay_host::internals::random::Random;
+use devbay_host::{
+    Cancel, Error, ErrorKind, PlanOptions, Result, RunOptions, Runtime, RuntimeBuilder, Session,
+    SessionOptions, Tensor,
+};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -35,13 +33,11 @@ impl Bench {
     fn new(threads: usize) -> Self {
         let world = World::new();
         let plugin_options = FORMS.iter().map(|form| (form.0.to_owned(), "world".to_owned(), world.option()));
-        let options = RuntimeOptions {
-            threads,
-            linked: FORMS.iter().map(|form| form.3).collect(),
-            plugin_options: plugin_options.collect(),
-            ..RuntimeOptions::default()
-        };
-        let runtime = Runtime::new(options).unwrap();
+        let options = Runtime::builder()
+            .threads(threads)
+            .link_all(FORMS.iter().map(|form| form.3).collect())
+            .options(plugin_options.collect());
+        let runtime = options.build().unwrap();
         assert_eq!(runtime.devices().len(), FORMS.len() * N_DEVICES, "{:?}", runtime.report());
         Self { world, runtime }
     }
@@ -93,7 +89,7 @@ type Outcome = Result<Vec<Vec<i64>>>;
 fn run(session: &Session, cancel: Option<&Cancel>) -> Outcome {
     let x = Tensor::from_elements(&[3], &INPUT).unwrap();
     let options = RunOptions { cancel: cancel.cloned(), ..RunOptions::default() };
-    let results = session.run(&[("v0", &x)], &options)?;
+    let results = session.run_with(&[("v0", &x)], &options)?;
     Ok(results.iter().map(|tensor| tensor.elements::<i64>().unwrap().to_vec()).collect())
 }
 

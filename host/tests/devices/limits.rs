@@ -4,11 +4,10 @@
 //! One device of the plugin `queued` has a limit for operands (`bind_max`); the session's own device has none.
 
 use crate::queued::{FORMS, INLINE, N_DEVICES, OWN, SHARED, World};
-use devbay_host::core::program::text;
-use devbay_host::core::{ErrorKind, Result, Tensor};
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session, SessionOptions};
+use devbay_host::internals::core::program::text;
+use devbay_host::{
+    ErrorKind, Model, Result, RunOptions, Runtime, RuntimeBuilder, Session, SessionOptions, Tensor,
+};
 use devbay_plugin_api::sdk::export::LinkedPlugin;
 use std::sync::Arc;
 
@@ -36,13 +35,7 @@ fn runtime(name: &str, entry: LinkedPlugin, limited: usize, bytes: usize) -> Run
         (0..N_DEVICES).map(|i| if i == limited { bytes } else { 0 }.to_string()).collect();
     let option = |key: &str, value: String| (name.to_owned(), key.to_owned(), value);
     let plugin_options = vec![option("world", World::new().option()), option("bind_max", limits.join(","))];
-    Runtime::new(RuntimeOptions {
-        threads: 1,
-        linked: vec![entry],
-        plugin_options,
-        ..RuntimeOptions::default()
-    })
-    .unwrap()
+    Runtime::builder().threads(1).link(entry).options(plugin_options).build().unwrap()
 }
 
 /// Runs the program, in one section, with a node pinned to another device than the session's.
@@ -58,7 +51,7 @@ fn run(runtime: &Runtime, main: usize, node: &str, pinned: usize) -> Result<()> 
     for device in [main, pinned] {
         assert!(lanes.iter().any(|lane| Arc::ptr_eq(lane, device)), "{} is not in it", device.name());
     }
-    session.run(&[("x", &x)], &RunOptions::default()).map(drop)
+    session.run(&[("x", &x)]).map(drop)
 }
 
 #[test]

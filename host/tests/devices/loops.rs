@@ -2,14 +2,10 @@
 //!
 //! The plugin is written on the SDK and linked. Its kernel takes a while, and notes which iterations are under way.
 
-use devbay_host::core::Tensor;
-use devbay_host::core::plan::PlanOptions;
-use devbay_host::core::plan::tasks::Policy;
-use devbay_host::core::plan::unroll::ITERATIONS_AT_ONCE;
-use devbay_host::core::program::text;
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::core::plan::tasks::Policy;
+use devbay_host::internals::core::plan::unroll::ITERATIONS_AT_ONCE;
+use devbay_host::internals::core::program::text;
+use devbay_host::{Model, PlanOptions, RunOptions, Runtime, RuntimeBuilder, Session, Tensor};
 use std::sync::atomic::Ordering;
 
 /// A plugin with one kernel, whose launches say which iteration they are of.
@@ -133,9 +129,7 @@ program "rows"(%x: i64[64,1], %numbers: i64[64,1]) {
 #[test]
 fn iterations_overlap_up_to_the_bound() {
     let linked = vec![turns::devbay_entry::PLUGIN];
-    let runtime =
-        Runtime::new(RuntimeOptions { threads: 2 * ITERATIONS_AT_ONCE, linked, ..RuntimeOptions::default() })
-            .unwrap();
+    let runtime = Runtime::builder().threads(2 * ITERATIONS_AT_ONCE).link_all(linked).build().unwrap();
     let model = Model::from_program(text::parse(ROWS).unwrap());
     let numbers: Vec<i64> = (0..64).collect();
     let x: Vec<i64> = numbers.iter().map(|number| 1000 * number).collect();
@@ -152,7 +146,7 @@ fn iterations_overlap_up_to_the_bound() {
         // The bound is one on memory, too: a value of each iteration that may be under way.
         assert!(section.memory.arena <= ITERATIONS_AT_ONCE * 64, "{} bytes", section.memory.arena);
         for _ in 0..20 {
-            let results = session.run(&inputs, &RunOptions::default()).unwrap();
+            let results = session.run(&inputs).unwrap();
             assert_eq!(results[0].elements::<i64>(), Some(&expected[..]), "{tasks:?}");
         }
     }

@@ -1,13 +1,10 @@
 //! What products may be rounded to is what kernels are prepared with.
 
-use devbay_host::core::Tensor;
-use devbay_host::core::kernel::Numerics;
-use devbay_host::core::plan::PlanOptions;
-use devbay_host::core::program::text;
-use devbay_host::devices::{Policy, Requirements};
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::core::kernel::Numerics;
+use devbay_host::internals::core::program::text;
+use devbay_host::{
+    Model, PlanOptions, Policy, Requirements, RunOptions, Runtime, RuntimeBuilder, Session, Tensor,
+};
 
 const PROGRAM: &str = r#"devbay-program 1
 
@@ -20,13 +17,13 @@ program "tells"(%x: i64[1]) {
 #[test]
 fn kernels_are_told_what_may_be_rounded() {
     let linked = vec![crate::adder::devbay_entry::PLUGIN];
-    let runtime = Runtime::new(RuntimeOptions { linked, ..RuntimeOptions::default() }).expect("a runtime");
+    let runtime = Runtime::builder().link_all(linked).build().expect("a runtime");
     let device = runtime.choose(&Policy::Auto, &Requirements::default()).expect("a device").device;
     let model = Model::from_program(text::parse(PROGRAM).expect("a program"));
     let told = |plans: PlanOptions| {
         let session = Session::with_options(&model, &device, plans).expect("a session");
         let x = Tensor::from_elements(&[1], &[0i64]).expect("a tensor");
-        let y = session.run(&[("x", &x)], &RunOptions::default()).expect("a run");
+        let y = session.run(&[("x", &x)]).expect("a run");
         y[0].elements::<i64>().expect("an integer")[0]
     };
     assert_eq!(told(PlanOptions::default()), 0, "nothing unless it is asked for");

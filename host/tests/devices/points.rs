@@ -2,10 +2,9 @@
 //! that are polled.
 
 use crate::queued::{FORMS, Fault, Mode, OWN, SHARED, When, World};
-use devbay_host::core::async_value::Chain;
-use devbay_host::core::device::Stream;
-use devbay_host::core::error::ErrorKind;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
+use devbay_host::internals::core::async_value::Chain;
+use devbay_host::internals::core::device::Stream;
+use devbay_host::{ErrorKind, Runtime, RuntimeBuilder};
 use std::future::{Future, IntoFuture};
 use std::pin::pin;
 use std::sync::Arc;
@@ -28,13 +27,8 @@ impl Bench {
     fn all() -> Vec<Self> {
         let bench = |&(name, _, calls, entry): &(&str, bool, bool, _)| {
             let world = World::new();
-            let options = RuntimeOptions {
-                threads: 1,
-                linked: vec![entry],
-                plugin_options: vec![(name.to_owned(), "world".to_owned(), world.option())],
-                ..RuntimeOptions::default()
-            };
-            Self { world, runtime: Runtime::new(options).unwrap(), calls }
+            let options = Runtime::builder().threads(1).link(entry).option(name, "world", world.option());
+            Self { world, runtime: options.build().unwrap(), calls }
         };
         FORMS.iter().map(bench).collect()
     }

@@ -3,19 +3,15 @@
 //! The plugin is written on the SDK and linked. Its one kernel calls back into the test, so that what happens within a
 //! launch is decided here and not by time, and then runs loops within loops on the host's threads.
 
-use devbay_host::core::error::{Error, ErrorKind};
-use devbay_host::core::exec::cancel::Cancel;
-use devbay_host::core::exec::jobs::{Job, Priority};
-use devbay_host::core::exec::queue::Threads;
-use devbay_host::core::plan::PlanOptions;
-use devbay_host::core::plan::tasks::Policy;
-use devbay_host::core::program::text;
-use devbay_host::core::tensor::{Bytes, F32};
-use devbay_host::core::{Result, Tensor};
-use devbay_host::model::Model;
-use devbay_host::run::{OnFull, Run};
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session, SessionOptions};
+use devbay_host::internals::core::exec::jobs::Job;
+use devbay_host::internals::core::exec::queue::Threads;
+use devbay_host::internals::core::plan::tasks::Policy;
+use devbay_host::internals::core::program::text;
+use devbay_host::internals::core::tensor::{Bytes, F32};
+use devbay_host::{
+    Cancel, Error, ErrorKind, Model, OnFull, PlanOptions, Priority, Result, Run, RunOptions, Runtime,
+    RuntimeBuilder, Session, SessionOptions, Tensor,
+};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::num::NonZeroUsize;
@@ -166,12 +162,12 @@ mod worker {
     devbay_plugin_api::static_plugin!(Worker);
 }
 
-fn options(threads: usize) -> RuntimeOptions {
-    RuntimeOptions { threads, linked: vec![worker::devbay_entry::PLUGIN], ..RuntimeOptions::default() }
+fn options(threads: usize) -> RuntimeBuilder {
+    Runtime::builder().threads(threads).link(worker::devbay_entry::PLUGIN)
 }
 
 fn runtime(threads: usize) -> Runtime {
-    Runtime::new(options(threads)).unwrap()
+    options(threads).build().unwrap()
 }
 
 /// `n` launches in a row, each with these attributes.
@@ -223,9 +219,9 @@ fn gate(id: i64) -> (Receiver<f32>, Sender<()>) {
 
 #[test]
 fn many_runs_share_a_plan_on_threads_of_every_kind() {
-    let crew = || RuntimeOptions { queue: Some(Crew::new(2)), ..options(0) };
+    let crew = || options(0).queue(Crew::new(2));
     for (name, options) in [("1", options(1)), ("3", options(3)), ("the application's", crew())] {
-        let runtime = Runtime::new(options).unwrap();
+        let runtime = options.build().unwrap();
         let session = session(&runtime, &chain(4, "loops = 20"));
         let runs: Vec<Run> = (0..200).map(|i| start(&session, i as f32, &RunOptions::default())).collect();
         for (i, run) in runs.iter().enumerate() {
@@ -235,7 +231,7 @@ fn many_runs_share_a_plan_on_threads_of_every_kind() {
         }
         // Blocking runs beside them.
         let other = start(&session, 0.0, &RunOptions::default());
-        let here = session.run(&[("v0", &x(10.0))], &RunOptions::default()).unwrap();
+        let here = session.run(&[("v0", &x(10.0))]).unwrap();
         assert_eq!((first_of(&here), ended(&other).unwrap()), (14.0, 4.0));
         assert_eq!(session.plan_for(&[("v0", &x(0.0))]).unwrap().program.main.inputs.len(), 1);
     }
@@ -527,7 +523,7 @@ impl Threads for Crew {
 fn the_applications_threads_do_all_work() {
     let crew = Crew::new(3);
     let queue: Option<Arc<dyn Threads>> = Some(Arc::clone(&crew) as _);
-    let runtime = Runtime::new(RuntimeOptions { queue: queue.clone(), ..options(0) }).unwrap();
+    let runtime = options(0).queue(queue.clone()).build().unwrap();
     assert_eq!(runtime.n_threads(), 4);
     // Launches that take a while, a task each: others than the caller take part.
     let mut source = String::from("devbay-program 1\n\nprogram \"p\"(%v0: f32[2]) {\n");
@@ -548,7 +544,7 @@ fn the_applications_threads_do_all_work() {
     let begin = Instant::now();
     while seen.lock().unwrap().len() < 2 {
         assert!(begin.elapsed() < SOON, "nobody helped");
-        let outputs = session.run(&[("v0", &x(1.0))], &RunOptions::default()).unwrap();
+        let outputs = session.run(&[("v0", &x(1.0))]).unwrap();
         assert_eq!(first_of(&outputs), 2.0);
     }
     seen.lock().unwrap().clear();
@@ -557,9 +553,7 @@ fn the_applications_threads_do_all_work() {
     assert!(!seen.lock().unwrap().contains(&here), "a run in the background ran here");
     assert!(crew.n_jobs.load(Ordering::Relaxed) > 0);
 
-    let both = |threads, affinity| {
-        kind(Runtime::new(RuntimeOptions { queue: queue.clone(), affinity, ..options(threads) }))
-    };
+    let both = |threads, affinity| kind(options(threads).queue(queue.clone()).affinity(affinity).build());
     assert_eq!(both(2, None), Some(ErrorKind::InvalidArgument));
     assert_eq!(both(0, Some(vec![0])), Some(ErrorKind::InvalidArgument));
 }

@@ -3,16 +3,13 @@
 //! The plugin is written on the SDK and linked. Its kernels are few, and one of them calls back into the test,
 //! so that what happens between two launches is decided here and not by time.
 
-use devbay_host::core::exec::cancel::Cancel;
-use devbay_host::core::exec::host_io::InputView;
-use devbay_host::core::program::{AttrValue, text};
-use devbay_host::core::tensor::{AlignedBytes, F32};
-use devbay_host::core::{Error, ErrorKind, Result, Tensor};
-use devbay_host::devices::{Policy, Requirements};
-use devbay_host::eager;
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::core::program::{AttrValue, text};
+use devbay_host::internals::core::tensor::{AlignedBytes, F32};
+use devbay_host::internals::eager;
+use devbay_host::{
+    Cancel, Error, ErrorKind, InputView, Model, Policy, Requirements, Result, RunOptions, Runtime,
+    RuntimeBuilder, Session, Tensor,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -270,7 +267,7 @@ mod plain {
 
 fn runtime() -> Runtime {
     let linked = vec![toy::devbay_entry::PLUGIN, plain::devbay_entry::PLUGIN];
-    let runtime = Runtime::new(RuntimeOptions { threads: 1, linked, ..RuntimeOptions::default() }).unwrap();
+    let runtime = Runtime::builder().threads(1).link_all(linked).build().unwrap();
     let devices = runtime.devices();
     let names: Vec<&str> = devices.iter().map(|device| device.name()).collect();
     assert_eq!(names, ["toy:0", "toy:1", "plain:0"], "{:?}", runtime.report());
@@ -302,7 +299,7 @@ fn f32s(values: &[f32]) -> Tensor {
 }
 
 fn run(session: &Session, x: &Tensor, options: &RunOptions) -> Result<Vec<f32>> {
-    let outputs = session.run(&[("x", x)], options)?;
+    let outputs = session.run_with(&[("x", x)], options)?;
     Ok(outputs[0].elements::<f32>().expect("an output of f32").to_vec())
 }
 
@@ -454,7 +451,7 @@ fn shapes_may_depend_on_data() {
         (&[0.0, 0.0], &[]),
         (&[0.0, 5.0, 0.0, 7.0], &[1, 3, 1, 3]),
     ] {
-        let outputs = session.run(&[("x", &f32s(x))], &RunOptions::default()).unwrap();
+        let outputs = session.run(&[("x", &f32s(x))]).unwrap();
         assert_eq!(outputs[0].elements::<i64>(), Some(expected), "{x:?}");
         assert_eq!(outputs[0].shape(), [expected.len()]);
         assert_eq!(outputs[1].shape(), [1, expected.len() / 2]);
@@ -472,7 +469,7 @@ fn bits_are_seen_as_another_type() {
         "return %y, %folded",
     ];
     let session = Session::new(&model("f32[n]", &steps), &runtime.devices()[0]).unwrap();
-    let outputs = session.run(&[("x", &f32s(&[1.0, -2.0]))], &RunOptions::default()).unwrap();
+    let outputs = session.run(&[("x", &f32s(&[1.0, -2.0]))]).unwrap();
     let bits = [1.0f32, -2.0].map(|x| x.to_bits().cast_signed());
     for output in outputs.iter() {
         assert_eq!(output.elements::<i32>(), Some(&bits[..]));
@@ -639,7 +636,7 @@ fn devices_are_chosen_by_policy_and_requirements() {
 
 #[test]
 fn without_a_device_the_reasons_are_given() {
-    let none = Runtime::new(RuntimeOptions { threads: 1, ..RuntimeOptions::default() }).unwrap();
+    let none = Runtime::builder().threads(1).build().unwrap();
     let choose = |runtime: &Runtime, policy: &str| {
         runtime.choose(&Policy::parse(policy), &Requirements::default()).map(|_| ())
     };
@@ -649,13 +646,7 @@ fn without_a_device_the_reasons_are_given() {
     let refused = |key: &str, value: &str| {
         let option = ("toy".to_owned(), key.to_owned(), value.to_owned());
         let linked = vec![toy::devbay_entry::PLUGIN];
-        Runtime::new(RuntimeOptions {
-            threads: 1,
-            linked,
-            plugin_options: vec![option],
-            ..RuntimeOptions::default()
-        })
-        .unwrap()
+        Runtime::builder().threads(1).link_all(linked).options([option]).build().unwrap()
     };
     for policy in ["auto", "toy:0", "prefer:npu"] {
         let words = ["refused", "the toy is in a bad mood"];
@@ -664,7 +655,7 @@ fn without_a_device_the_reasons_are_given() {
     }
     // The linked plugin twice: the first one wins, and the report says so.
     let linked = vec![toy::devbay_entry::PLUGIN, toy::devbay_entry::PLUGIN];
-    let twice = Runtime::new(RuntimeOptions { threads: 1, linked, ..RuntimeOptions::default() }).unwrap();
+    let twice = Runtime::builder().threads(1).link_all(linked).build().unwrap();
     assert_eq!(twice.devices().len(), 2);
     let reasons: Vec<String> = twice.report().refused().map(|(_, refusal)| refusal.reason.clone()).collect();
     assert_eq!(reasons.len(), 1);

@@ -11,15 +11,13 @@
 
 use crate::queued::program::{Graph, INPUT, Op};
 use crate::queued::{FORMS, Fault, INLINE, Mode, N_DEVICES, OWN, SHARED, When, World};
-use devbay_host::core::error::{Error, ErrorKind};
-use devbay_host::core::exec::cancel::Cancel;
-use devbay_host::core::plan::PlanOptions;
-use devbay_host::core::plan::tasks::Policy;
-use devbay_host::core::{Result, Tensor};
-use devbay_host::layers::validation::Report;
-use devbay_host::random::Random;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session, SessionOptions};
+use devbay_host::internals::core::plan::tasks::Policy;
+use devbay_host::internals::layers::validation::Report;
+use devbay_host::internals::random::Random;
+use devbay_host::{
+    Cancel, Error, ErrorKind, PlanOptions, Result, RunOptions, Runtime, RuntimeBuilder, Session,
+    SessionOptions, Tensor,
+};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,15 +52,13 @@ impl Bench {
         let world = World::new();
         let plugin_options = vec![(name.to_owned(), "world".to_owned(), world.option())];
         let violations = Report::default();
-        let options = RuntimeOptions {
-            threads: 1,
-            linked: vec![entry],
-            plugin_options,
-            layers: layers.iter().map(|&layer| layer.to_owned()).collect(),
-            violations: violations.clone(),
-            ..RuntimeOptions::default()
-        };
-        let runtime = Runtime::new(options).unwrap();
+        let options = Runtime::builder()
+            .threads(1)
+            .link(entry)
+            .options(plugin_options)
+            .layers(layers.iter().map(|&layer| layer.to_owned()).collect())
+            .violations(violations.clone());
+        let runtime = options.build().unwrap();
         assert_eq!(runtime.devices().len(), N_DEVICES, "{name}: {:?}", runtime.report());
         Self { world, runtime, form: name, violations }
     }
@@ -135,7 +131,7 @@ impl Bench {
 fn run(session: &Session, cancel: Option<&Cancel>) -> Result<Vec<Vec<i64>>> {
     let x = Tensor::from_elements(&[3], &INPUT).unwrap();
     let options = RunOptions { cancel: cancel.cloned(), ..RunOptions::default() };
-    let results = session.run(&[("v0", &x)], &options)?;
+    let results = session.run_with(&[("v0", &x)], &options)?;
     Ok(results.iter().map(|tensor| tensor.elements::<i64>().unwrap().to_vec()).collect())
 }
 

@@ -2,19 +2,16 @@
 //!
 //! The plugin is `adder`, whose one kernel takes as long as it is told to, so that threads meet in many orders.
 
-use devbay_host::calibrate::calibrate;
-use devbay_host::core::error::ErrorKind;
-use devbay_host::core::exec::cancel::Cancel;
-use devbay_host::core::plan::PlanOptions;
-use devbay_host::core::plan::cost::Rates;
-use devbay_host::core::plan::tasks::Policy;
-use devbay_host::core::program::text;
-use devbay_host::core::tensor::BOOL;
-use devbay_host::core::{Result, Tensor};
-use devbay_host::model::Model;
-use devbay_host::random::Random;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session, SessionOptions};
+use devbay_host::internals::calibrate::calibrate;
+use devbay_host::internals::core::plan::cost::Rates;
+use devbay_host::internals::core::plan::tasks::Policy;
+use devbay_host::internals::core::program::text;
+use devbay_host::internals::core::tensor::BOOL;
+use devbay_host::internals::random::Random;
+use devbay_host::{
+    Cancel, ErrorKind, Model, PlanOptions, Result, RunOptions, Runtime, RuntimeBuilder, Session,
+    SessionOptions, Tensor,
+};
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -118,12 +115,12 @@ impl Graph {
 
 fn runtime(threads: usize) -> Runtime {
     let linked = vec![crate::adder::devbay_entry::PLUGIN];
-    Runtime::new(RuntimeOptions { threads, linked, ..RuntimeOptions::default() }).unwrap()
+    Runtime::builder().threads(threads).link_all(linked).build().unwrap()
 }
 
 fn run(session: &Session, cancel: Option<Cancel>) -> Result<Vec<Vec<i64>>> {
     let x = Tensor::from_elements(&[3], &INPUT).unwrap();
-    let results = session.run(&[("x", &x)], &RunOptions { cancel, ..RunOptions::default() })?;
+    let results = session.run_with(&[("x", &x)], &RunOptions { cancel, ..RunOptions::default() })?;
     Ok(results.iter().map(|tensor| tensor.elements::<i64>().unwrap().to_vec()).collect())
 }
 
@@ -276,7 +273,7 @@ fn launches_of_a_body_are_tasks_where_that_is_worth_it() {
                 }
             }
             for _ in 0..20 {
-                let results = session.run(&inputs, &RunOptions::default()).unwrap();
+                let results = session.run(&inputs).unwrap();
                 assert_eq!(results[0].elements::<i64>(), Some(&expected[..]), "{n} on {threads} threads");
             }
         }
@@ -323,7 +320,7 @@ fn loops_nest_four_deep_and_carry_values_without_copies() {
                 let plan = session.plan_for(&inputs).unwrap();
                 let steps = plan.single().map(|stage| stage.section.steps.len());
                 assert_eq!(steps, Some(1), "depth {depth}: one step for all");
-                let found = session.run(&inputs, &RunOptions::default()).unwrap();
+                let found = session.run(&inputs).unwrap();
                 let expected = 5 + n.pow(depth as u32) * if odd { 1 } else { 10 };
                 assert_eq!(found[0].elements::<i64>(), Some(&[expected][..]), "depth {depth}, n {n}, {odd}");
             }

@@ -2,7 +2,7 @@
 
 use crate::rig::{Case, Rig, call, case, check, part, tensor, to_buffer};
 use crate::toy::nothing;
-use devbay_host::layers::validation::Side;
+use devbay_host::internals::layers::validation::Side;
 use devbay_plugin_api::abi::*;
 use std::ffi::c_void;
 use std::ptr::null_mut;

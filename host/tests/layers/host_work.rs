@@ -2,7 +2,7 @@
 
 use crate::rig::{Case, HOST, Rig, between, call, case, check, part, tensor, to_buffer};
 use crate::toy::{self, nothing};
-use devbay_host::layers::validation::{Settings, Side};
+use devbay_host::internals::layers::validation::{Settings, Side};
 use devbay_plugin_api::abi::*;
 use std::ffi::c_void;
 use std::ptr::null_mut;

@@ -3,7 +3,7 @@
 use crate::plugin_results::wrong;
 use crate::rig::{Case, Edit, HOST, Rig, call, case, check};
 use crate::toy::{self, Toy, nothing};
-use devbay_host::layers::validation::{Settings, Side};
+use devbay_host::internals::layers::validation::{Settings, Side};
 use devbay_plugin_api::abi::*;
 use std::ffi::c_void;
 use std::ptr::null_mut;

@@ -3,7 +3,7 @@
 use crate::plugin_results::wrong;
 use crate::rig::{Rig, call, case, check, part};
 use crate::toy::{self, nothing};
-use devbay_host::layers::validation::Side;
+use devbay_host::internals::layers::validation::Side;
 use devbay_plugin_api::abi::*;
 use std::ffi::c_void;
 use std::sync::Mutex;

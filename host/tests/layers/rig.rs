@@ -7,7 +7,7 @@
 )]
 
 use crate::toy;
-use devbay_host::layers::validation::{self, Settings, Side, Wrapped};
+use devbay_host::internals::layers::validation::{self, Settings, Side, Wrapped};
 use devbay_plugin_api::abi::*;
 use std::ffi::c_void;
 use std::ptr::null_mut;

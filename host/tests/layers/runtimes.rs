@@ -1,13 +1,9 @@
 //! Runtimes with layers: programs give the same results, and nothing is wrong with them.
 
 use crate::queued::{self, FORMS, World};
-use devbay_host::core::error::ErrorKind;
-use devbay_host::core::program::text;
-use devbay_host::core::tensor::Tensor;
-use devbay_host::layers::validation::Report;
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::core::program::text;
+use devbay_host::internals::layers::validation::Report;
+use devbay_host::{ErrorKind, Model, RunOptions, Runtime, RuntimeBuilder, Session, Tensor};
 
 const PROGRAM: &str = r#"devbay-program 1
 
@@ -28,15 +24,14 @@ fn run(layers: &[&str], threads: usize) -> (Vec<Vec<i64>>, Report) {
     let mut results = Vec::new();
     for &(name, _, _, entry) in FORMS {
         let world = World::new();
-        let runtime = Runtime::new(RuntimeOptions {
-            threads,
-            linked: vec![entry],
-            plugin_options: vec![(name.to_owned(), "world".to_owned(), world.option())],
-            layers: layers.iter().map(|&name| name.to_owned()).collect(),
-            violations: report.clone(),
-            ..RuntimeOptions::default()
-        })
-        .unwrap();
+        let runtime = Runtime::builder()
+            .threads(threads)
+            .link(entry)
+            .option(name, "world", world.option())
+            .layers(layers.iter().map(|&name| name.to_owned()).collect())
+            .violations(report.clone())
+            .build()
+            .unwrap();
         assert_eq!(runtime.devices().len(), queued::N_DEVICES, "{:?}", runtime.report());
         let model = Model::from_program(text::parse(PROGRAM).unwrap());
         for device in runtime.devices() {
@@ -44,7 +39,7 @@ fn run(layers: &[&str], threads: usize) -> (Vec<Vec<i64>>, Report) {
             for n in [0i64, 1, 5] {
                 let x = Tensor::from_elements(&[4], &[1i64, 2, 3, n]).unwrap();
                 let n = Tensor::from_elements(&[], &[n]).unwrap();
-                let outputs = session.run(&[("x", &x), ("n", &n)], &RunOptions::default()).unwrap();
+                let outputs = session.run(&[("x", &x), ("n", &n)]).unwrap();
                 results.push(outputs[0].elements::<i64>().unwrap().to_vec());
             }
         }
@@ -66,8 +61,8 @@ fn programs_are_right_behind_layers() {
 
 #[test]
 fn a_layer_that_is_not_there_is_an_error() {
-    let options = RuntimeOptions { layers: vec!["trace".to_owned()], ..RuntimeOptions::default() };
-    let error = Runtime::new(options).err().unwrap();
+    let options = Runtime::builder().layers(["trace"]);
+    let error = options.build().err().unwrap();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     assert!(error.text().contains("known are: validation"), "{error}");
 }

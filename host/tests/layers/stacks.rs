@@ -2,12 +2,11 @@
 
 use crate::rig::{HOST, Rig, call, info, part, to_buffer, wrap};
 use crate::toy::nothing;
-use devbay_host::core::about::{Refusal, RefusalKind};
-use devbay_host::core::error::ErrorKind;
-use devbay_host::core::services::LogSink;
-use devbay_host::layers::validation::{self, Settings, Side};
-use devbay_host::layers::{self, Stack, VARIABLE, from_variables};
-use devbay_host::negotiate::{Entry, negotiate, negotiate_layered};
+use devbay_host::internals::core::services::LogSink;
+use devbay_host::internals::layers::validation::{self, Settings, Side};
+use devbay_host::internals::layers::{self, Stack, VARIABLE, from_variables};
+use devbay_host::internals::negotiate::{Entry, negotiate, negotiate_layered};
+use devbay_host::{ErrorKind, Refusal, RefusalKind};
 use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::abi::*;
 use devbay_plugin_api::sdk::export::LinkedPlugin;

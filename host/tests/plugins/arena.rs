@@ -2,11 +2,7 @@
 
 use crate::library::library;
 use crate::models::models;
-use devbay_host::arrays;
-use devbay_host::devices::{Policy, Requirements};
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::Session;
+use devbay_host::{Model, Policy, Requirements, Runtime, RuntimeBuilder, Session, arrays};
 
 /// What an arena may have for each byte of its lower bound.
 const RATIO_MAX: f64 = 1.05;
@@ -41,8 +37,8 @@ const MODELS: &[(&str, usize)] = &[
 
 /// Plans every model for its first case, on so many threads.
 fn expect_close_to_bound(threads: usize) {
-    let options = RuntimeOptions { threads, plugins: vec![library("cpu")], ..RuntimeOptions::default() };
-    let runtime = Runtime::new(options).expect("a runtime");
+    let options = Runtime::builder().threads(threads).plugin(library("cpu"));
+    let runtime = options.build().expect("a runtime");
     let device = runtime.choose(&Policy::Auto, &Requirements::default()).expect("a device").device;
     for (name, folder) in models(MODELS.iter().map(|(name, _)| *name)) {
         let n_sections = MODELS.iter().find(|(known, _)| *known == name).expect("it was asked for").1;

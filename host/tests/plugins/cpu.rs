@@ -2,35 +2,30 @@
 //! call (B22), and sessions that come and go.
 
 use crate::library::library;
-use devbay_host::core::Tensor;
-use devbay_host::core::program::text;
-use devbay_host::device_tensor::DeviceTensor;
-use devbay_host::devices::{Policy, Requirements};
-use devbay_host::layers::validation::Report;
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::core::program::text;
+use devbay_host::internals::layers::validation::Report;
+use devbay_host::{
+    DeviceTensor, Model, Policy, Requirements, RunOptions, Runtime, RuntimeBuilder, Session, Tensor,
+};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 /// A runtime whose device has such streams, and the names of what they run.
 fn runtime(streams: &str) -> (Runtime, Arc<Mutex<Vec<String>>>) {
-    runtime_with(streams, RuntimeOptions::default())
+    runtime_with(streams, Runtime::builder())
 }
 
 /// As [`runtime`], with options of its own.
-fn runtime_with(streams: &str, options: RuntimeOptions) -> (Runtime, Arc<Mutex<Vec<String>>>) {
+fn runtime_with(streams: &str, options: RuntimeBuilder) -> (Runtime, Arc<Mutex<Vec<String>>>) {
     let names = Arc::<Mutex<Vec<String>>>::default();
     let noted = Arc::clone(&names);
-    let options = RuntimeOptions {
-        threads: 1,
-        plugins: vec![library("cpu")],
-        plugin_options: vec![("cpu".to_owned(), "streams".to_owned(), streams.to_owned())],
-        trace: Some(Arc::new(move |_, mark| noted.lock().unwrap().push(mark.name))),
-        ..options
-    };
-    (Runtime::new(options).expect("a runtime"), names)
+    let options = options
+        .threads(1)
+        .plugin(library("cpu"))
+        .option("cpu", "streams", streams)
+        .trace(Arc::new(move |_, mark| noted.lock().unwrap().push(mark.name)));
+    (options.build().expect("a runtime"), names)
 }
 
 /// A trained model on the runtime's device.
@@ -50,7 +45,7 @@ fn image(i: usize) -> Tensor {
 /// Results of runs on different inputs.
 fn results(session: &Session, inputs: Range<usize>) -> Vec<Tensor> {
     let name = session.inputs()[0].name.clone();
-    let run = |i| session.run(&[(&name, &image(i))], &RunOptions::default()).expect("a run").remove(0);
+    let run = |i| session.run(&[(&name, &image(i))]).expect("a run").remove(0);
     inputs.map(run).collect()
 }
 
@@ -102,10 +97,8 @@ fn b22_runs_whose_results_stay_on_the_device_bind_their_memory() {
 fn b22_recordings_are_right_behind_the_validation_layer() {
     let violations = Report::default();
     let layers = vec!["validation".to_owned()];
-    let (queued, names) = runtime_with(
-        "async",
-        RuntimeOptions { layers, violations: violations.clone(), ..RuntimeOptions::default() },
-    );
+    let (queued, names) =
+        runtime_with("async", Runtime::builder().layers(layers).violations(violations.clone()));
     let session = session(&queued);
     results(&session, 0..4);
     let name = session.inputs()[0].name.clone();
@@ -142,7 +135,7 @@ fn ten_thousand_sessions_leave_nothing_behind() {
         for _ in 0..n {
             let model = Model::from_program(text::parse(&source).expect("a program"));
             let session = Session::new(&model, &device).expect("a session");
-            session.run(&[("x", &x)], &RunOptions::default()).expect("a run");
+            session.run(&[("x", &x)]).expect("a run");
         }
     };
     rounds(500);

@@ -2,14 +2,13 @@
 //! forged one, is an error and never more.
 
 use crate::library::library;
-use devbay_host::core::plan::constants::PackCounts;
-use devbay_host::core::program::text;
-use devbay_host::core::tensor::{F32, TensorType};
-use devbay_host::core::{Error, ErrorKind, Result, Tensor};
-use devbay_host::dbx::Checks;
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session, SessionOptions};
+use devbay_host::internals::core::plan::constants::PackCounts;
+use devbay_host::internals::core::program::text;
+use devbay_host::internals::core::tensor::F32;
+use devbay_host::{
+    Checks, Error, ErrorKind, Model, Result, RunOptions, Runtime, RuntimeBuilder, Session, SessionOptions,
+    Tensor, TensorType,
+};
 use sha2::{Digest, Sha256};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -54,13 +53,12 @@ program "m"(%x: f32[batch,{N}]) {{
 
 fn runtime(plugins: &[&str]) -> Runtime {
     let option = |key: &str, value: &str| ("cpu".to_owned(), key.to_owned(), value.to_owned());
-    Runtime::new(RuntimeOptions {
-        threads: 1,
-        plugins: plugins.iter().map(|name| library(name)).collect(),
-        plugin_options: vec![option("streams", "inline,async")],
-        ..RuntimeOptions::default()
-    })
-    .expect("a runtime")
+    Runtime::builder()
+        .threads(1)
+        .plugins(plugins.iter().map(|name| library(name)).collect())
+        .options([option("streams", "inline,async")])
+        .build()
+        .expect("a runtime")
 }
 
 fn input(rows: usize) -> Tensor {
@@ -69,7 +67,7 @@ fn input(rows: usize) -> Tensor {
 }
 
 fn run(session: &Session, rows: usize) -> Vec<u8> {
-    let outputs = session.run(&[("x", &input(rows))], &RunOptions::default()).expect("a run");
+    let outputs = session.run(&[("x", &input(rows))]).expect("a run");
     outputs[0].bytes().to_vec()
 }
 
@@ -127,13 +125,13 @@ fn a_file_suits_other_devices_passes_and_pins() {
 
     let mut options = SessionOptions { others: vec![inline.clone()], ..SessionOptions::default() };
     let elsewhere = Session::with_options(&model, wgpu, options.clone()).unwrap();
-    let outputs = elsewhere.run(&[("x", &input(2))], &RunOptions::default()).unwrap();
+    let outputs = elsewhere.run(&[("x", &input(2))]).unwrap();
     let (found, wanted) = (outputs[0].elements::<f32>().unwrap(), floats(&expected));
     for (found, wanted) in found.iter().zip(&wanted) {
         assert!((found - wanted).abs() <= 1e-4 * wanted.abs(), "{found} and {wanted}");
     }
     options = SessionOptions::default();
-    options.plans.passes = devbay_host::core::passes::Switches::none();
+    options.plans.passes = devbay_host::internals::core::passes::Switches::none();
     assert_eq!(run(&Session::with_options(&model, inline, options).unwrap(), 2), expected);
 }
 
@@ -148,7 +146,7 @@ fn try_it(runtime: &Runtime, content: &[u8]) -> Result<Vec<Tensor>> {
     let options = RunOptions { deadline: Some(Duration::from_millis(500)), ..RunOptions::default() };
     let (input, inputs) = (input(2), session.inputs());
     let named: Vec<(&str, &Tensor)> = inputs.iter().map(|port| (&*port.name, &input)).collect();
-    session.run(&named, &options)
+    session.run_with(&named, &options)
 }
 
 fn small_file(runtime: &Runtime) -> Vec<u8> {

@@ -1,8 +1,7 @@
 //! Devices of all plugins that were built.
 
 use crate::library::library;
-use devbay_host::core::device::Device;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
+use devbay_host::{Device, Runtime, RuntimeBuilder};
 use devbay_plugin_api::locks::lock;
 use std::sync::{Arc, Mutex};
 
@@ -18,7 +17,7 @@ pub fn every_plugin() -> Runtime {
     let built = |name: &str| beside.with_file_name(format!("libdevbay_plugin_{name}.so"));
     let others = ["wgpu", "opencl", "pjrt"].map(built).into_iter().filter(|path| path.exists());
     let plugins = std::iter::once(beside.clone()).chain(others).collect();
-    let runtime = Runtime::new(RuntimeOptions { plugins, ..RuntimeOptions::default() }).expect("a runtime");
+    let runtime = Runtime::builder().plugins(plugins).build().expect("a runtime");
     let required = std::env::var("DEVBAY_REQUIRE").unwrap_or_default();
     for (word, device) in [("vulkan", "wgpu:0"), ("opencl", "opencl:0"), ("pjrt", "pjrt:0")] {
         let is_there = runtime.devices().iter().any(|found| found.name() == device);

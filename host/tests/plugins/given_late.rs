@@ -3,11 +3,8 @@
 //! Generated: ops whose second operand says what the result's shape is, operands of 0 to 2 dimensions of 0 to 2 elements, and
 //! lists of up to two numbers, also where the result's type seems to be known before the list is.
 
-use devbay_host::core::program::text;
-use devbay_host::core::{Error, ErrorKind, Tensor};
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::core::program::text;
+use devbay_host::{Error, ErrorKind, Model, RunOptions, Runtime, RuntimeBuilder, Session, Tensor};
 
 use crate::library::library;
 
@@ -61,7 +58,7 @@ fn program(op: &str, x: &Tensor, list: &Tensor, are_constant: [bool; 2], result:
 fn run(runtime: &Runtime, source: &str, given: &[(&str, &Tensor)]) -> Outcome {
     let program = text::parse(source).unwrap_or_else(|error| panic!("{error}\n{source}"));
     let session = Session::new(&Model::from_program(program), &runtime.devices()[0])?;
-    let results = session.run(given, &RunOptions::default())?;
+    let results = session.run(given)?;
     Ok((results[0].shape().to_vec(), results[0].elements::<f32>().expect("floats").to_vec()))
 }
 
@@ -77,8 +74,8 @@ fn are_one(constant: &Outcome, late: &Outcome) -> bool {
 
 #[test]
 fn what_comes_with_a_run_is_looked_at_as_a_constant_is() {
-    let options = RuntimeOptions { threads: 1, plugins: vec![library("cpu")], ..RuntimeOptions::default() };
-    let runtime = Runtime::new(options).expect("the plugin loads");
+    let options = Runtime::builder().threads(1).plugin(library("cpu"));
+    let runtime = options.build().expect("the plugin loads");
     let mut wrong = Vec::new();
     let (mut n_good, mut n_bad) = (0, 0);
     for shape in lists(&[0, 1, 2], 2) {

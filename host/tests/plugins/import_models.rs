@@ -3,7 +3,8 @@
 use crate::models::models;
 use devbay_core::ErrorKind;
 use devbay_core::program::{text, verify::verify};
-use devbay_host::import::{Reading, from_bytes, open};
+use devbay_host::Reading;
+use devbay_host::internals::import::{from_bytes, open};
 use std::fs;
 
 /// Each model with the nodes that the onnx package 1.23.2 counts in it, those of subgraphs included, less its

@@ -2,20 +2,17 @@
 //! device that queues its work stands for one with memory of its own.
 
 use crate::library::library;
-use devbay_host::core::device::Device;
-use devbay_host::core::program::text;
-use devbay_host::core::tensor::F32;
-use devbay_host::core::{ErrorKind, Tensor};
-use devbay_host::device_tensor::dlpark::ffi::{
+use devbay_host::internals::core::program::text;
+use devbay_host::internals::core::tensor::F32;
+use devbay_host::internals::device_tensor::dlpark::ffi::{
     DLDataType, DLDataTypeCode, DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned,
 };
-use devbay_host::device_tensor::dlpark::metadata::Dynamic;
-use devbay_host::device_tensor::dlpark::{DlpackFlags, Managed, ManagedTensorBase};
-use devbay_host::device_tensor::{AppStream, DeviceTensor};
-use devbay_host::devices::{Policy, Requirements};
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::device_tensor::dlpark::metadata::Dynamic;
+use devbay_host::internals::device_tensor::dlpark::{DlpackFlags, Managed, ManagedTensorBase};
+use devbay_host::{
+    AppStream, Device, DeviceTensor, ErrorKind, Model, Policy, Requirements, RunOptions, Runtime,
+    RuntimeBuilder, Session, Tensor,
+};
 use std::path::Path;
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -39,11 +36,7 @@ program "same"(%x: f32[4]) {
 "#;
 
 fn device(streams: &str) -> (Runtime, Arc<Device>) {
-    let runtime = Runtime::new(RuntimeOptions {
-        plugins: vec![library("cpu")],
-        plugin_options: vec![("cpu".to_owned(), "streams".to_owned(), streams.to_owned())],
-        ..RuntimeOptions::default()
-    });
+    let runtime = Runtime::builder().plugin(library("cpu")).option("cpu", "streams", streams).build();
     let runtime = runtime.expect("a runtime");
     let device = runtime.choose(&Policy::Auto, &Requirements::default()).expect("a device").device;
     (runtime, device)
@@ -89,7 +82,7 @@ fn lent(n_dropped: &Arc<AtomicUsize>) -> (Box<Lent>, usize) {
 /// A DLPack tensor of four numbers, as another library makes it; `edit` makes it another one.
 fn dlpack<M: ManagedTensorBase>(
     n_dropped: &Arc<AtomicUsize>,
-    edit: impl FnOnce(&mut devbay_host::device_tensor::dlpark::ffi::DLTensor),
+    edit: impl FnOnce(&mut devbay_host::internals::device_tensor::dlpark::ffi::DLTensor),
 ) -> Managed<M> {
     let (lent, skipped) = lent(n_dropped);
     let start = lent.values.as_ptr().cast_mut();
@@ -300,7 +293,7 @@ fn a_model_of_the_repository_gives_the_same_on_the_device() {
         let name = session.inputs()[0].name.clone();
         let pixels: Vec<f32> = (0..28 * 28).map(|at| (at % 256) as f32 / 255.0).collect();
         let input = Tensor::from_elements(&[1, 1, 28, 28], &pixels).expect("a tensor");
-        let expected = session.run(&[(&name, &input)], &RunOptions::default()).expect("a run");
+        let expected = session.run(&[(&name, &input)]).expect("a run");
         let x = DeviceTensor::new(&input, &device).expect("a tensor");
         for _ in 0..4 {
             let found = session.run_on_device(&[(&name, &x)], None, &RunOptions::default()).expect("a run");

@@ -9,11 +9,8 @@ use devbay_core::error::{ErrorKind, Result};
 use devbay_core::program::catalogue;
 use devbay_core::tensor::{F32, I64, TensorType};
 use devbay_core::{DType, Tensor};
-use devbay_host::devices::{Policy, Requirements};
-use devbay_host::import;
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::import;
+use devbay_host::{Model, Policy, Requirements, RunOptions, Runtime, RuntimeBuilder, Session};
 use std::fmt::Write;
 
 /// How many of the looks of a phase the flag ends.
@@ -22,8 +19,7 @@ const SAMPLES: u32 = 12;
 const MANY: u32 = 1 << 30;
 
 fn runtime(threads: usize) -> Runtime {
-    Runtime::new(RuntimeOptions { threads, plugins: vec![library("cpu")], ..RuntimeOptions::default() })
-        .unwrap()
+    Runtime::builder().threads(threads).plugin(library("cpu")).build().unwrap()
 }
 
 fn session(runtime: &Runtime, model: &Model) -> Result<Session> {
@@ -161,7 +157,7 @@ fn check_run(runtime: &Runtime, what: &str, text: &str) {
         .map(|port| (port.name.to_string(), content(port.ty.as_ref().unwrap())))
         .collect();
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (&**name, tensor)).collect();
-    check(what, 8, &|| session.run(&given, &RunOptions::default()));
+    check(what, 8, &|| session.run(&given));
 }
 
 /// A program of one node with constants, on one input of numbers.
@@ -243,8 +239,8 @@ fn a_transform_of_a_prime_length_looks_and_takes_memory_for_one_signal() {
     check("planning a DFT", 16, &planned);
     let session = planned().unwrap();
     let x = Tensor::from_elements(&[1, N, 1], &vec![1.0f32; N]).unwrap();
-    check("a DFT", 32, &|| session.run(&[("x", &x)], &RunOptions::default()));
-    let y = session.run(&[("x", &x)], &RunOptions::default()).unwrap();
+    check("a DFT", 32, &|| session.run(&[("x", &x)]));
+    let y = session.run(&[("x", &x)]).unwrap();
     let found = y[0].elements::<f32>().unwrap();
     // All of a constant signal is at 0.
     assert!(

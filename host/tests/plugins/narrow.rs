@@ -1,19 +1,15 @@
 //! What computes in narrower floats takes less of a device's memory, and gives nearly the same in the model's own types.
 
 use crate::library::library;
-use devbay_host::core::Tensor;
-use devbay_host::core::plan::PlanOptions;
-use devbay_host::core::program::text;
-use devbay_host::core::tensor::{F32, F64};
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::core::program::text;
+use devbay_host::internals::core::tensor::{F32, F64};
+use devbay_host::{Model, PlanOptions, RunOptions, Runtime, RuntimeBuilder, Session, Tensor};
 
 const N: usize = 256;
 
 fn runtime() -> Runtime {
     let plugins = vec![library("cpu"), library("wgpu")];
-    Runtime::new(RuntimeOptions { threads: 1, plugins, ..RuntimeOptions::default() }).expect("a runtime")
+    Runtime::builder().threads(1).plugins(plugins).build().expect("a runtime")
 }
 
 /// Two products with weights, and a mask that is no number of 16 bits in between.
@@ -36,7 +32,7 @@ fn model(dtype: &str) -> Model {
 
 /// What a session gives for a batch, and the bytes of its constants on the device.
 fn run(session: &Session, x: &Tensor) -> (Tensor, usize) {
-    let outputs = session.run(&[("x", x)], &RunOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+    let outputs = session.run(&[("x", x)]).unwrap_or_else(|e| panic!("{e}"));
     let plan = session.plan_for(&[("x", x)]).expect("a plan");
     (outputs[0].clone(), plan.sections().map(|section| section.memory.constants).sum())
 }

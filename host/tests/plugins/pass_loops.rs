@@ -1,14 +1,11 @@
 //! Programs with loops and scales give on the processor what they give with all passes off, whether a loop runs or not.
 
 use crate::library::library;
-use devbay_host::core::Tensor;
-use devbay_host::core::passes::Switches;
-use devbay_host::core::plan::PlanOptions;
-use devbay_host::core::program::text;
-use devbay_host::devices::{Policy, Requirements};
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::core::passes::Switches;
+use devbay_host::internals::core::program::text;
+use devbay_host::{
+    Model, PlanOptions, Policy, Requirements, RunOptions, Runtime, RuntimeBuilder, Session, Tensor,
+};
 
 /// In the body of a loop of `%n` iterations, a result that is the same in each, and a division that no iteration may do.
 const LOOPED: &str = r#"devbay-program 1
@@ -84,8 +81,8 @@ program "scaled"(%n: i64[], %x: f32[2,2], %w: f32[2,2], %a: i64[2], %b: i64[2]) 
 "#;
 
 fn runtime() -> Runtime {
-    let options = RuntimeOptions { threads: 2, plugins: vec![library("cpu")], ..RuntimeOptions::default() };
-    Runtime::new(options).expect("a runtime")
+    let options = Runtime::builder().threads(2).plugin(library("cpu"));
+    options.build().expect("a runtime")
 }
 
 /// Runs a program with and without passes, and expects the same; the divisors are those given.
@@ -108,7 +105,7 @@ fn expect_same(runtime: &Runtime, source: &str, pass: &str, n: i64, divisors: [i
         let given: Vec<_> = session.inputs().iter().map(|port| port.name.to_string()).collect();
         let inputs: Vec<_> =
             wanted.iter().filter(|(name, _)| given.iter().any(|g| g == name)).copied().collect();
-        session.run(&inputs, &RunOptions::default()).unwrap_or_else(|error| panic!("{pass}, {n}: {error}"))
+        session.run(&inputs).unwrap_or_else(|error| panic!("{pass}, {n}: {error}"))
     };
     let expected = run(&session(Switches::none()));
     let others = Switches::names().filter(|name| *name != pass);

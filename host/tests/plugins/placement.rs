@@ -2,20 +2,18 @@
 //! known.
 
 use crate::library::library;
-use devbay_host::core::device::Device;
-use devbay_host::core::kernel::Numerics;
-use devbay_host::core::passes::Switches;
-use devbay_host::core::plan::cost::{Link, Rates};
-use devbay_host::core::plan::feedback::{Feedback, signature};
-use devbay_host::core::plan::place::NodeTypes;
-use devbay_host::core::plan::work::WorkKind;
-use devbay_host::core::plan::{PlaceBy, PlanOptions};
-use devbay_host::core::program::text;
-use devbay_host::core::tensor::BOOL;
-use devbay_host::core::{Error, ErrorKind, Tensor};
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session, SessionOptions};
+use devbay_host::internals::core::kernel::Numerics;
+use devbay_host::internals::core::passes::Switches;
+use devbay_host::internals::core::plan::cost::{Link, Rates};
+use devbay_host::internals::core::plan::feedback::{Feedback, signature};
+use devbay_host::internals::core::plan::place::NodeTypes;
+use devbay_host::internals::core::plan::work::WorkKind;
+use devbay_host::internals::core::program::text;
+use devbay_host::internals::core::tensor::BOOL;
+use devbay_host::{
+    Device, Error, ErrorKind, Model, PlaceBy, PlanOptions, RunOptions, Runtime, RuntimeBuilder, Session,
+    SessionOptions, Tensor,
+};
 use std::sync::Arc;
 
 /// A device whose launches take so long, with links that are the same for all.
@@ -41,17 +39,14 @@ impl World {
     /// With what a launch takes on each device, in nanoseconds.
     fn new(launches: [f64; 3], fault: &str) -> Self {
         let option = |key: &str, value: &str| ("faulty".to_owned(), key.to_owned(), value.to_owned());
-        let runtime = Runtime::new(RuntimeOptions {
-            linked: vec![devbay_plugin_faulty::devbay_entry::PLUGIN],
-            plugins: vec![library("cpu")],
-            plugin_options: vec![
-                option("fault", fault),
-                option("devices", "gpu,npu"),
-                option("host_memory", "no"),
-            ],
-            ..RuntimeOptions::default()
-        })
-        .expect("a runtime");
+        let runtime = Runtime::builder()
+            .link(devbay_plugin_faulty::devbay_entry::PLUGIN)
+            .plugin(library("cpu"))
+            .options([option("fault", fault)])
+            .options([option("devices", "gpu,npu")])
+            .options([option("host_memory", "no")])
+            .build()
+            .expect("a runtime");
         let world = Self { runtime };
         for (name, launch_ns) in ["cpu:0", "faulty:0", "faulty:1"].into_iter().zip(launches) {
             world.device(name).set_rates(launches_of(launch_ns));
@@ -94,7 +89,7 @@ impl World {
 
 /// The device of each of these nodes, after a run that gives what is expected.
 fn placed(session: &Session, given: &[(&str, &Tensor)], nodes: &[&str], expected: &[f32]) -> Vec<String> {
-    let outputs = session.run(given, &RunOptions::default()).expect("a run");
+    let outputs = session.run(given).expect("a run");
     assert_eq!(outputs[0].elements::<f32>().expect("floats"), expected);
     let plan = session.plan_for(given).expect("a plan");
     let of = |name: &&str| {
@@ -228,8 +223,6 @@ program "late"(%x: f32[4], %keep: bool[4], %factor: f32[1]) {
     let session = world.session(program, &[]).expect("a session");
     let keep = Tensor::from_bytes(BOOL, &[4], &[1, 0, 1, 1]).expect("truth values");
     let factor = Tensor::from_elements(&[1], &[2f32]).expect("a number");
-    let outputs = session
-        .run(&[("x", &x()), ("keep", &keep), ("factor", &factor)], &RunOptions::default())
-        .expect("a run");
+    let outputs = session.run(&[("x", &x()), ("keep", &keep), ("factor", &factor)]).expect("a run");
     assert_eq!(outputs[0].elements::<f32>().expect("floats"), [-2.0, 6.0, -8.0]);
 }

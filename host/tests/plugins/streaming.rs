@@ -2,14 +2,13 @@
 //! be done is refused.
 
 use crate::library::library;
-use devbay_host::core::plan::PlanOptions;
-use devbay_host::core::plan::cost::{Link, Rates};
-use devbay_host::core::program::{Node, Op, Program, Value, ValueId};
-use devbay_host::core::tensor::{F32, TensorType};
-use devbay_host::core::{Error, ErrorKind, Tensor};
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session, SessionOptions};
+use devbay_host::internals::core::plan::cost::{Link, Rates};
+use devbay_host::internals::core::program::{Node, Op, Program, Value, ValueId};
+use devbay_host::internals::core::tensor::F32;
+use devbay_host::{
+    Error, ErrorKind, Model, PlanOptions, RunOptions, Runtime, RuntimeBuilder, Session, SessionOptions,
+    Tensor, TensorType,
+};
 
 const N: usize = 64;
 const WEIGHT_BYTES: u64 = (N * N * 4) as u64;
@@ -18,12 +17,12 @@ const LAYERS: usize = 24;
 /// The processor as two devices: inline, and with streams and a memory that the host does not see.
 fn runtime() -> Runtime {
     let option = |key: &str, value: &str| ("cpu".to_owned(), key.to_owned(), value.to_owned());
-    Runtime::new(RuntimeOptions {
-        plugins: vec![library("cpu")],
-        plugin_options: vec![option("streams", "inline,async"), option("copy_mb_per_s", "500")],
-        ..RuntimeOptions::default()
-    })
-    .expect("a runtime")
+    Runtime::builder()
+        .plugin(library("cpu"))
+        .options([option("streams", "inline,async")])
+        .options([option("copy_mb_per_s", "500")])
+        .build()
+        .expect("a runtime")
 }
 
 /// Rates with which a copy of a weight and the product with it take about as long.
@@ -104,7 +103,7 @@ fn x() -> Tensor {
 }
 
 fn run(session: &Session) -> Vec<f32> {
-    let outputs = session.run(&[("x", &x())], &RunOptions::default()).expect("a run");
+    let outputs = session.run(&[("x", &x())]).expect("a run");
     outputs[0].elements::<f32>().expect("floats").to_vec()
 }
 
@@ -176,7 +175,7 @@ fn a_device_in_the_hosts_memory_streams_nothing_and_says_so() {
         &runtime.devices().into_iter().find(|device| device.name() == "cpu:0").expect("the processor");
     let plans = PlanOptions { memory_budget: Some(WEIGHT_BYTES), ..PlanOptions::default() };
     let session = Session::with_options(&model(Shape::Chain), device, plans);
-    let error = session.and_then(|session| session.run(&[("x", &x())], &RunOptions::default())).map(drop);
+    let error = session.and_then(|session| session.run(&[("x", &x())])).map(drop);
     let error = error.expect_err("a refusal");
     assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
     let text = error.to_string();

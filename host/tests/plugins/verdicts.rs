@@ -6,12 +6,9 @@
 //! the CPU plugin.
 
 use crate::every_device::{every_plugin, first_devices};
-use devbay_host::core::device::Device;
-use devbay_host::core::program::text;
-use devbay_host::core::tensor::BOOL;
-use devbay_host::core::{Error, ErrorKind, Tensor};
-use devbay_host::model::Model;
-use devbay_host::session::{RunOptions, Session, SessionOptions};
+use devbay_host::internals::core::program::text;
+use devbay_host::internals::core::tensor::BOOL;
+use devbay_host::{Device, Error, ErrorKind, Model, RunOptions, Session, SessionOptions, Tensor};
 use std::sync::Arc;
 
 /// An op whose integers have to lie within bounds.
@@ -207,7 +204,7 @@ fn session(program: &str, device: &Arc<Device>, cpu: &Arc<Device>, pinned: bool)
 fn run(session: &Session, inputs: &[Tensor]) -> Result<Vec<f32>, Error> {
     let names: Vec<String> = (0..inputs.len()).map(|i| format!("x{i}")).collect();
     let given: Vec<(&str, &Tensor)> = names.iter().map(String::as_str).zip(inputs).collect();
-    let results = session.run(&given, &RunOptions::default())?;
+    let results = session.run(&given)?;
     Ok(results[0].elements::<f32>().expect("floats").to_vec())
 }
 

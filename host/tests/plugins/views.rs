@@ -2,30 +2,28 @@
 //! out is what kernels give that are pinned, on devices in the host's memory and in their own.
 
 use crate::library::library;
-use devbay_host::core::device::Device;
-use devbay_host::core::passes::Switches;
-use devbay_host::core::plan::PlanOptions;
-use devbay_host::core::plan::section::StepKind;
-use devbay_host::core::plan::tasks::Policy;
-use devbay_host::core::program::{AttrValue, Node, Op, Program, Value, ValueId, text};
-use devbay_host::core::tensor::{F32, TensorType};
-use devbay_host::core::{ErrorKind, Tensor};
-use devbay_host::model::Model;
-use devbay_host::random::Random;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session, SessionOptions};
+use devbay_host::internals::core::passes::Switches;
+use devbay_host::internals::core::plan::section::StepKind;
+use devbay_host::internals::core::plan::tasks::Policy;
+use devbay_host::internals::core::program::{AttrValue, Node, Op, Program, Value, ValueId, text};
+use devbay_host::internals::core::tensor::F32;
+use devbay_host::internals::random::Random;
+use devbay_host::{
+    Device, ErrorKind, Model, PlanOptions, RunOptions, Runtime, RuntimeBuilder, Session, SessionOptions,
+    Tensor, TensorType,
+};
 use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The processor as two devices, inline in the host's memory and with a memory of its own, and a GPU.
 fn runtime(threads: usize) -> Runtime {
-    Runtime::new(RuntimeOptions {
-        threads,
-        plugins: vec![library("cpu"), library("wgpu")],
-        plugin_options: vec![("cpu".to_owned(), "streams".to_owned(), "inline,async".to_owned())],
-        ..RuntimeOptions::default()
-    })
-    .expect("a runtime")
+    Runtime::builder()
+        .threads(threads)
+        .plugin(library("cpu"))
+        .plugin(library("wgpu"))
+        .option("cpu", "streams", "inline,async")
+        .build()
+        .expect("a runtime")
 }
 
 /// A device by its name; a GPU only where the machine has a driver, which the word `vulkan` in `DEVBAY_REQUIRE` asks for.
@@ -59,7 +57,7 @@ fn session(
 }
 
 fn results(session: &Session, x: &Tensor) -> Vec<Vec<f32>> {
-    let outputs = session.run(&[("x", x)], &RunOptions::default()).expect("a run");
+    let outputs = session.run(&[("x", x)]).expect("a run");
     outputs.iter().map(|output| output.elements::<f32>().expect("floats").to_vec()).collect()
 }
 
@@ -236,8 +234,7 @@ fn parts_of_what_a_loop_carries_are_views() {
                 let session = session(&runtime, &on, &model, &plans, &[]);
                 for trips in [0i64, 1, 2, 5] {
                     let n = Tensor::from_elements(&[], &[trips]).expect("a number");
-                    let outputs =
-                        session.run(&[("x", &x), ("n", &n)], &RunOptions::default()).expect("a run");
+                    let outputs = session.run(&[("x", &x), ("n", &n)]).expect("a run");
                     let mut expected = x.elements::<f32>().expect("floats").to_vec();
                     for _ in 0..trips {
                         let (a, b) = expected.split_at(64);
@@ -265,7 +262,7 @@ fn a_position_out_of_bounds_is_refused() {
     let (runtime, model) = (runtime(1), parsed(body));
     let on = device(&runtime, "cpu:0").expect("it");
     let session = Session::new(&model, &on);
-    let run = session.and_then(|session| session.run(&[("x", &numbers(&[2, 64]))], &RunOptions::default()));
+    let run = session.and_then(|session| session.run(&[("x", &numbers(&[2, 64]))]));
     let error = run.map(drop).expect_err("an index out of bounds");
     assert!(error.kind() != ErrorKind::Internal, "{error}");
 }

@@ -1,9 +1,9 @@
 //! Programs of the tests' kernels, as data: made by hand or at random, written as text, and interpreted.
 
 use super::{add_up, is_odd, trips};
-use devbay_host::core::program::text;
-use devbay_host::model::Model;
-use devbay_host::random::Random;
+use devbay_host::Model;
+use devbay_host::internals::core::program::text;
+use devbay_host::internals::random::Random;
 use std::collections::HashMap;
 use std::fmt::Write;
 

@@ -5,7 +5,7 @@
 mod calls;
 
 use super::{Fault, Mode, When};
-use devbay_host::random::Random;
+use devbay_host::internals::random::Random;
 use devbay_plugin_api::abi::{DEVBAY_STATUS_ABORTED, DEVBAY_STATUS_DEVICE_LOST, DEVBAY_STATUS_INTERNAL};
 use devbay_plugin_api::locks::{lock, unpoisoned, wait};
 use devbay_plugin_api::sdk::{DeferredLaunch, Done, Error, Result};

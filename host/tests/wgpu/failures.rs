@@ -3,13 +3,11 @@
 
 use super::{model, run};
 use crate::library::library;
-use devbay_host::core::device::Device;
-use devbay_host::core::program::text;
-use devbay_host::core::{Error, ErrorKind, Tensor};
-use devbay_host::devices::{Policy, Requirements};
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::core::program::text;
+use devbay_host::{
+    Device, Error, ErrorKind, Model, Policy, Requirements, RunOptions, Runtime, RuntimeBuilder, Session,
+    Tensor,
+};
 use devbay_plugin_api::sdk::export::LinkedPlugin;
 use devbay_plugin_api::sdk::{self, F32, Kernel, Prepared, TypeVar};
 use devbay_plugin_wgpu::Wgpu;
@@ -78,8 +76,8 @@ mod entry {
 fn runtime(linked: Vec<LinkedPlugin>) -> Option<Runtime> {
     super::device()?;
     let cpu = library("cpu");
-    let options = RuntimeOptions { plugins: vec![library("wgpu"), cpu], linked, ..RuntimeOptions::default() };
-    Some(Runtime::new(options).expect("a runtime"))
+    let options = Runtime::builder().plugin(library("wgpu")).plugin(cpu).link_all(linked);
+    Some(options.build().expect("a runtime"))
 }
 
 fn named(runtime: &Runtime, name: &str) -> Arc<Device> {
@@ -94,7 +92,7 @@ fn op(device: &Arc<Device>, op: &str) -> Result<Vec<f32>, Error> {
     );
     let session = Session::new(&Model::from_program(text::parse(&source)?), device)?;
     let x = Tensor::from_elements(&[4], &[-1.0f32, 2.0, -3.0, 4.0])?;
-    let outputs = session.run(&[("x", &x)], &RunOptions::default())?;
+    let outputs = session.run(&[("x", &x)])?;
     Ok(outputs[0].elements::<f32>().expect("f32").to_vec())
 }
 
@@ -138,8 +136,7 @@ fn a_device_that_was_lost_is_back_when_plugins_are_asked_again() {
     }
     let options = vec![("wgpu".to_owned(), "lose_after".to_owned(), "12".to_owned())];
     let plugins = vec![library("wgpu"), library("cpu")];
-    let runtime =
-        Runtime::new(RuntimeOptions { plugins, plugin_options: options, ..RuntimeOptions::default() });
+    let runtime = Runtime::builder().plugins(plugins).options(options).build();
     let runtime = runtime.expect("a runtime");
     let others = runtime.devices().len() - 1;
     for _ in 0..3 {

@@ -9,13 +9,10 @@ mod failures;
 mod library;
 
 use crate::library::library;
-use devbay_host::core::device::Device;
-use devbay_host::core::{ErrorKind, Result, Tensor};
-use devbay_host::device_tensor::DeviceTensor;
-use devbay_host::devices::{Policy, Requirements};
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::{
+    Device, DeviceTensor, ErrorKind, Model, Policy, Requirements, Result, RunOptions, Runtime,
+    RuntimeBuilder, Session, Tensor,
+};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,8 +20,8 @@ use std::time::{Duration, Instant};
 /// A runtime and its device, unless the machine has no driver; with the word `vulkan` in `DEVBAY_REQUIRE` that is a
 /// failure.
 fn device() -> Option<(Runtime, Arc<Device>)> {
-    let options = RuntimeOptions { plugins: vec![library("wgpu")], ..RuntimeOptions::default() };
-    let runtime = Runtime::new(options).expect("a runtime");
+    let options = Runtime::builder().plugin(library("wgpu"));
+    let runtime = options.build().expect("a runtime");
     match runtime.choose(&Policy::Explicit("wgpu:0".to_owned()), &Requirements::default()) {
         Ok(choice) => Some((runtime, choice.device)),
         Err(error) => {
@@ -48,7 +45,7 @@ fn run(model: &Model, device: &Arc<Device>) -> Result<()> {
     let shape = [1, 1, 28, 28];
     let pixels = vec![0.5f32; 28 * 28];
     let input = Tensor::from_elements(&shape, &pixels)?;
-    session.run(&[(&port.name, &input)], &RunOptions::default())?;
+    session.run(&[(&port.name, &input)])?;
     Ok(())
 }
 
@@ -103,7 +100,7 @@ fn results_stay_on_the_device() {
     let session = Session::new(&model(), &device).expect("a session");
     let name = session.inputs()[0].name.clone();
     let input = Tensor::from_elements(&[1, 1, 28, 28], &[0.25f32; 28 * 28]).expect("a tensor");
-    let expected = session.run(&[(&name, &input)], &RunOptions::default()).expect("a run");
+    let expected = session.run(&[(&name, &input)]).expect("a run");
     let x = DeviceTensor::new(&input, &device).expect("a tensor");
     let y = session.run_on_device(&[(&name, &x)], None, &RunOptions::default()).expect("a run").remove(0);
     assert_eq!(y.device().map(|device| device.name()), Some("wgpu:0"));

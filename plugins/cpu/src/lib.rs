@@ -103,5 +103,7 @@ fn copy_rate(text: &str) -> Result<u64> {
 }
 
 devbay_plugin_api::static_plugin!(Cpu);
+
+pub use devbay_entry::PLUGIN;
 #[cfg(feature = "entry")]
 devbay_plugin_api::export_symbol!();

@@ -2,7 +2,7 @@
 //! once (B12, B16), as a host that is not ours would use them.
 
 use devbay_plugin_api::abi::*;
-use devbay_plugin_cpu::devbay_entry::PLUGIN;
+use devbay_plugin_cpu::PLUGIN;
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 use std::sync::mpsc::{Receiver, Sender, channel};

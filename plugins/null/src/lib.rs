@@ -137,3 +137,5 @@ impl Stream for NullStream {
 }
 
 devbay_plugin_api::export_plugin!(Null);
+
+pub use devbay_entry::PLUGIN;

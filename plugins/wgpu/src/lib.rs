@@ -104,5 +104,7 @@ impl Plugin for Wgpu {
 }
 
 devbay_plugin_api::static_plugin!(Wgpu);
+
+pub use devbay_entry::PLUGIN;
 #[cfg(feature = "entry")]
 devbay_plugin_api::export_symbol!();

@@ -6,18 +6,15 @@
 
 use super::generate::{Case, PINNED, Step, case};
 use crate::library::library;
-use devbay_host::core::Tensor;
-use devbay_host::core::device::Device;
-use devbay_host::core::error::Error;
-use devbay_host::core::passes::{FOLD_CONSTANTS, Moment, PASSES, Switches};
-use devbay_host::core::plan::{Env, Placement, PlanOptions};
-use devbay_host::core::program::text::{print, print_elided};
-use devbay_host::core::program::{Program, verify::verify};
-use devbay_host::core::tensor::TensorType;
-use devbay_host::devices::{Policy, Requirements};
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::core::passes::{FOLD_CONSTANTS, Moment, PASSES, Switches};
+use devbay_host::internals::core::plan::{Env, Placement};
+use devbay_host::internals::core::program::Program;
+use devbay_host::internals::core::program::text::{print, print_elided};
+use devbay_host::internals::core::program::verify::verify;
+use devbay_host::{
+    Device, Error, Model, PlanOptions, Policy, Requirements, RunOptions, Runtime, RuntimeBuilder, Session,
+    Tensor, TensorType,
+};
 use proptest::collection::vec;
 use proptest::prelude::any;
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestError, TestRunner};
@@ -45,9 +42,8 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let options =
-            RuntimeOptions { threads: 1, plugins: vec![library("cpu")], ..RuntimeOptions::default() };
-        let runtime = Runtime::new(options).expect("a runtime");
+        let options = Runtime::builder().threads(1).plugin(library("cpu"));
+        let runtime = options.build().expect("a runtime");
         let device = runtime.choose(&Policy::Auto, &Requirements::default()).expect("a device").device;
         let pins = vec![(PINNED.to_owned(), Arc::clone(&device))];
         let placement = Placement { pins, ..Placement::on(&device) };
@@ -67,7 +63,7 @@ impl Bench {
         let model = Model::from_program(program.clone());
         let session = Session::with_options(&model, &self.device, plans(passes))?;
         let inputs: Vec<_> = inputs.iter().map(|(name, tensor)| (*name, tensor)).collect();
-        session.run(&inputs, &RunOptions::default())
+        session.run(&inputs)
     }
 
     /// The program after the passes of each moment in these orders, verified after each one; what they changed is

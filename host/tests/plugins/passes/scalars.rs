@@ -1,15 +1,14 @@
 //! The example of TFRT's authors: 18 scalars, each normalised by its own mean and deviation, become one vector that is.
 
 use crate::library::library;
-use devbay_host::core::Tensor;
-use devbay_host::core::passes::Switches;
-use devbay_host::core::plan::{Env, PlanOptions};
-use devbay_host::core::program::text;
-use devbay_host::core::tensor::{F32, TensorType};
-use devbay_host::devices::{Policy, Requirements};
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session};
+use devbay_host::internals::core::passes::Switches;
+use devbay_host::internals::core::plan::Env;
+use devbay_host::internals::core::program::text;
+use devbay_host::internals::core::tensor::F32;
+use devbay_host::{
+    Model, PlanOptions, Policy, Requirements, RunOptions, Runtime, RuntimeBuilder, Session, Tensor,
+    TensorType,
+};
 use std::path::Path;
 
 /// Rows of a batch.
@@ -32,8 +31,8 @@ const AFTER: &str = "\
 fn eighteen_scalars_are_normalised_as_one_vector() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/eighteen_scalars/program.txt");
     let model = Model::load(&file).expect("the example");
-    let options = RuntimeOptions { threads: 1, plugins: vec![library("cpu")], ..RuntimeOptions::default() };
-    let runtime = Runtime::new(options).expect("a runtime");
+    let options = Runtime::builder().threads(1).plugin(library("cpu"));
+    let runtime = options.build().expect("a runtime");
     let device = runtime.choose(&Policy::Auto, &Requirements::default()).expect("a device").device;
     let program = model.program();
     assert_eq!((program.main.inputs.len(), program.n_nodes()), (18, 37));
@@ -75,7 +74,7 @@ fn eighteen_scalars_are_normalised_as_one_vector() {
         let session = Session::with_options(&model, &device, plans).expect("a session");
         let plan = session.plan_for(&given).expect("a plan");
         let n_launches: usize = plan.sections().map(|section| section.n_launches()).sum();
-        let results = session.run(&given, &RunOptions::default()).expect("results");
+        let results = session.run(&given).expect("results");
         (n_launches, results[0].elements::<f32>().expect("numbers of f32").to_vec())
     };
     let (plain, without, with) = (

@@ -3,16 +3,13 @@
 
 use crate::every_device::{every_plugin, first_devices};
 use crate::library::library;
-use devbay_host::core::Tensor;
-use devbay_host::core::device::Device;
-use devbay_host::core::passes::Switches;
-use devbay_host::core::plan::PlanOptions;
-use devbay_host::core::program::{AttrValue, Node, Op, Program, ValueId, catalogue};
-use devbay_host::core::tensor::{F32, TensorType};
-use devbay_host::devices::{Policy, Requirements};
-use devbay_host::model::Model;
-use devbay_host::runtime::{Runtime, RuntimeOptions};
-use devbay_host::session::{RunOptions, Session, SessionOptions};
+use devbay_host::internals::core::passes::Switches;
+use devbay_host::internals::core::program::{AttrValue, Node, Op, Program, ValueId, catalogue};
+use devbay_host::internals::core::tensor::F32;
+use devbay_host::{
+    Device, Model, PlanOptions, Policy, Requirements, RunOptions, Runtime, RuntimeBuilder, Session,
+    SessionOptions, Tensor, TensorType,
+};
 use devbay_ops::formula::{self, Formula};
 use std::sync::Arc;
 
@@ -380,7 +377,7 @@ fn run(case: &Case, device: &Arc<Device>, others: &[Arc<Device>], passes: Switch
     let session = Session::with_options(&model, device, options).expect("a session");
     let plan = session.plan_for(&given).expect("a plan");
     let n = session.passes(&plan).iter().map(|applied| applied.changes).sum();
-    let results = session.run(&given, &RunOptions::default()).expect("results");
+    let results = session.run(&given).expect("results");
     (n, results[0].elements::<f32>().expect("numbers of f32").to_vec())
 }
 
@@ -394,13 +391,8 @@ fn difference(case: &Case, found: &[f32], expected: &[f32]) -> Option<String> {
 fn check(cases: &[Case], least: usize) {
     let mut n_isas = 0;
     for isa in ["baseline", "avx2", "avx512"] {
-        let options = RuntimeOptions {
-            threads: 1,
-            plugins: vec![library("cpu")],
-            plugin_options: vec![("cpu".into(), "isa".into(), isa.into())],
-            ..RuntimeOptions::default()
-        };
-        let Ok(runtime) = Runtime::new(options) else { continue };
+        let options = Runtime::builder().threads(1).plugin(library("cpu")).option("cpu", "isa", isa);
+        let Ok(runtime) = options.build() else { continue };
         let Ok(choice) = runtime.choose(&Policy::Auto, &Requirements::default()) else { continue };
         n_isas += 1;
         let mut n_changed = 0;

@@ -15,9 +15,9 @@ mod products;
 mod regions;
 mod shapes;
 
-use devbay_host::core::Tensor;
-use devbay_host::core::program::{AttrValue, Node, Op, Program, Value, ValueId, catalogue};
-use devbay_host::core::tensor::{BOOL, DType, Dim, F32, I32, I64, TensorType};
+use devbay_host::internals::core::program::{AttrValue, Node, Op, Program, Value, ValueId, catalogue};
+use devbay_host::internals::core::tensor::{BOOL, F32, I32, I64};
+use devbay_host::{DType, Dim, Tensor, TensorType};
 
 /// One step: what is added, and the choices that it leaves open.
 pub type Step = [u8; 12];

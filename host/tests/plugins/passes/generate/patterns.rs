@@ -1,7 +1,7 @@
 //! What exporters write in many ops: normalisations, activations and attention.
 
 use super::{Choices, MOST, Made, Maker};
-use devbay_host::core::program::{AttrValue, ValueId};
+use devbay_host::internals::core::program::{AttrValue, ValueId};
 
 impl Maker {
     /// A normalisation over the last axis as exporters write it, with a scale and a bias or without.

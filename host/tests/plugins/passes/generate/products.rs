@@ -1,9 +1,9 @@
 //! Convolutions and products with constant weights, and what is done to each of their channels.
 
 use super::{BINARY, Choices, FACTORS, Made, Maker, SPECIALS, amount};
-use devbay_host::core::Tensor;
-use devbay_host::core::program::{AttrValue, ValueId};
-use devbay_host::core::tensor::F32;
+use devbay_host::Tensor;
+use devbay_host::internals::core::program::{AttrValue, ValueId};
+use devbay_host::internals::core::tensor::F32;
 
 impl Maker {
     /// A convolution or a product with constant weights, whose sum is at most 1, with scales behind it or without.

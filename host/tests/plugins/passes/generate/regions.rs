@@ -1,7 +1,7 @@
 //! Loops and branches, made of steps themselves.
 
 use super::{Choices, DEPTH_MAX, ELEMENTS_MAX, KINDS, Made, Maker, Step};
-use devbay_host::core::program::{Node, Region, ValueId};
+use devbay_host::internals::core::program::{Node, Region, ValueId};
 
 impl Maker {
     /// Some steps into a region: its nodes, and the last value of a shape that they make, or `first`, which comes in.

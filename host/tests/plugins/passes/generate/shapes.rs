@@ -1,9 +1,9 @@
 //! Ops that change the shape, or nothing, or take parts of values and put them together.
 
 use super::{BINARY, Choices, Made, Maker, ONNX_F32, UNARY, most_of};
-use devbay_host::core::Tensor;
-use devbay_host::core::program::{AttrValue, ValueId};
-use devbay_host::core::tensor::{F32, F64};
+use devbay_host::Tensor;
+use devbay_host::internals::core::program::{AttrValue, ValueId};
+use devbay_host::internals::core::tensor::{F32, F64};
 
 impl Maker {
     /// The same elements in another shape.

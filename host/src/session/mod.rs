@@ -1,5 +1,9 @@
 //! Sessions: a model on a device, run from many threads at once, or in the background.
 
+mod ports;
+
+pub use ports::Port;
+
 use crate::buckets::{BucketOptions, Buckets};
 use crate::dbx::{self, Written};
 use crate::deadline::{self, Armed};
@@ -19,8 +23,8 @@ use devbay_core::passes::Applied;
 use devbay_core::plan::constants::PackCounts;
 use devbay_core::plan::report::PlanReport;
 use devbay_core::plan::{PlaceBy, Placement, Plan, PlanOptions};
-use devbay_core::program::{Program, ValueId};
-use devbay_core::tensor::{DType, Tensor, TensorType, bytes_of, n_elements};
+use devbay_core::program::Program;
+use devbay_core::tensor::{DType, Tensor};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -29,16 +33,28 @@ use std::time::Duration;
 /// Time past its deadline that a run with unstoppable kernels is waited for. Our own code checks more often than that.
 const GRACE: Duration = Duration::from_millis(200);
 
-/// One input or output of a model.
-#[derive(Clone, Debug)]
-pub struct Port {
-    /// Its name.
-    pub name: Arc<str>,
-    /// Its type, as far as the model says.
-    pub ty: Option<TensorType>,
-}
-
 /// A model on a device. Shared by reference: any number of threads run it at once.
+///
+/// ```
+/// use devbay_host::{Model, Runtime, Session, Tensor};
+///
+/// # fn main() -> devbay_host::Result<()> {
+/// let runtime = Runtime::builder().link(devbay_plugin_cpu::PLUGIN).build()?;
+/// let model = Model::load("../models/mnist_cnn/model.onnx")?;
+/// let session = Session::new(&model, &runtime.device_for(&model)?)?;
+/// for port in session.inputs() {
+///     println!("{} {:?}", port.name, port.ty);
+/// }
+///
+/// // Many threads may run it; runs share plans and weights.
+/// let image = Tensor::from_elements(&[1, 1, 28, 28], &[0.5f32; 28 * 28])?;
+/// std::thread::scope(|scope| {
+///     for _ in 0..4 {
+///         scope.spawn(|| session.run(&[("input", &image)]).expect("the model takes this image"));
+///     }
+/// });
+/// # Ok(()) }
+/// ```
 pub struct Session {
     unit: Arc<Unit>,
     device: Arc<Device>,
@@ -145,8 +161,8 @@ impl Session {
         });
         let program = unit.program();
         let mut session = Self {
-            inputs: ports(program, &program.main.inputs),
-            outputs: ports(program, &program.main.outputs),
+            inputs: Port::list(program, &program.main.inputs),
+            outputs: Port::list(program, &program.main.outputs),
             device: Arc::clone(device),
             unit,
             only_plan: None,
@@ -217,41 +233,29 @@ impl Session {
         self.unit.program()
     }
 
-    /// Returns the plan for these inputs, padded if they are to be, made now if there is none.
-    ///
-    /// # Errors
-    /// As [`Session::run`].
-    pub fn plan(&self, inputs: &[InputView<'_>]) -> Result<Arc<Plan>> {
-        self.check(inputs)?;
-        self.plan_checked(&inputs.iter().map(|input| (input.dtype, input.shape)).collect::<Vec<_>>())
-    }
-
-    /// Returns the plan for inputs of types that the model takes.
-    fn plan_checked(&self, types: &[(DType, &[usize])]) -> Result<Arc<Plan>> {
-        let Some(buckets) = &self.buckets else {
-            return self.attempt(|session| session.unit.plan_for(types.iter().copied()));
-        };
-        match buckets.fit(types.iter().map(|(_, shape)| *shape))? {
-            Some(fit) => self.attempt(|session| session.unit.plan_for(fit.types(buckets))),
-            None => self.attempt(|session| session.unit.plan_for(types.iter().copied())),
-        }
-    }
-
-    /// As [`Session::plan`], with inputs by name.
+    /// Returns the plan for inputs by name, which it makes if there is none yet. Where inputs are padded, it is the plan for the
+    /// padded ones.
     ///
     /// # Errors
     /// As [`Session::run`].
     pub fn plan_for(&self, inputs: &[(&str, &Tensor)]) -> Result<Arc<Plan>> {
-        self.plan(&self.in_order(inputs)?)
+        let inputs = ports::in_order(&self.inputs, inputs)?;
+        let types: Vec<_> = inputs.iter().map(|input| (input.dtype(), input.shape())).collect();
+        self.plan_for_types(&types)
     }
 
-    /// Returns the plan for inputs of these types, in the model's order, made now if there is none.
+    /// Returns the plan for inputs of these types, in the model's order, as [`Session::plan_for`] does.
     ///
     /// # Errors
     /// As [`Session::run`].
     pub fn plan_for_types(&self, types: &[(DType, &[usize])]) -> Result<Arc<Plan>> {
-        self.check_types(types)?;
-        self.plan_checked(types)
+        ports::check(&self.inputs, types.iter().copied())?;
+        if let Some(buckets) = &self.buckets
+            && let Some(fit) = buckets.fit(types.iter().map(|(_, shape)| *shape))?
+        {
+            return self.attempt(|session| session.unit.plan_for(fit.types(buckets)));
+        }
+        self.attempt(|session| session.unit.plan_for(types.iter().copied()))
     }
 
     /// Reports the tasks of a plan of this session, their estimated costs, and memory.
@@ -288,19 +292,62 @@ impl Session {
         self.current().unit.statistics()
     }
 
-    /// Runs on inputs by name and returns the outputs in the model's order.
+    /// Runs on inputs by name and returns the outputs in the model's order ([`Session::outputs`]).
+    ///
+    /// ```
+    /// # use devbay_host::{Model, Runtime, Session, Tensor};
+    /// # fn main() -> devbay_host::Result<()> {
+    /// # let runtime = Runtime::builder().link(devbay_plugin_cpu::PLUGIN).build()?;
+    /// let model = Model::from_text(
+    ///     "devbay-program 1
+    ///     program \"halve\"(%x: f32[n]) {
+    ///         %two = const f32[] [2]
+    ///         %y: f32[n] = Div@14(%x, %two)
+    ///         return %y
+    ///     }",
+    /// )?;
+    /// let session = Session::new(&model, &runtime.device_for(&model)?)?;
+    /// let x = Tensor::from_elements(&[3], &[1.0f32, 2.0, 3.0])?;
+    /// let outputs = session.run(&[("x", &x)])?;
+    /// assert_eq!(outputs[0].elements::<f32>(), Some(&[0.5, 1.0, 1.5][..]));
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] for inputs that are missing, unknown or of the wrong type, naming what is
-    /// expected; errors of planning; the first failure of the run; cancelled or past the deadline;
-    /// [`ErrorKind::Busy`] where there is a bound.
-    pub fn run(&self, inputs: &[(&str, &Tensor)], options: &RunOptions) -> Result<Vec<Tensor>> {
+    /// [`ErrorKind::InvalidInput`] for inputs that are missing, unknown or of the wrong type, with the expected ones; errors of
+    /// planning; the first failure of the run; [`ErrorKind::Busy`] where the number of runs is limited
+    /// ([`SessionOptions::runs_max`]).
+    pub fn run(&self, inputs: &[(&str, &Tensor)]) -> Result<Vec<Tensor>> {
+        self.run_with(inputs, &RunOptions::default())
+    }
+
+    /// Runs as [`Session::run`] does, with a deadline, a cancellation flag or other options.
+    ///
+    /// ```
+    /// # use devbay_host::{Model, Runtime, Session, Tensor};
+    /// use devbay_host::{ErrorKind, RunOptions};
+    /// use std::time::Duration;
+    ///
+    /// # fn main() -> devbay_host::Result<()> {
+    /// # let runtime = Runtime::builder().link(devbay_plugin_cpu::PLUGIN).build()?;
+    /// # let model = Model::load("../models/mnist_cnn/model.onnx")?;
+    /// # let session = Session::new(&model, &runtime.device_for(&model)?)?;
+    /// # let image = Tensor::from_elements(&[1, 1, 28, 28], &[0.5f32; 28 * 28])?;
+    /// let options = RunOptions { deadline: Some(Duration::ZERO), ..RunOptions::default() };
+    /// let error = session.run_with(&[("input", &image)], &options).expect_err("no time at all");
+    /// assert_eq!(error.kind(), ErrorKind::DeadlineExceeded);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Session::run`]; [`ErrorKind::Cancelled`] and [`ErrorKind::DeadlineExceeded`].
+    pub fn run_with(&self, inputs: &[(&str, &Tensor)], options: &RunOptions) -> Result<Vec<Tensor>> {
         if let Some(deadline) = options.deadline.filter(|_| self.may_not_return()) {
-            let tensors = self.tensors_in_order(inputs)?.into_iter().cloned().collect();
+            let tensors = ports::in_order(&self.inputs, inputs)?.into_iter().cloned().collect();
             return self.run_apart(tensors, options, deadline);
         }
         let inputs = self.in_order(inputs)?;
-        self.check(&inputs)?;
+        ports::check(&self.inputs, inputs.iter().map(InputView::ty))?;
         let buckets = self.buckets.as_deref();
         self.limited(options, |cancel| {
             self.attempt(|session| run_host(&session.unit, buckets, &inputs, cancel))
@@ -355,10 +402,10 @@ impl Session {
         after: Option<Point<'_>>,
         options: &RunOptions,
     ) -> Result<Vec<DeviceTensor>> {
-        let inputs = self.tensors_in_order(inputs)?;
+        let inputs = ports::in_order(&self.inputs, inputs)?;
         let shapes: Vec<(DType, &[usize])> =
             inputs.iter().map(|input| (input.dtype(), input.shape())).collect();
-        self.check_types(&shapes)?;
+        ports::check(&self.inputs, shapes.iter().copied())?;
         self.check_unpadded(shapes.iter().map(|(_, shape)| *shape))?;
         let values = || inputs.iter().map(|input| input.value().clone()).collect();
         let run =
@@ -377,7 +424,7 @@ impl Session {
     /// # Errors
     /// [`ErrorKind::InvalidInput`] and [`ErrorKind::Busy`] as [`Session::run`]. Other failures are in the results.
     pub fn run_async(&self, inputs: &[(&str, &Tensor)], options: &RunOptions) -> Result<Run> {
-        let inputs = self.tensors_in_order(inputs)?.into_iter().cloned().collect();
+        let inputs = ports::in_order(&self.inputs, inputs)?.into_iter().cloned().collect();
         self.start(inputs, options, false)
     }
 
@@ -385,7 +432,7 @@ impl Session {
     /// run waits for, whatever the devices are.
     fn start(&self, inputs: Vec<Tensor>, options: &RunOptions, apart: bool) -> Result<Run> {
         let views: Vec<InputView<'_>> = inputs.iter().map(InputView::of).collect();
-        self.check(&views)?;
+        ports::check(&self.inputs, views.iter().map(InputView::ty))?;
         let cancel = options.cancel.clone().unwrap_or_default();
         let armed = options.deadline.map(|limit| deadline::arm(&cancel, limit));
         let admission = self.admit(options, Some(&cancel))?;
@@ -455,7 +502,10 @@ impl Session {
         options: &RunOptions,
         deadline: Duration,
     ) -> Result<()> {
-        let owned = inputs.iter().map(|input| Tensor::from_bytes(input.dtype, input.shape, input.bytes));
+        let owned = inputs.iter().map(|input| {
+            let (dtype, shape) = input.ty();
+            Tensor::from_bytes(dtype, shape, input.bytes())
+        });
         let results = self.run_apart(owned.collect::<Result<_>>()?, options, deadline)?;
         if results.len() != outputs.len() {
             let text = format!("memory for {} results, the model has {}", outputs.len(), results.len());
@@ -479,7 +529,7 @@ impl Session {
         outputs: &mut [OutputView<'_>],
         options: &RunOptions,
     ) -> Result<()> {
-        self.check(inputs)?;
+        ports::check(&self.inputs, inputs.iter().map(InputView::ty))?;
         let buckets = self.buckets.as_deref();
         self.limited(options, |cancel| {
             self.attempt(|session| run_into(&session.unit, buckets, inputs, outputs, cancel))
@@ -506,7 +556,7 @@ impl Session {
         outputs: &mut [OutputView<'_>],
         options: &RunOptions,
     ) -> Result<()> {
-        self.check(inputs)?;
+        ports::check(&self.inputs, inputs.iter().map(InputView::ty))?;
         let buckets = self.buckets.as_deref();
         self.limited(options, |cancel| run_into(&self.unit, buckets, inputs, outputs, cancel))
     }
@@ -522,8 +572,8 @@ impl Session {
         inputs: &[InputView<'a>],
         outputs: &mut [OutputView<'a>],
     ) -> Result<Option<Bound<'a>>> {
-        self.check(inputs)?;
-        self.check_unpadded(inputs.iter().map(|input| input.shape))?;
+        ports::check(&self.inputs, inputs.iter().map(InputView::ty))?;
+        self.check_unpadded(inputs.iter().map(|input| input.shape()))?;
         self.current().unit.bind(inputs, outputs)
     }
 
@@ -559,46 +609,12 @@ impl Session {
             .map_err(|error| error.on_device(self.device.name()))
     }
 
-    /// Puts inputs by name into the model's order.
+    /// Puts inputs that are given by name into the model's order, for [`Session::run_into`] and [`Session::bind`].
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] for inputs that are missing, unknown or given twice.
     pub fn in_order<'a>(&self, given: &[(&str, &'a Tensor)]) -> Result<Vec<InputView<'a>>> {
-        Ok(self.tensors_in_order(given)?.into_iter().map(InputView::of).collect())
-    }
-
-    fn tensors_in_order<'a, T>(&self, given: &[(&str, &'a T)]) -> Result<Vec<&'a T>> {
-        let expected = || {
-            let list: Vec<String> = self.inputs.iter().map(describe).collect();
-            list.join(", ")
-        };
-        if let Some((name, _)) =
-            given.iter().find(|(name, _)| !self.inputs.iter().any(|port| &*port.name == *name))
-        {
-            return Err(Error::new(
-                ErrorKind::InvalidInput,
-                format!("the model has no input `{name}`; it takes {}", expected()),
-            ));
-        }
-        self.inputs
-            .iter()
-            .map(|port| {
-                let mut matching = given.iter().filter(|(name, _)| **name == *port.name);
-                let Some((_, tensor)) = matching.next() else {
-                    return Err(Error::new(
-                        ErrorKind::InvalidInput,
-                        format!("input {} is missing", describe(port)),
-                    ));
-                };
-                if matching.next().is_some() {
-                    return Err(Error::new(
-                        ErrorKind::InvalidInput,
-                        format!("input `{}` is given twice", port.name),
-                    ));
-                }
-                Ok(*tensor)
-            })
-            .collect()
+        Ok(ports::in_order(&self.inputs, given)?.into_iter().map(InputView::of).collect())
     }
 
     /// Refuses inputs that need padding, where padding is not done.
@@ -616,44 +632,6 @@ impl Session {
                 ),
             )),
         }
-    }
-
-    fn check_count(&self, n: usize) -> Result<()> {
-        if n == self.inputs.len() {
-            return Ok(());
-        }
-        let text = format!("{n} inputs are given, the model takes {}", self.inputs.len());
-        Err(Error::new(ErrorKind::InvalidInput, text))
-    }
-
-    fn check_types(&self, types: &[(DType, &[usize])]) -> Result<()> {
-        self.check_count(types.len())?;
-        for (port, (dtype, shape)) in self.inputs.iter().zip(types) {
-            if !takes(port, *dtype, shape) {
-                let given = TensorType::new(*dtype, shape);
-                let text = format!("input {} is given as {given}", describe(port));
-                return Err(Error::new(ErrorKind::InvalidInput, text));
-            }
-        }
-        Ok(())
-    }
-
-    fn check(&self, inputs: &[InputView<'_>]) -> Result<()> {
-        self.check_count(inputs.len())?;
-        for (port, input) in self.inputs.iter().zip(inputs) {
-            if !fits(port, input) {
-                return Err(Error::new(
-                    ErrorKind::InvalidInput,
-                    format!(
-                        "input {} is given as {} with {} bytes",
-                        describe(port),
-                        TensorType::new(input.dtype, input.shape),
-                        input.bytes.len()
-                    ),
-                ));
-            }
-        }
-        Ok(())
     }
 }
 
@@ -699,31 +677,4 @@ fn attempt_on<R>(
         Some(next) => go_on(next),
         None => result,
     }
-}
-
-fn ports(program: &Program, ids: &[ValueId]) -> Vec<Port> {
-    ids.iter()
-        .map(|&id| {
-            let value = program.value(id);
-            Port { name: value.name.clone(), ty: value.ty.clone() }
-        })
-        .collect()
-}
-
-/// Describes a port by name and type, for messages.
-fn describe(port: &Port) -> String {
-    match &port.ty {
-        Some(ty) => format!("`{}` {ty}", port.name),
-        None => format!("`{}`", port.name),
-    }
-}
-
-fn fits(port: &Port, input: &InputView<'_>) -> bool {
-    let size = n_elements(input.shape).and_then(|n| bytes_of(input.dtype, n));
-    size == Some(input.bytes.len()) && takes(port, input.dtype, input.shape)
-}
-
-/// Returns whether a port takes a type.
-fn takes(port: &Port, dtype: DType, extents: &[usize]) -> bool {
-    port.ty.as_ref().is_none_or(|ty| ty.takes(dtype, extents))
 }

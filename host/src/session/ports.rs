@@ -1,0 +1,79 @@
+//! Inputs and outputs of a model, and the way of an input into a run: first into the model's order, then checked.
+
+use devbay_core::error::{Error, ErrorKind, Result};
+use devbay_core::program::{Program, ValueId};
+use devbay_core::tensor::{DType, TensorType};
+use std::sync::Arc;
+
+/// One input or output of a model.
+#[derive(Clone, Debug)]
+pub struct Port {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its type, as far as the model says.
+    pub ty: Option<TensorType>,
+}
+
+impl Port {
+    /// Lists values of a program as ports.
+    pub(super) fn list(program: &Program, ids: &[ValueId]) -> Vec<Self> {
+        ids.iter()
+            .map(|&id| {
+                let value = program.value(id);
+                Self { name: value.name.clone(), ty: value.ty.clone() }
+            })
+            .collect()
+    }
+
+    /// Describes it by name and type, for messages.
+    fn describe(&self) -> String {
+        match &self.ty {
+            Some(ty) => format!("`{}` {ty}", self.name),
+            None => format!("`{}`", self.name),
+        }
+    }
+}
+
+/// Puts inputs that are given by name into the model's order.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`] for inputs that are missing, unknown or given twice.
+pub fn in_order<'a, T>(ports: &[Port], given: &[(&str, &'a T)]) -> Result<Vec<&'a T>> {
+    let invalid = |text| Error::new(ErrorKind::InvalidInput, text);
+    if let Some((name, _)) = given.iter().find(|(name, _)| !ports.iter().any(|port| &*port.name == *name)) {
+        let expected: Vec<String> = ports.iter().map(Port::describe).collect();
+        return Err(invalid(format!("the model has no input `{name}`; it takes {}", expected.join(", "))));
+    }
+    ports
+        .iter()
+        .map(|port| {
+            let mut matching = given.iter().filter(|(name, _)| **name == *port.name);
+            let Some((_, tensor)) = matching.next() else {
+                return Err(invalid(format!("input {} is missing", port.describe())));
+            };
+            match matching.next() {
+                Some(_) => Err(invalid(format!("input `{}` is given twice", port.name))),
+                None => Ok(*tensor),
+            }
+        })
+        .collect()
+}
+
+/// Checks inputs in the model's order by their types.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`] for another number of inputs, and for a type that the model does not take.
+pub fn check<'a>(ports: &[Port], types: impl ExactSizeIterator<Item = (DType, &'a [usize])>) -> Result<()> {
+    if types.len() != ports.len() {
+        let text = format!("{} inputs are given, the model takes {}", types.len(), ports.len());
+        return Err(Error::new(ErrorKind::InvalidInput, text));
+    }
+    for (port, (dtype, shape)) in ports.iter().zip(types) {
+        if !port.ty.as_ref().is_none_or(|ty| ty.takes(dtype, shape)) {
+            let given = TensorType::new(dtype, shape);
+            let text = format!("input {} is given as {given}", port.describe());
+            return Err(Error::new(ErrorKind::InvalidInput, text));
+        }
+    }
+    Ok(())
+}
