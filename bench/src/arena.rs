@@ -14,7 +14,7 @@ use crate::setup;
 use anyhow::{Context, Result, ensure};
 use devbay_core::Tensor;
 use devbay_host::arrays::read_npz;
-use devbay_host::{Model, RunOptions, Session};
+use devbay_host::{Model, Session};
 
 const KIB: f64 = 1024.0;
 

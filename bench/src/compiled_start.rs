@@ -16,7 +16,7 @@ use anyhow::{Context, Result, ensure};
 use devbay_core::Tensor;
 use devbay_host::arrays::read_npz;
 use devbay_host::internals::compare::Tolerance;
-use devbay_host::{Model, RunOptions, Session};
+use devbay_host::{Model, Session};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;

@@ -51,9 +51,14 @@ fn case(rows: &mut Rows, n: usize, n_passes: usize) -> Result<()> {
     let counts = ran::count(&model, &device, setup::of_launches(), &[("x", &input)])?;
     let shape = [1, n];
     let bytes = as_bytes(&x);
-    let input = InputView { dtype: F32, shape: &shape, bytes };
-    let steps =
-        session.plan(&[input])?.single().context("layers are a straight section")?.section.steps.len();
+    let input = InputView::new(F32, &shape, bytes)?;
+    let steps = session
+        .plan_for_types(&[input.ty()])?
+        .single()
+        .context("layers are a straight section")?
+        .section
+        .steps
+        .len();
     ensure!(steps == LAYERS, "{steps} launches, expected {LAYERS}");
     let mut y = vec![0.0f32; n];
     let mut failed = None;

@@ -14,7 +14,7 @@ use devbay_core::device::Device;
 use devbay_core::exec::host_io::InputView;
 use devbay_core::program::text;
 use devbay_core::tensor::Tensor;
-use devbay_host::{Model, RunOptions, Runtime, RuntimeBuilder, Session, SessionOptions};
+use devbay_host::{Model, RunOptions, Runtime, Session, SessionOptions};
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;

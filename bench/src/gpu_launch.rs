@@ -19,7 +19,7 @@ use devbay_core::error::Phase;
 use devbay_core::exec::host_io::InputView;
 use devbay_core::plan::{Plan, PlanOptions};
 use devbay_host::trace::Recorder;
-use devbay_host::{Model, Policy, Requirements, RunOptions, Runtime, RuntimeBuilder, Session};
+use devbay_host::{Model, Policy, Requirements, RunOptions, Runtime, Session};
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_USAGE_TRANSIENT};
 use std::ptr::null;
 use std::sync::Arc;
@@ -121,7 +121,7 @@ fn chain(
 ) -> Result<()> {
     let input = InputView::of(one);
     let expected: Vec<u8> = vec![1.0 + n as f32; N_ELEMENTS].iter().flat_map(|v| v.to_le_bytes()).collect();
-    let mut launches = Launches::new(&session.plan(&[input])?, session.device(), n)?;
+    let mut launches = Launches::new(&session.plan_for_types(&[input.ty()])?, session.device(), n)?;
     let ones = [1.0f32; N_ELEMENTS];
     let product = &session.device().about().product;
     let open = |state| Bare::open(product, &launches.operands, launches.buffers, &ones, state);

@@ -50,7 +50,7 @@ pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
     let device = setup::device(&runtime)?;
     let session = Session::with_options(&model, &device, setup::of_launches())?;
     let counts = ran::count(&model, &device, setup::of_launches(), &[("x", &input)])?;
-    let plan = session.plan(&[devbay_core::exec::host_io::InputView::of(&input)])?;
+    let plan = session.plan_for(&[("x", &input)])?;
     let stage = plan.single().context("one addition is a straight line")?;
     let step = *stage.section.steps.first().context("it has a launch")?;
     let frame = Frame::new(&stage.section)?;

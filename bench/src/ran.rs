@@ -9,7 +9,7 @@ use devbay_core::device::Device;
 use devbay_core::plan::PlanOptions;
 use devbay_core::tensor::Tensor;
 use devbay_core::trace::{Recorder, StepKind};
-use devbay_host::{Model, RunOptions, Session, SessionOptions};
+use devbay_host::{Model, Session, SessionOptions};
 use std::sync::Arc;
 
 /// A claim, and the count that it is held against.

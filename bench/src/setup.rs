@@ -7,7 +7,7 @@ use devbay_core::plan::PlanOptions;
 use devbay_core::plan::tasks::Policy as Division;
 use devbay_core::program::{Node, Op, Program, Value};
 use devbay_core::tensor::{F32, Tensor, TensorType};
-use devbay_host::{Model, Policy, Requirements, Runtime, RuntimeBuilder, Session};
+use devbay_host::{Model, Policy, Requirements, Runtime, Session};
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -38,7 +38,7 @@ fn case(rows: &mut Rows, name: &str, one: &Tensor, expected: &[u8], n_passes: us
     let session = Session::with_options(&model, &device, setup::of_launches())?;
     let counts = ran::count(&model, &device, setup::of_launches(), &[("x", one)])?;
     let input = InputView::of(one);
-    let plan = session.plan(&[input])?;
+    let plan = session.plan_for_types(&[input.ty()])?;
     let steps = plan.single().context("a chain is a straight section")?.section.steps.len();
     ensure!(steps == N, "{steps} launches, expected {N}");
     let mut y = [0u64];

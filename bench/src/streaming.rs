@@ -17,7 +17,7 @@ use devbay_core::plan::PlanOptions;
 use devbay_core::plan::cost::{Link, Rates};
 use devbay_core::program::{Node, Program, Value};
 use devbay_core::tensor::{F32, Tensor, TensorType};
-use devbay_host::{Model, RunOptions, Runtime, RuntimeBuilder, Session, SessionOptions};
+use devbay_host::{Model, RunOptions, Runtime, Session, SessionOptions};
 use std::sync::Arc;
 use std::time::Instant;
 

@@ -35,7 +35,7 @@ pub fn come_and_go(
 ) -> Result<Left> {
     let model = Model::load(path)?;
     let one = || -> Result<()> {
-        Session::with_options(&model, device, options.clone())?.run(inputs, run)?;
+        Session::with_options(&model, device, options.clone())?.run_with(inputs, run)?;
         Ok(())
     };
     (0..WARMUP).try_for_each(|_| one())?;

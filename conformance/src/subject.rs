@@ -3,7 +3,7 @@
 use crate::verdict::{Outcome, Why, failed, not_run};
 use devbay_host::internals::load::Library;
 use devbay_host::internals::negotiate::{Entry, negotiate};
-use devbay_host::{Device, Runtime, RuntimeBuilder};
+use devbay_host::{Device, Runtime};
 use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::sdk::export::LinkedPlugin;
 use std::path::PathBuf;
@@ -43,12 +43,11 @@ impl Subject {
                 agreement.or_else(|refusal| failed(refusal.reason))?.about.name
             }
         };
-        let plugin_options =
-            options.iter().map(|(key, value)| (name.clone(), key.clone(), value.clone())).collect();
+        let options = options.iter().map(|(key, value)| (name.clone(), key.clone(), value.clone()));
         let runtime = Runtime::builder()
             .link_all(linked)
             .plugins(plugins)
-            .options(plugin_options)
+            .options(options)
             .build()
             .or_else(|error| failed(error.to_string()))?;
         if let Some((_, refusal)) = runtime.report().refused().next() {

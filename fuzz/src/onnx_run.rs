@@ -2,7 +2,7 @@
 //! instrumentation, which `DEVBAY_FUZZ_PLUGIN` names; without it models are imported alone.
 
 use devbay_host::internals::import::from_bytes;
-use devbay_host::{Device, Model, RunOptions, Runtime, RuntimeBuilder, Session, Tensor, TensorType};
+use devbay_host::{Device, Model, RunOptions, Runtime, Session, Tensor, TensorType};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 

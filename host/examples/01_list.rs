@@ -4,7 +4,7 @@
 
 #![expect(clippy::print_stdout, reason = "an example shows what it finds")]
 
-use devbay_host::{Outcome, Result, Runtime, RuntimeBuilder, SearchPaths};
+use devbay_host::{Outcome, Result, Runtime, SearchPaths};
 use std::path::PathBuf;
 
 fn main() -> Result<()> {

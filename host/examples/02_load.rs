@@ -4,7 +4,7 @@
 
 #![expect(clippy::print_stdout, reason = "an example shows what it finds")]
 
-use devbay_host::{Result, Runtime, RuntimeBuilder};
+use devbay_host::{Result, Runtime};
 use std::path::PathBuf;
 
 fn main() -> Result<()> {

@@ -10,7 +10,7 @@
 mod setup;
 
 use devbay_host::internals::core::plan::section::StepKind;
-use devbay_host::{Model, Result, RunOptions, Runtime, RuntimeBuilder, Session, SessionOptions};
+use devbay_host::{Model, Result, Runtime, Session, SessionOptions};
 use std::path::Path;
 use std::sync::Arc;
 

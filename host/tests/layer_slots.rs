@@ -9,7 +9,7 @@ mod toy;
 
 use devbay_host::internals::layers::slots::N_SLOTS;
 use devbay_host::internals::layers::validation::{self, Settings};
-use devbay_host::{Outcome, PluginReport, RefusalKind, Runtime, RuntimeBuilder};
+use devbay_host::{Outcome, PluginReport, RefusalKind, Runtime};
 use devbay_plugin_api::abi::*;
 use queued::{FORMS, World};
 use rig::{HOST, call, info, wrap};
@@ -59,7 +59,7 @@ fn runtimes_give_their_slots_back() {
             .threads(1)
             .link(entry)
             .option(name, "world", world.option())
-            .layers(["validation".to_owned(); 8])
+            .layers(["validation"; 8])
             .build();
         (runtime.unwrap(), world)
     };

@@ -15,7 +15,7 @@ use devbay_host::internals::core::tensor::{AlignedBytes, I64};
 use devbay_host::internals::random::Random;
 use devbay_host::{
     Cancel, Device, Error, ErrorKind, InputView, Model, OnFull, PlanOptions, Priority, Result, RunOptions,
-    Runtime, RuntimeBuilder, Session, SessionOptions, Tensor,
+    Runtime, Session, SessionOptions, Tensor,
 };
 use queued::program::{Graph, INPUT, Item, Op};
 use queued::{FORMS, INLINE, Mode, N_DEVICES, OWN, SHARED, World};
@@ -347,7 +347,7 @@ impl Caller {
     fn run_into(&mut self, session: &Session, x: i64, options: &RunOptions) -> Result<[i64; 4]> {
         let (numbers, _) = self.input.as_mut_slice().as_chunks_mut();
         numbers.fill(x.to_ne_bytes());
-        let input = InputView { dtype: I64, shape: &[4], bytes: self.input.as_mut_slice() };
+        let input = InputView::new(I64, &[4], self.input.as_mut_slice())?;
         // What an earlier run left is not this one's result.
         self.output.as_mut_slice().fill(0xA7);
         session.run_into(&[input], &mut [self.output.as_mut_slice()], options)?;
@@ -403,8 +403,7 @@ fn runs_leave_nothing_behind() {
     let world = World::new();
     let linked = FORMS.iter().map(|form| form.3).chain([adder::devbay_entry::PLUGIN]);
     let plugin_options = FORMS.iter().map(|form| (form.0.to_owned(), "world".to_owned(), world.option()));
-    let runtime =
-        Runtime::builder().threads(2).link_all(linked.collect()).options(plugin_options.collect()).build();
+    let runtime = Runtime::builder().threads(2).link_all(linked).options(plugin_options).build();
     let runtime = runtime.unwrap();
     let devices = runtime.devices();
     let bench = Bench::new(&runtime, Arc::clone(&world)).unwrap();

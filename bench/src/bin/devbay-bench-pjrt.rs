@@ -27,9 +27,7 @@ use devbay_core::plan::{Env, PlanOptions, whole};
 use devbay_core::program::{Node, Op, Program};
 use devbay_core::tensor::{F32, I32, I64, Tensor, TensorType};
 use devbay_host::arrays::read_npz;
-use devbay_host::{
-    Model, Policy, Requirements, RunOptions, Runtime, RuntimeBuilder, Session, SessionOptions,
-};
+use devbay_host::{Model, Policy, Requirements, RunOptions, Runtime, Session, SessionOptions};
 use devbay_plugin_api::abi::DEVBAY_USAGE_TRANSIENT;
 use devbay_plugin_pjrt::buffer::{self as bare_buffer, HostArray};
 use devbay_plugin_pjrt::client::{self as bare_client, Client};
@@ -224,7 +222,7 @@ impl Both {
             .collect::<Result<_>>()?;
         let session = Session::with_options(model, &self.device, self.options())?;
         let views: Vec<InputView<'_>> = ordered.iter().map(|tensor| InputView::of(tensor)).collect();
-        let plan = session.plan(&views)?;
+        let plan = session.plan_for_types(&views.iter().map(InputView::ty).collect::<Vec<_>>())?;
         ensure!(plan.stages.len() == 1, "{case}: {} stages, expected one program", plan.stages.len());
 
         let types: Vec<TensorType> = ordered.iter().map(|tensor| tensor.tensor_type()).collect();

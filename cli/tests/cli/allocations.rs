@@ -9,8 +9,7 @@ use crate::support::{Case, DONE, Folder, UNTIL, first_cases, plugin_library, run
 use devbay_host::internals::core::plan::tasks::Policy;
 use devbay_host::internals::core::program::text;
 use devbay_host::{
-    Device, InputView, Model, PlanOptions, RunOptions, Runtime, RuntimeBuilder, Session, SessionOptions,
-    Tensor, arrays,
+    Device, InputView, Model, PlanOptions, RunOptions, Runtime, Session, SessionOptions, Tensor, arrays,
 };
 use std::hint::black_box;
 use std::path::Path;
@@ -64,14 +63,12 @@ fn run_counting(test: &str) {
 /// What runs in the process with the counter.
 fn count(counter: &AtomicU64, loaded: bool, threads: usize) {
     check_counter(counter);
-    let streams = ("cpu".to_owned(), "streams".to_owned(), "inline,inline".to_owned());
-    let mut options = Runtime::builder().threads(threads).options([streams]);
-    if loaded {
-        options.plugins.push(plugin_library());
-    } else {
-        options.linked.push(devbay_plugin_cpu::PLUGIN);
-    }
-    let runtime = options.build().unwrap();
+    let builder = Runtime::builder().threads(threads).option("cpu", "streams", "inline,inline");
+    let builder = match loaded {
+        true => builder.plugin(plugin_library()),
+        false => builder.link(devbay_plugin_cpu::PLUGIN),
+    };
+    let runtime = builder.build().unwrap();
     let devices = runtime.devices();
     let device = devices.first().unwrap_or_else(|| panic!("{:?}", runtime.report()));
     let before = counter.load(Ordering::Relaxed);

@@ -8,7 +8,7 @@ use devbay_host::internals::core::plan::tasks::OneTask;
 use devbay_host::internals::core::program::text;
 use devbay_host::internals::feedback_file::MeasuredTimes;
 use devbay_host::trace::Recorder;
-use devbay_host::{ErrorKind, Model, PlanOptions, Runtime, RuntimeBuilder, Session};
+use devbay_host::{ErrorKind, Model, PlanOptions, Runtime, Session};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -13,8 +13,7 @@ use devbay_host::internals::core::program::{Program, text};
 use devbay_host::internals::import;
 use devbay_host::internals::random::Random;
 use devbay_host::{
-    DType, Dim, ErrorKind, Model, Port, RunOptions, Runtime, RuntimeBuilder, Session, Tensor, TensorType,
-    arrays,
+    DType, Dim, ErrorKind, Model, Port, RunOptions, Runtime, Session, Tensor, TensorType, arrays,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};

@@ -5,7 +5,7 @@ use devbay_host::internals::compare::{Tolerance, compare};
 use devbay_host::internals::core::program::text;
 use devbay_host::{
     BucketOptions, DeviceTensor, Error, ErrorKind, InputView, Model, PlanOptions, Result, RunOptions,
-    Runtime, RuntimeBuilder, Session, SessionOptions, Sizes, Tensor,
+    Runtime, Session, SessionOptions, Sizes, Tensor,
 };
 use std::collections::HashSet;
 

@@ -3,7 +3,7 @@
 
 use devbay_host::internals::core::plan::tasks::Policy;
 use devbay_host::internals::core::program::text;
-use devbay_host::{Model, PlanOptions, RunOptions, Runtime, RuntimeBuilder, Session, SessionOptions, Tensor};
+use devbay_host::{Model, PlanOptions, Runtime, Session, SessionOptions, Tensor};
 use std::sync::Arc;
 
 /// Streams of two devices, and the nodes that run on the second.

@@ -8,8 +8,7 @@ use devbay_host::internals::core::plan::cost::{Link, Rates};
 use devbay_host::internals::core::plan::work::WorkKind;
 use devbay_host::internals::core::program::text;
 use devbay_host::{
-    Device, ErrorKind, Model, PlaceBy, PlanOptions, RunOptions, Runtime, RuntimeBuilder, Session,
-    SessionOptions, Tensor, TensorType,
+    Device, ErrorKind, Model, PlaceBy, PlanOptions, Runtime, Session, SessionOptions, Tensor, TensorType,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use crate::support::{Folder, command, finish};
 use devbay_host::internals::core::passes::Switches;
 use devbay_host::internals::core::plan::cost::Rates;
 use devbay_host::internals::core::program::text;
-use devbay_host::{Model, PlanOptions, Runtime, RuntimeBuilder, Session};
+use devbay_host::{Model, PlanOptions, Runtime, Session};
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -6,9 +6,7 @@ use devbay_host::internals::core::plan::section::Section;
 use devbay_host::internals::core::plan::tasks::Policy;
 use devbay_host::internals::core::program::text;
 use devbay_host::trace::{Recorder, Summary, Timeline, write_chrome};
-use devbay_host::{
-    InputView, Model, PlanOptions, Run, RunOptions, Runtime, RuntimeBuilder, Session, Tensor, arrays,
-};
+use devbay_host::{InputView, Model, PlanOptions, Run, RunOptions, Runtime, Session, Tensor, arrays};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -2,7 +2,7 @@
 
 use crate::support::{Case, DONE, Folder, cases, command, devbay, run_again, wait_until_it_takes_signals};
 use devbay_host::internals::core::program::text;
-use devbay_host::{ErrorKind, Model, Run, RunOptions, Runtime, RuntimeBuilder, Session, Tensor, arrays};
+use devbay_host::{ErrorKind, Model, Run, RunOptions, Runtime, Session, Tensor, arrays};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 //! lone run.
 
 use crate::support::{Case, cases, distinct_cases, first_cases};
-use devbay_host::{Model, RunOptions, Runtime, RuntimeBuilder, Session, Tensor, arrays};
+use devbay_host::{Model, Runtime, Session, Tensor, arrays};
 use std::sync::Barrier;
 
 fn runtime(threads: usize, streams: &str) -> Runtime {

@@ -13,7 +13,7 @@ mod refused;
 mod unreserved;
 
 use allocator::Watched;
-use devbay_host::{Device, Runtime, RuntimeBuilder};
+use devbay_host::{Device, Runtime};
 use devbay_plugin_api::locks::lock;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -7,7 +7,7 @@ use devbay_host::internals::compare::{Tolerance, compare};
 use devbay_host::internals::core::program::text;
 use devbay_host::internals::core::tensor::{AlignedBytes, F32};
 use devbay_host::internals::import;
-use devbay_host::{Device, ErrorKind, Model, Reading, Result, RunOptions, Session, Tensor, TensorType};
+use devbay_host::{Device, ErrorKind, Model, Reading, Result, Session, Tensor, TensorType};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

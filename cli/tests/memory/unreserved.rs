@@ -8,7 +8,7 @@ use super::{alone, models, runtime};
 use devbay_host::arrays::read_npz;
 use devbay_host::internals::core::program::text;
 use devbay_host::internals::import;
-use devbay_host::{Model, Reading, Result, RunOptions, Session, Tensor};
+use devbay_host::{Model, Reading, Result, Session, Tensor};
 use std::path::PathBuf;
 
 /// Bytes from which a request has to be one that may fail.

@@ -21,7 +21,7 @@ use devbay_host::internals::core::program::catalogue::{self, OpKind};
 use devbay_host::internals::core::program::{Node, Program, ValueId};
 use devbay_host::internals::eager::run_node;
 use devbay_host::internals::import::{from_bytes, read_tensor};
-use devbay_host::{Device, Error, ErrorKind, Model, RunOptions, Session, Tensor, TensorType};
+use devbay_host::{Device, Error, ErrorKind, Model, Session, Tensor, TensorType};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 

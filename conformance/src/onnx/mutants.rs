@@ -12,9 +12,7 @@ use devbay_host::internals::core::program::{AttrValue, Program, Value, ValueId};
 use devbay_host::internals::core::tensor::{I64, bytes_of, n_elements};
 use devbay_host::internals::eager;
 use devbay_host::internals::import::{from_bytes, read_tensor};
-use devbay_host::{
-    Error, ErrorKind, Model, Result, RunOptions, Runtime, RuntimeBuilder, Session, Tensor, TensorType,
-};
+use devbay_host::{Error, ErrorKind, Model, Result, RunOptions, Runtime, Session, Tensor, TensorType};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;

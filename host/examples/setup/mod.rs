@@ -1,8 +1,6 @@
 //! What the examples after the third have in common: the stages before.
 
-use devbay_host::{
-    Device, Error, ErrorKind, Model, Policy, Requirements, Result, Runtime, RuntimeBuilder, Session, Tensor,
-};
+use devbay_host::{Device, Error, ErrorKind, Model, Policy, Requirements, Result, Runtime, Session, Tensor};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -147,8 +147,8 @@ impl RuntimeBuilder {
     }
 
     /// Uses the application's own threads instead of starting any.
-    pub fn queue(mut self, threads: impl Into<Option<Arc<dyn Threads>>>) -> Self {
-        self.queue = threads.into();
+    pub fn queue(mut self, threads: Arc<dyn Threads>) -> Self {
+        self.queue = Some(threads);
         self
     }
 

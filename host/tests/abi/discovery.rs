@@ -4,7 +4,7 @@ use crate::support::{Folder, Host, RELU, faulty, library_name, relu};
 use devbay_host::internals::load::LibraryFile;
 use devbay_host::internals::manifest::sha256_of;
 use devbay_host::internals::probe::{MARK, ProbeResult, probe};
-use devbay_host::{LoadReport, Outcome, ProbeOptions, Probing, RefusalKind, RuntimeBuilder, SearchPaths};
+use devbay_host::{LoadReport, Outcome, ProbeOptions, Probing, RefusalKind, Runtime, SearchPaths};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -5,7 +5,7 @@ use devbay_host::internals::core::about::Threading;
 use devbay_host::internals::core::device::PrepareRequest;
 use devbay_host::internals::core::program::Op;
 use devbay_host::internals::load::Library;
-use devbay_host::{Cancel, ErrorKind, Outcome, RefusalKind, Runtime, RuntimeBuilder};
+use devbay_host::{Cancel, ErrorKind, Outcome, RefusalKind, Runtime};
 use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::abi::{DEVBAY_ABI_MINOR, LAYOUTS, PluginTable, extension};
 use devbay_plugin_faulty::{LEDGER, LEDGER_REVISION};
@@ -89,7 +89,7 @@ fn b03_hosts_of_the_next_minor_load_the_c_plugin_and_older_ones_refuse_it() {
     let folder = Folder::new();
     let minimal = folder.c_plugin("minimal", "minimal.c", &[]);
     let now = DEVBAY_ABI_MINOR;
-    let of = |min, max| Runtime::builder().threads(1).plugin(minimal).minors(MinorRange { min, max });
+    let of = |min, max| Runtime::builder().threads(1).plugin(&minimal).minors(MinorRange { min, max });
     for (min, max) in [(now, now), (now, now + 1), (1, now), (1, now + 1)] {
         let host = Host::new(of(min, max));
         assert_eq!(host.plugin().minor(), now, "a host of {min} to {max}");
@@ -123,7 +123,7 @@ fn b03_create_is_told_the_minor() {
     let plugin = folder.defect(&[&format!("MINOR_MAX={next}"), "SAYS_WHAT_IT_IS_TOLD"]);
     for (max, told) in [(DEVBAY_ABI_MINOR, DEVBAY_ABI_MINOR), (next, DEVBAY_ABI_MINOR)] {
         let host = Host::new(
-            Runtime::builder().threads(1).plugin(plugin).minors(MinorRange { min: DEVBAY_ABI_MINOR, max }),
+            Runtime::builder().threads(1).plugin(&plugin).minors(MinorRange { min: DEVBAY_ABI_MINOR, max }),
         );
         // The plugin's code knows this minor alone, and says so to a host of the next one.
         if max == next {
@@ -258,7 +258,7 @@ fn b01_a_library_offers_a_layer() {
         Runtime::builder()
             .threads(1)
             .plugins(plugins)
-            .layers(layers.iter().map(|path| path.display().to_string()).collect())
+            .layers(layers.iter().map(|path| path.display().to_string()))
     };
     for layers in [&["saying"][..], &["validation", "saying"], &["saying", "validation"]] {
         // It remembers what it is in front of.

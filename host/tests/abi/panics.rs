@@ -8,9 +8,7 @@ use devbay_host::internals::core::device::PrepareRequest;
 use devbay_host::internals::core::error::Phase;
 use devbay_host::internals::core::program::Op;
 use devbay_host::internals::core::tensor::Bytes;
-use devbay_host::{
-    Device, Error, ErrorKind, Policy, RefusalKind, Requirements, Result, RunOptions, RuntimeBuilder, Session,
-};
+use devbay_host::{Device, Error, ErrorKind, Policy, RefusalKind, Requirements, Result, RunOptions, Session};
 use devbay_plugin_api::abi::{DEVBAY_STATUS_OK, DEVBAY_STATUS_PANICKED, Status};
 use devbay_plugin_faulty::Ledger;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 use crate::support::{Folder, Host, RELU, relu};
 use devbay_host::RefusalKind::{self, *};
-use devbay_host::{ErrorKind, Policy, Requirements, RuntimeBuilder};
+use devbay_host::{ErrorKind, Policy, Requirements, Runtime};
 use devbay_plugin_api::abi::REQUIRED_FUNCTIONS;
 use devbay_plugin_api::abi::version::Needed;
 use std::path::Path;
@@ -213,7 +213,7 @@ fn options_that_nobody_takes() {
     assert_eq!(host.refusal().kind, UnknownOption);
     assert!(host.refusal().reason.contains("no option speed, known are: fault, "), "{}", host.refusal());
     // There is no such plugin.
-    let Err(error) = devbay_host::internals::runtime::with("nobody", &minimal).build() else {
+    let Err(error) = with("nobody", &minimal).build() else {
         panic!("an option of nobody's was taken");
     };
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);

@@ -1,7 +1,7 @@
 //! Which device is taken, and why not the others (B29).
 
 use crate::support::{Host, MODEL_INPUT, model, relu, tensor};
-use devbay_host::{ErrorKind, Policy, Requirements, RunOptions, Session};
+use devbay_host::{ErrorKind, Policy, Requirements, Session};
 
 fn host() -> Host {
     Host::faulty(&[("devices", "cpu,other,gpu,npu,gpu")])

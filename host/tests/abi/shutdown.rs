@@ -1,8 +1,8 @@
 //! The end: streams, buffers and kernels first, the instance after them, its services and library last (B26).
 
 use crate::support::{Folder, Host, MODEL_INPUT, MODEL_OUTPUT, RELU, model, relu, tensor};
+use devbay_host::Session;
 use devbay_host::internals::load::Library;
-use devbay_host::{RunOptions, Session};
 use std::path::Path;
 
 const CLEAN: &str = "destroyed with 0 buffers, 0 streams, 0 kernels";

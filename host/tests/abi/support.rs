@@ -135,15 +135,14 @@ impl Log {
 
 /// Settings for a runtime with the faulty plugin.
 pub fn faulty_options(options: &[(&str, &str)]) -> RuntimeBuilder {
-    let option = |(key, value): &(&str, &str)| ("faulty".into(), (*key).into(), (*value).into());
-    Runtime::builder().threads(1).plugin(faulty()).options(options.iter().map(option).collect())
+    let builder = Runtime::builder().threads(1).plugin(faulty());
+    options.iter().fold(builder, |builder, &(key, value)| builder.option("faulty", key, value))
 }
 
 impl Host {
-    pub fn new(mut options: RuntimeBuilder) -> Self {
+    pub fn new(builder: RuntimeBuilder) -> Self {
         let log = Log::default();
-        options.log = log.sink();
-        Self { runtime: options.build().unwrap(), log }
+        Self { runtime: builder.log(log.sink()).build().unwrap(), log }
     }
 
     /// With the faulty plugin, loaded.

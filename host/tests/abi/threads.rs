@@ -2,11 +2,11 @@
 
 use crate::support::{Folder, Host, Log, RELU, faulty, ledger, model, negotiated, relu, tensor};
 use crate::support::{MODEL_INPUT, MODEL_OUTPUT};
+use devbay_host::Session;
 use devbay_host::internals::core::about::Threading;
 use devbay_host::internals::core::device::Plugin;
 use devbay_host::internals::core::exec::queue::WorkQueue;
 use devbay_host::internals::core::services::Services;
-use devbay_host::{RunOptions, Session};
 use devbay_plugin_api::abi::version::MinorRange;
 use std::collections::BTreeMap;
 use std::sync::Arc;

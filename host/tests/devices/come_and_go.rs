@@ -1,10 +1,7 @@
 //! Devices that are lost, taken out, added and put in again while a runtime lives.
 
 use devbay_host::internals::core::program::text;
-use devbay_host::{
-    Error, ErrorKind, Model, Policy, Requirements, Rescan, RunOptions, Runtime, RuntimeBuilder, Session,
-    Tensor,
-};
+use devbay_host::{Error, ErrorKind, Model, Policy, Requirements, Rescan, Runtime, Session, Tensor};
 use devbay_plugin_api::abi::{
     DEVBAY_DEVICE_HOST_REFS, DEVBAY_SPACE_ADDRESSABLE, DEVBAY_SPACE_HOST_VISIBLE, DEVBAY_STATUS_DEVICE_LOST,
 };

@@ -1,7 +1,7 @@
 //! A compiler that takes long and asks whether it is still wanted ends with the load that it works for.
 
 use devbay_host::internals::core::program::text;
-use devbay_host::{Cancel, ErrorKind, Model, Result, RunOptions, Runtime, RuntimeBuilder, Session, Tensor};
+use devbay_host::{Cancel, ErrorKind, Model, Result, Runtime, Session, Tensor};
 use std::sync::atomic::Ordering;
 
 /// A plugin whose compiler takes every node, and compiles until it is told to end.

@@ -1,9 +1,7 @@
 //! Sessions that go on without a device that failed, on a plugin that fails when it is told to.
 
 use devbay_host::internals::core::program::text;
-use devbay_host::{
-    Error, ErrorKind, InputView, Model, RunOptions, Runtime, RuntimeBuilder, Session, SessionOptions, Tensor,
-};
+use devbay_host::{Error, ErrorKind, InputView, Model, RunOptions, Runtime, Session, SessionOptions, Tensor};
 
 const PROGRAM: &str = r#"devbay-program 1
 

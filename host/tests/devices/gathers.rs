@@ -1,7 +1,7 @@
 //! A plugin that gathers launches is told to begin within a task, by the work that was enqueued, where a session asks for it.
 
 use devbay_host::internals::core::program::text;
-use devbay_host::{Model, PlanOptions, RunOptions, Runtime, RuntimeBuilder, Session, SessionOptions, Tensor};
+use devbay_host::{Model, PlanOptions, Runtime, Session, SessionOptions, Tensor};
 
 /// A plugin whose streams note when they are flushed.
 mod gatherer {

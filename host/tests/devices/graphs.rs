@@ -11,8 +11,7 @@ use devbay_host::internals::core::plan::cost::Rates;
 use devbay_host::internals::core::plan::tasks::Policy;
 use devbay_host::internals::random::Random;
 use devbay_host::{
-    Cancel, Error, ErrorKind, PlanOptions, Result, RunOptions, Runtime, RuntimeBuilder, Session,
-    SessionOptions, Tensor,
+    Cancel, Error, ErrorKind, PlanOptions, Result, RunOptions, Runtime, Session, SessionOptions, Tensor,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,8 +34,8 @@ impl Bench {
         let plugin_options = FORMS.iter().map(|form| (form.0.to_owned(), "world".to_owned(), world.option()));
         let options = Runtime::builder()
             .threads(threads)
-            .link_all(FORMS.iter().map(|form| form.3).collect())
-            .options(plugin_options.collect());
+            .link_all(FORMS.iter().map(|form| form.3))
+            .options(plugin_options);
         let runtime = options.build().unwrap();
         assert_eq!(runtime.devices().len(), FORMS.len() * N_DEVICES, "{:?}", runtime.report());
         Self { world, runtime }

@@ -5,9 +5,7 @@
 
 use crate::queued::{FORMS, INLINE, N_DEVICES, OWN, SHARED, World};
 use devbay_host::internals::core::program::text;
-use devbay_host::{
-    ErrorKind, Model, Result, RunOptions, Runtime, RuntimeBuilder, Session, SessionOptions, Tensor,
-};
+use devbay_host::{ErrorKind, Model, Result, Runtime, Session, SessionOptions, Tensor};
 use devbay_plugin_api::sdk::export::LinkedPlugin;
 use std::sync::Arc;
 

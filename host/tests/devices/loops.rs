@@ -5,7 +5,7 @@
 use devbay_host::internals::core::plan::tasks::Policy;
 use devbay_host::internals::core::plan::unroll::ITERATIONS_AT_ONCE;
 use devbay_host::internals::core::program::text;
-use devbay_host::{Model, PlanOptions, RunOptions, Runtime, RuntimeBuilder, Session, Tensor};
+use devbay_host::{Model, PlanOptions, Runtime, Session, Tensor};
 use std::sync::atomic::Ordering;
 
 /// A plugin with one kernel, whose launches say which iteration they are of.

@@ -2,9 +2,7 @@
 
 use devbay_host::internals::core::kernel::Numerics;
 use devbay_host::internals::core::program::text;
-use devbay_host::{
-    Model, PlanOptions, Policy, Requirements, RunOptions, Runtime, RuntimeBuilder, Session, Tensor,
-};
+use devbay_host::{Model, PlanOptions, Policy, Requirements, Runtime, Session, Tensor};
 
 const PROGRAM: &str = r#"devbay-program 1
 

@@ -4,7 +4,7 @@
 use crate::queued::{FORMS, Fault, Mode, OWN, SHARED, When, World};
 use devbay_host::internals::core::async_value::Chain;
 use devbay_host::internals::core::device::Stream;
-use devbay_host::{ErrorKind, Runtime, RuntimeBuilder};
+use devbay_host::{ErrorKind, Runtime};
 use std::future::{Future, IntoFuture};
 use std::pin::pin;
 use std::sync::Arc;

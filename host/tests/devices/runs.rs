@@ -425,12 +425,12 @@ fn runs_beyond_the_bound_are_refused_or_wait() {
     let text = session.run_async(&[("v0", &x(3.0))], &refuse).err().unwrap();
     assert_eq!(text.kind(), ErrorKind::Busy);
     assert!(text.to_string().contains("2 runs of this session are in flight"), "{text}");
-    assert_eq!(kind(session.run(&[("v0", &x(3.0))], &refuse)), Some(ErrorKind::Busy));
+    assert_eq!(kind(session.run_with(&[("v0", &x(3.0))], &refuse)), Some(ErrorKind::Busy));
     // Who waits can be cancelled, and has a deadline.
     let on_full = OnFull::Wait;
     let deadline = Some(Duration::from_millis(20));
     let late = RunOptions { deadline, on_full, ..RunOptions::default() };
-    assert_eq!(kind(session.run(&[("v0", &x(3.0))], &late)), Some(ErrorKind::DeadlineExceeded));
+    assert_eq!(kind(session.run_with(&[("v0", &x(3.0))], &late)), Some(ErrorKind::DeadlineExceeded));
     assert_eq!(kind(session.run_async(&[("v0", &x(3.0))], &late)), Some(ErrorKind::DeadlineExceeded));
     std::thread::scope(|scope| {
         let waits = RunOptions { on_full, ..RunOptions::default() };
@@ -522,7 +522,7 @@ impl Threads for Crew {
 #[test]
 fn the_applications_threads_do_all_work() {
     let crew = Crew::new(3);
-    let queue: Option<Arc<dyn Threads>> = Some(Arc::clone(&crew) as _);
+    let queue: Arc<dyn Threads> = Arc::clone(&crew) as _;
     let runtime = options(0).queue(queue.clone()).build().unwrap();
     assert_eq!(runtime.n_threads(), 4);
     // Launches that take a while, a task each: others than the caller take part.

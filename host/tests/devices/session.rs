@@ -7,8 +7,8 @@ use devbay_host::internals::core::program::{AttrValue, text};
 use devbay_host::internals::core::tensor::{AlignedBytes, F32};
 use devbay_host::internals::eager;
 use devbay_host::{
-    Cancel, Error, ErrorKind, InputView, Model, Policy, Requirements, Result, RunOptions, Runtime,
-    RuntimeBuilder, Session, Tensor,
+    Cancel, Error, ErrorKind, InputView, Model, Policy, Requirements, Result, RunOptions, Runtime, Session,
+    Tensor,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -535,7 +535,7 @@ fn memory_of_the_callers_need_not_be_aligned() {
         let [a, b, c] = outputs.as_chunks_mut::<16>().0 else { panic!("three results") };
         let end = of_output + 8;
         let mut results = [&mut a[of_output..end], &mut b[of_output..end], &mut c[of_output..end]];
-        let input = InputView { bytes: input, ..InputView::of(&x) };
+        let input = InputView::new(x.dtype(), x.shape(), input).unwrap();
         session.run_into(&[input], &mut results, &RunOptions::default()).unwrap();
         assert_eq!(results, [y.bytes(), x.bytes(), y.bytes()], "{of_input}, {of_output}");
     }
@@ -560,17 +560,13 @@ fn memory_of_the_callers_has_the_results_size() {
     );
     expect_error(into(&[], 8), ErrorKind::InvalidInput, &["0 inputs are given, the model takes 1"]);
     // A view that promises more than it has.
-    let short = InputView { bytes: &x.bytes()[..4], ..InputView::of(&x) };
-    expect_error(
-        into(&[short], 8),
-        ErrorKind::InvalidInput,
-        &["input `x` f32[2] is given as f32[2] with 4 bytes"],
-    );
+    let short = InputView::new(x.dtype(), x.shape(), &x.bytes()[..4]);
+    expect_error(short, ErrorKind::InvalidInput, &["f32[2] needs 8 bytes, given are 4"]);
 
     // Bound to memory once, for many runs.
     let mut memory = vec![0u8; 8];
     let bytes = x.bytes().to_vec();
-    let view = InputView { bytes: &bytes, ..InputView::of(&x) };
+    let view = InputView::new(x.dtype(), x.shape(), &bytes).unwrap();
     let mut bound =
         session.bind(&[view], &mut [&mut memory[..]]).unwrap().expect("a device in the caller's memory");
     bound.run(None).unwrap();

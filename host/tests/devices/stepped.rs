@@ -15,8 +15,7 @@ use devbay_host::internals::core::plan::tasks::Policy;
 use devbay_host::internals::layers::validation::Report;
 use devbay_host::internals::random::Random;
 use devbay_host::{
-    Cancel, Error, ErrorKind, PlanOptions, Result, RunOptions, Runtime, RuntimeBuilder, Session,
-    SessionOptions, Tensor,
+    Cancel, Error, ErrorKind, PlanOptions, Result, RunOptions, Runtime, Session, SessionOptions, Tensor,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -50,13 +49,12 @@ impl Bench {
     fn behind(form: usize, layers: &[&str]) -> Self {
         let (name, _, _, entry) = FORMS[form];
         let world = World::new();
-        let plugin_options = vec![(name.to_owned(), "world".to_owned(), world.option())];
         let violations = Report::default();
         let options = Runtime::builder()
             .threads(1)
             .link(entry)
-            .options(plugin_options)
-            .layers(layers.iter().map(|&layer| layer.to_owned()).collect())
+            .option(name, "world", world.option())
+            .layers(layers.iter().copied())
             .violations(violations.clone());
         let runtime = options.build().unwrap();
         assert_eq!(runtime.devices().len(), N_DEVICES, "{name}: {:?}", runtime.report());

@@ -9,8 +9,7 @@ use devbay_host::internals::core::program::text;
 use devbay_host::internals::core::tensor::BOOL;
 use devbay_host::internals::random::Random;
 use devbay_host::{
-    Cancel, ErrorKind, Model, PlanOptions, Result, RunOptions, Runtime, RuntimeBuilder, Session,
-    SessionOptions, Tensor,
+    Cancel, ErrorKind, Model, PlanOptions, Result, RunOptions, Runtime, Session, SessionOptions, Tensor,
 };
 use std::fmt::Write;
 use std::sync::Arc;

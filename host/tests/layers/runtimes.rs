@@ -3,7 +3,7 @@
 use crate::queued::{self, FORMS, World};
 use devbay_host::internals::core::program::text;
 use devbay_host::internals::layers::validation::Report;
-use devbay_host::{ErrorKind, Model, RunOptions, Runtime, RuntimeBuilder, Session, Tensor};
+use devbay_host::{ErrorKind, Model, Runtime, Session, Tensor};
 
 const PROGRAM: &str = r#"devbay-program 1
 
@@ -28,7 +28,7 @@ fn run(layers: &[&str], threads: usize) -> (Vec<Vec<i64>>, Report) {
             .threads(threads)
             .link(entry)
             .option(name, "world", world.option())
-            .layers(layers.iter().map(|&name| name.to_owned()).collect())
+            .layers(layers.iter().copied())
             .violations(report.clone())
             .build()
             .unwrap();

@@ -2,7 +2,7 @@
 
 use crate::library::library;
 use crate::models::models;
-use devbay_host::{Model, Policy, Requirements, Runtime, RuntimeBuilder, Session, arrays};
+use devbay_host::{Model, Policy, Requirements, Runtime, Session, arrays};
 
 /// What an arena may have for each byte of its lower bound.
 const RATIO_MAX: f64 = 1.05;

@@ -3,6 +3,7 @@
 
 use crate::library::library;
 use devbay_host::internals::core::program::text;
+use devbay_host::internals::core::services::TraceSink;
 use devbay_host::internals::layers::validation::Report;
 use devbay_host::{
     DeviceTensor, Model, Policy, Requirements, RunOptions, Runtime, RuntimeBuilder, Session, Tensor,
@@ -20,11 +21,9 @@ fn runtime(streams: &str) -> (Runtime, Arc<Mutex<Vec<String>>>) {
 fn runtime_with(streams: &str, options: RuntimeBuilder) -> (Runtime, Arc<Mutex<Vec<String>>>) {
     let names = Arc::<Mutex<Vec<String>>>::default();
     let noted = Arc::clone(&names);
-    let options = options
-        .threads(1)
-        .plugin(library("cpu"))
-        .option("cpu", "streams", streams)
-        .trace(Arc::new(move |_, mark| noted.lock().unwrap().push(mark.name)));
+    let sink: TraceSink = Arc::new(move |_, mark| noted.lock().unwrap().push(mark.name));
+    let options =
+        options.threads(1).plugin(library("cpu")).option("cpu", "streams", streams).trace(Some(sink));
     (options.build().expect("a runtime"), names)
 }
 

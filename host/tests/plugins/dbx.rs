@@ -6,8 +6,7 @@ use devbay_host::internals::core::plan::constants::PackCounts;
 use devbay_host::internals::core::program::text;
 use devbay_host::internals::core::tensor::F32;
 use devbay_host::{
-    Checks, Error, ErrorKind, Model, Result, RunOptions, Runtime, RuntimeBuilder, Session, SessionOptions,
-    Tensor, TensorType,
+    Checks, Error, ErrorKind, Model, Result, RunOptions, Runtime, Session, SessionOptions, Tensor, TensorType,
 };
 use sha2::{Digest, Sha256};
 use std::time::{Duration, Instant, SystemTime};
@@ -55,7 +54,7 @@ fn runtime(plugins: &[&str]) -> Runtime {
     let option = |key: &str, value: &str| ("cpu".to_owned(), key.to_owned(), value.to_owned());
     Runtime::builder()
         .threads(1)
-        .plugins(plugins.iter().map(|name| library(name)).collect())
+        .plugins(plugins.iter().map(|name| library(name)))
         .options([option("streams", "inline,async")])
         .build()
         .expect("a runtime")

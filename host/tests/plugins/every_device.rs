@@ -1,7 +1,7 @@
 //! Devices of all plugins that were built.
 
 use crate::library::library;
-use devbay_host::{Device, Runtime, RuntimeBuilder};
+use devbay_host::{Device, Runtime};
 use devbay_plugin_api::locks::lock;
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +16,7 @@ pub fn every_plugin() -> Runtime {
     let beside = library("cpu");
     let built = |name: &str| beside.with_file_name(format!("libdevbay_plugin_{name}.so"));
     let others = ["wgpu", "opencl", "pjrt"].map(built).into_iter().filter(|path| path.exists());
-    let plugins = std::iter::once(beside.clone()).chain(others).collect();
+    let plugins = std::iter::once(beside.clone()).chain(others);
     let runtime = Runtime::builder().plugins(plugins).build().expect("a runtime");
     let required = std::env::var("DEVBAY_REQUIRE").unwrap_or_default();
     for (word, device) in [("vulkan", "wgpu:0"), ("opencl", "opencl:0"), ("pjrt", "pjrt:0")] {

@@ -4,7 +4,7 @@
 //! lists of up to two numbers, also where the result's type seems to be known before the list is.
 
 use devbay_host::internals::core::program::text;
-use devbay_host::{Error, ErrorKind, Model, RunOptions, Runtime, RuntimeBuilder, Session, Tensor};
+use devbay_host::{Error, ErrorKind, Model, Runtime, Session, Tensor};
 
 use crate::library::library;
 

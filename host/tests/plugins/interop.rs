@@ -10,8 +10,8 @@ use devbay_host::internals::device_tensor::dlpark::ffi::{
 use devbay_host::internals::device_tensor::dlpark::metadata::Dynamic;
 use devbay_host::internals::device_tensor::dlpark::{DlpackFlags, Managed, ManagedTensorBase};
 use devbay_host::{
-    AppStream, Device, DeviceTensor, ErrorKind, Model, Policy, Requirements, RunOptions, Runtime,
-    RuntimeBuilder, Session, Tensor,
+    AppStream, Device, DeviceTensor, ErrorKind, Model, Policy, Requirements, RunOptions, Runtime, Session,
+    Tensor,
 };
 use std::path::Path;
 use std::ptr::null_mut;

@@ -10,7 +10,7 @@ use devbay_core::program::catalogue;
 use devbay_core::tensor::{F32, I64, TensorType};
 use devbay_core::{DType, Tensor};
 use devbay_host::internals::import;
-use devbay_host::{Model, Policy, Requirements, RunOptions, Runtime, RuntimeBuilder, Session};
+use devbay_host::{Model, Policy, Requirements, Runtime, Session};
 use std::fmt::Write;
 
 /// How many of the looks of a phase the flag ends.

@@ -3,7 +3,7 @@
 use crate::library::library;
 use devbay_host::internals::core::program::text;
 use devbay_host::internals::core::tensor::{F32, F64};
-use devbay_host::{Model, PlanOptions, RunOptions, Runtime, RuntimeBuilder, Session, Tensor};
+use devbay_host::{Model, PlanOptions, Runtime, Session, Tensor};
 
 const N: usize = 256;
 

@@ -3,9 +3,7 @@
 use crate::library::library;
 use devbay_host::internals::core::passes::Switches;
 use devbay_host::internals::core::program::text;
-use devbay_host::{
-    Model, PlanOptions, Policy, Requirements, RunOptions, Runtime, RuntimeBuilder, Session, Tensor,
-};
+use devbay_host::{Model, PlanOptions, Policy, Requirements, Runtime, Session, Tensor};
 
 /// In the body of a loop of `%n` iterations, a result that is the same in each, and a division that no iteration may do.
 const LOOPED: &str = r#"devbay-program 1

@@ -11,8 +11,7 @@ use devbay_host::internals::core::plan::work::WorkKind;
 use devbay_host::internals::core::program::text;
 use devbay_host::internals::core::tensor::BOOL;
 use devbay_host::{
-    Device, Error, ErrorKind, Model, PlaceBy, PlanOptions, RunOptions, Runtime, RuntimeBuilder, Session,
-    SessionOptions, Tensor,
+    Device, Error, ErrorKind, Model, PlaceBy, PlanOptions, Runtime, Session, SessionOptions, Tensor,
 };
 use std::sync::Arc;
 

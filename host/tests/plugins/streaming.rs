@@ -6,8 +6,7 @@ use devbay_host::internals::core::plan::cost::{Link, Rates};
 use devbay_host::internals::core::program::{Node, Op, Program, Value, ValueId};
 use devbay_host::internals::core::tensor::F32;
 use devbay_host::{
-    Error, ErrorKind, Model, PlanOptions, RunOptions, Runtime, RuntimeBuilder, Session, SessionOptions,
-    Tensor, TensorType,
+    Error, ErrorKind, Model, PlanOptions, Runtime, Session, SessionOptions, Tensor, TensorType,
 };
 
 const N: usize = 64;

@@ -8,7 +8,7 @@
 use crate::every_device::{every_plugin, first_devices};
 use devbay_host::internals::core::program::text;
 use devbay_host::internals::core::tensor::BOOL;
-use devbay_host::{Device, Error, ErrorKind, Model, RunOptions, Session, SessionOptions, Tensor};
+use devbay_host::{Device, Error, ErrorKind, Model, Session, SessionOptions, Tensor};
 use std::sync::Arc;
 
 /// An op whose integers have to lie within bounds.

@@ -9,8 +9,7 @@ use devbay_host::internals::core::program::{AttrValue, Node, Op, Program, Value,
 use devbay_host::internals::core::tensor::F32;
 use devbay_host::internals::random::Random;
 use devbay_host::{
-    Device, ErrorKind, Model, PlanOptions, RunOptions, Runtime, RuntimeBuilder, Session, SessionOptions,
-    Tensor, TensorType,
+    Device, ErrorKind, Model, PlanOptions, Runtime, Session, SessionOptions, Tensor, TensorType,
 };
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -4,10 +4,7 @@
 use super::{model, run};
 use crate::library::library;
 use devbay_host::internals::core::program::text;
-use devbay_host::{
-    Device, Error, ErrorKind, Model, Policy, Requirements, RunOptions, Runtime, RuntimeBuilder, Session,
-    Tensor,
-};
+use devbay_host::{Device, Error, ErrorKind, Model, Policy, Requirements, Runtime, Session, Tensor};
 use devbay_plugin_api::sdk::export::LinkedPlugin;
 use devbay_plugin_api::sdk::{self, F32, Kernel, Prepared, TypeVar};
 use devbay_plugin_wgpu::Wgpu;

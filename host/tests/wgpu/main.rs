@@ -10,8 +10,8 @@ mod library;
 
 use crate::library::library;
 use devbay_host::{
-    Device, DeviceTensor, ErrorKind, Model, Policy, Requirements, Result, RunOptions, Runtime,
-    RuntimeBuilder, Session, Tensor,
+    Device, DeviceTensor, ErrorKind, Model, Policy, Requirements, Result, RunOptions, Runtime, Session,
+    Tensor,
 };
 use std::path::Path;
 use std::sync::Arc;

@@ -12,8 +12,7 @@ use devbay_host::internals::core::program::Program;
 use devbay_host::internals::core::program::text::{print, print_elided};
 use devbay_host::internals::core::program::verify::verify;
 use devbay_host::{
-    Device, Error, Model, PlanOptions, Policy, Requirements, RunOptions, Runtime, RuntimeBuilder, Session,
-    Tensor, TensorType,
+    Device, Error, Model, PlanOptions, Policy, Requirements, Runtime, Session, Tensor, TensorType,
 };
 use proptest::collection::vec;
 use proptest::prelude::any;

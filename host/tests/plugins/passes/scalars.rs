@@ -5,10 +5,7 @@ use devbay_host::internals::core::passes::Switches;
 use devbay_host::internals::core::plan::Env;
 use devbay_host::internals::core::program::text;
 use devbay_host::internals::core::tensor::F32;
-use devbay_host::{
-    Model, PlanOptions, Policy, Requirements, RunOptions, Runtime, RuntimeBuilder, Session, Tensor,
-    TensorType,
-};
+use devbay_host::{Model, PlanOptions, Policy, Requirements, Runtime, Session, Tensor, TensorType};
 use std::path::Path;
 
 /// Rows of a batch.

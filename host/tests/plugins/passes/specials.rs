@@ -7,8 +7,7 @@ use devbay_host::internals::core::passes::Switches;
 use devbay_host::internals::core::program::{AttrValue, Node, Op, Program, ValueId, catalogue};
 use devbay_host::internals::core::tensor::F32;
 use devbay_host::{
-    Device, Model, PlanOptions, Policy, Requirements, RunOptions, Runtime, RuntimeBuilder, Session,
-    SessionOptions, Tensor, TensorType,
+    Device, Model, PlanOptions, Policy, Requirements, Runtime, Session, SessionOptions, Tensor, TensorType,
 };
 use devbay_ops::formula::{self, Formula};
 use std::sync::Arc;
