@@ -1,14 +1,17 @@
 //! The first stage: which plugins there are, which were refused and why, and the devices of the others.
 //!
-//! `cargo run -p devbay-host --example 01_list [PLUGIN]`, after `cargo build -p devbay-plugin-cpu`.
+//! `cargo run -p devbay-host --example 01_list [PLUGIN]`; without a plugin, the CPU plugin is used.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it finds")]
 
-use devbay_host::{Outcome, Result, Runtime, SearchPaths};
-use std::path::PathBuf;
+#[expect(dead_code, reason = "this example has no model")]
+mod setup;
+
+use devbay_host::{Outcome, Result, SearchPaths};
 
 fn main() -> Result<()> {
-    let runtime = Runtime::builder().plugin(plugin()).search(SearchPaths::from_environment()).build()?;
+    // Besides, the plugins of the user and the system, and those in DEVBAY_PLUGIN_PATH.
+    let runtime = setup::runtime().search(SearchPaths::from_environment()).build()?;
     // A bad plugin is a line in the report. It never stops the others.
     for plugin in &runtime.report().plugins {
         match &plugin.outcome {
@@ -24,15 +27,4 @@ fn main() -> Result<()> {
         println!("{} is a {}: {}", device.name(), about.kind_name(), about.product);
     }
     Ok(())
-}
-
-/// The plugin that is named, or the CPU plugin where cargo puts it.
-fn plugin() -> PathBuf {
-    std::env::args_os().nth(1).map_or_else(
-        || {
-            let example = std::env::current_exe().unwrap_or_default();
-            example.with_file_name("..").join("libdevbay_plugin_cpu.so")
-        },
-        PathBuf::from,
-    )
 }

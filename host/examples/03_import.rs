@@ -7,14 +7,10 @@
 use devbay_host::internals::core::program::text;
 use devbay_host::{Model, Result};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 fn main() -> Result<()> {
-    let model = std::env::args_os().nth(1).map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../models/mnist_cnn/model.onnx")),
-        PathBuf::from,
-    );
-    let model = Model::load(&model)?;
+    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/mnist_cnn/model.onnx");
+    let model = Model::load(std::env::args_os().nth(1).unwrap_or_else(|| default.into()))?;
     let program = model.program();
     let describe = |id| {
         let value = program.value(id);

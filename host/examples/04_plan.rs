@@ -1,6 +1,6 @@
 //! The fourth stage: a program becomes a plan for a device. What is launched, in which memory.
 //!
-//! `cargo run -p devbay-host --example 04_plan [PLUGIN]`, after `cargo build -p devbay-plugin-cpu`.
+//! `cargo run -p devbay-host --example 04_plan [PLUGIN]`; without a plugin, the CPU plugin is used.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it finds")]
 

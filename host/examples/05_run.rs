@@ -1,6 +1,6 @@
 //! The fifth stage: a plan is run. On inputs by name; and into memory of one's own, which allocates nothing.
 //!
-//! `cargo run -p devbay-host --example 05_run [PLUGIN]`, after `cargo build -p devbay-plugin-cpu`.
+//! `cargo run -p devbay-host --example 05_run [PLUGIN]`; without a plugin, the CPU plugin is used.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it finds")]
 

@@ -1,6 +1,6 @@
 //! Runs that are started and not waited for: many at once on one plan, and what follows from their results.
 //!
-//! `cargo run -p devbay-host --example 06_run_async [PLUGIN]`, after `cargo build -p devbay-plugin-cpu`.
+//! `cargo run -p devbay-host --example 06_run_async [PLUGIN]`; without a plugin, the CPU plugin is used.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it finds")]
 

@@ -1,13 +1,12 @@
 //! Runs that end early: cancelled, or past their deadline. The next one is as if nothing had been.
 //!
-//! `cargo run -p devbay-host --example 07_cancel [PLUGIN]`, after `cargo build -p devbay-plugin-cpu`.
+//! `cargo run -p devbay-host --example 07_cancel [PLUGIN]`; without a plugin, the CPU plugin is used.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it finds")]
 
 #[expect(dead_code, reason = "this example has a model and inputs of its own")]
 mod setup;
 
-use devbay_host::internals::core::program::text;
 use devbay_host::{Cancel, Model, Result, RunOptions, Session, Tensor};
 use std::time::Duration;
 
@@ -25,7 +24,7 @@ program "loop"(%n: i64[], %x: f32[4]) {
 
 fn main() -> Result<()> {
     let (_runtime, device, _) = setup::runtime_and_model()?;
-    let session = Session::new(&Model::from_program(text::parse(LOOP)?), &device)?;
+    let session = Session::new(&Model::from_text(LOOP)?, &device)?;
     let x = Tensor::from_elements(&[4], &[1.0f32; 4])?;
     let forever = Tensor::from_elements(&[], &[i64::MAX])?;
     let endless: [(&str, &Tensor); 2] = [("n", &forever), ("x", &x)];

@@ -1,6 +1,6 @@
 //! A model on two devices at once: nodes that are pinned, the copies in the plan, and what each device did.
 //!
-//! `cargo run -p devbay-host --example 08_two_devices [PLUGIN]`, after `cargo build -p devbay-plugin-cpu`. The CPU plugin
+//! `cargo run -p devbay-host --example 08_two_devices [PLUGIN]`; without a plugin, the CPU plugin is used. The CPU plugin
 //! stands for two devices: one that works in the host's memory, and one with memory, streams and copies of its own, as
 //! an accelerator has them.
 
@@ -10,19 +10,16 @@
 mod setup;
 
 use devbay_host::internals::core::plan::section::StepKind;
-use devbay_host::{Model, Result, Runtime, Session, SessionOptions};
-use std::path::Path;
+use devbay_host::{Model, Result, Session, SessionOptions};
 use std::sync::Arc;
 
 fn main() -> Result<()> {
-    let runtime =
-        Runtime::builder().plugin(setup::plugin()).option("cpu", "streams", "inline,async").build()?;
+    let runtime = setup::runtime().option("cpu", "streams", "inline,async").build()?;
     let [first, second] = &runtime.devices()[..] else {
         println!("the plugin has {} devices, two are wanted", runtime.devices().len());
         return Ok(());
     };
-    let model =
-        Model::load(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../models/mnist_cnn/model.onnx")))?;
+    let model = Model::load(setup::MODEL)?;
     let alone = Session::new(&model, first)?;
     let image = setup::image(&alone)?;
 

@@ -1,16 +1,15 @@
 //! Results that stay on the device: the input of the next run, or another library's by DLPack, without a copy.
 //!
-//! `cargo run -p devbay-host --example 09_on_device [PLUGIN]`, after `cargo build -p devbay-plugin-cpu`.
+//! `cargo run -p devbay-host --example 09_on_device [PLUGIN]`; without a plugin, the CPU plugin is used.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it finds")]
 
 mod setup;
 
-use devbay_host::internals::core::program::text;
 use devbay_host::{AppStream, DeviceTensor, Error, ErrorKind, Model, Result, RunOptions, Session};
 use std::ptr::null_mut;
 
-/// What comes behind the model: its scores as probabilities.
+/// A second model, which turns the scores of the first into probabilities.
 const BEHIND: &str = r#"devbay-program 1
 
 program "probabilities"(%scores: f32[1,10]) {
@@ -22,7 +21,7 @@ program "probabilities"(%scores: f32[1,10]) {
 fn main() -> Result<()> {
     let (_runtime, device, model) = setup::runtime_and_model()?;
     let first = Session::new(&model, &device)?;
-    let second = Session::new(&Model::from_program(text::parse(BEHIND)?), &device)?;
+    let second = Session::new(&Model::from_text(BEHIND)?, &device)?;
     let image = setup::image(&first)?;
     let expected = first.run(&[(&first.inputs()[0].name, &image)])?;
 

@@ -99,3 +99,8 @@ pub use report::{DeviceMemory, DeviceVerdict, LoadReport, Outcome, PluginReport}
 pub use run::{OnFull, Run};
 pub use runtime::{Rescan, Runtime, RuntimeBuilder};
 pub use session::{Port, RunOptions, Session, SessionOptions};
+
+/// The README's example, compiled with the documentation's.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

@@ -1,27 +1,24 @@
-//! What the examples after the third have in common: the stages before.
+//! The stages before, which the examples have in common.
 
-use devbay_host::{Device, Error, ErrorKind, Model, Policy, Requirements, Result, Runtime, Session, Tensor};
-use std::path::{Path, PathBuf};
+use devbay_host::{Device, Error, ErrorKind, Model, Result, Runtime, RuntimeBuilder, Session, Tensor};
 use std::sync::Arc;
 
-/// The plugin that is named, or the CPU plugin where cargo puts it.
-pub fn plugin() -> PathBuf {
-    std::env::args_os().nth(1).map_or_else(
-        || {
-            let example = std::env::current_exe().unwrap_or_default();
-            example.with_file_name("..").join("libdevbay_plugin_cpu.so")
-        },
-        PathBuf::from,
-    )
+/// A small model: digits in images of 28 by 28 pixels.
+pub const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/mnist_cnn/model.onnx");
+
+/// Begins a runtime with the plugin that is named on the command line, or else with the CPU plugin, which is linked.
+pub fn runtime() -> RuntimeBuilder {
+    match std::env::args_os().nth(1) {
+        Some(path) => Runtime::builder().plugin(path),
+        None => Runtime::builder().link(devbay_plugin_cpu::PLUGIN),
+    }
 }
 
 /// A runtime with the plugin, its device, and a small model.
 pub fn runtime_and_model() -> Result<(Runtime, Arc<Device>, Model)> {
-    let runtime = Runtime::builder().plugin(plugin()).build()?;
-    let model =
-        Model::load(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../models/mnist_cnn/model.onnx")))?;
-    let requirements = Requirements { program: Some(model.program()), ..Requirements::default() };
-    let device = runtime.choose(&Policy::Auto, &requirements)?.device;
+    let runtime = runtime().build()?;
+    let model = Model::load(MODEL)?;
+    let device = runtime.device_for(&model)?;
     Ok((runtime, device, model))
 }
 
