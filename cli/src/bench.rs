@@ -21,29 +21,30 @@ pub struct Arguments {
     pub model: PathBuf,
     #[command(flatten)]
     pub inputs: InputArguments,
-    /// Runs that are counted; 0 for as many as fit the time
+    /// Number of measured runs; 0 for as many as fit the time
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub runs: usize,
     /// Seconds to measure for
     #[arg(long, value_name = "S", default_value_t = 3.0)]
     pub seconds: f64,
-    /// Runs that are not counted, first
+    /// Number of runs before the measurement
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub warmup: usize,
-    /// Runs in flight at once, each on a thread of its own; a time is then that of all of them over their number
+    /// Number of runs in flight at once, each on its own thread; times are then the total divided by that number
     #[arg(long, value_name = "N", default_value_t = 1)]
     at_once: usize,
-    /// Give each run inputs of another length along an extent that the model names, anyone from LOW to HIGH, such as
-    /// seq=5..40; what is given with --input is cut
+    /// Vary a named dimension of the inputs from run to run, at random from LOW to HIGH, such as seq=5..40; inputs given by
+    /// --input are cropped
     #[arg(long, value_name = "NAME=LOW..HIGH", conflicts_with_all = ["at_once", "sessions"])]
     vary: Option<String>,
-    /// Then open, run and close so many sessions, and say what memory they left behind
+    /// Then open, run and close this many sessions, and report leaked memory
     #[arg(long, value_name = "N", default_value_t = 0)]
     sessions: usize,
-    /// Measure each launch on one thread, beside what the plan says it should take; --feedback then writes the times
+    /// Measure each launch on one thread and compare it with the plan's estimate; with --feedback, write the times to that
+    /// file
     #[arg(long, conflicts_with_all = ["profile", "at_once", "sessions"])]
     cost: bool,
-    /// Measure the model without each pass that changed it, in turn with all of them; --runs and --seconds are those of each
+    /// Measure the model with all passes and without each effective pass, in turn; --runs and --seconds apply to each
     #[arg(long, conflicts_with_all = ["cost", "profile", "at_once", "sessions", "vary"])]
     passes: bool,
     #[command(flatten)]

@@ -23,14 +23,14 @@ use std::time::{Duration, Instant};
 pub struct Arguments {
     /// The model: an ONNX file or a program in text form
     pub model: PathBuf,
-    /// Where it goes; `devbay run` takes it. FILE.dbx is the planned model for devices with kernels, any other name the program
-    /// of a device's compiler
+    /// Output file, which `devbay run` takes. FILE.dbx is a planned model for devices with kernels; any other name is a
+    /// program of a device's compiler
     #[arg(long, short, value_name = "FILE")]
     pub output: PathBuf,
-    /// Plan a .dbx file for the types of these inputs; may be given several times
+    /// Plan a .dbx file for the shapes of these inputs; may be repeated
     #[arg(long, value_name = "INPUTS.npz")]
     pub shapes_from: Vec<PathBuf>,
-    /// A device that is not there, as PLUGIN-TARGET in the plugin's own words: pjrt-tpu:v5e:2x2
+    /// An absent device to compile for, as PLUGIN-TARGET in the plugin's own terms, such as pjrt-tpu:v5e:2x2
     #[arg(long, value_name = "PLUGIN-TARGET", conflicts_with = "device")]
     pub target: Option<String>,
     #[command(flatten)]

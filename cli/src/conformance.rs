@@ -24,43 +24,43 @@ pub struct Arguments {
     /// A plugin library, or the name of a plugin that is part of this command
     #[arg(required_unless_present_any = ["list", "index"])]
     plugin: Option<String>,
-    /// List the tests, with the rules that they check
+    /// List the cases and the rules that they check
     #[arg(long)]
     list: bool,
-    /// Make a page of several reports in JSON, one beside the other, instead of judging
+    /// Generate a page that compares several JSON reports, instead of testing
     #[arg(long, value_name = "REPORT.json", num_args = 1.., conflicts_with_all = ["plugin", "list", "json"])]
     index: Vec<PathBuf>,
-    /// Run only tests that fit: an id, a topic (`transfer`, `onnx`), or a pattern with `*`; may be given several times
+    /// Run only matching cases: an id, a topic (`transfer`, `onnx`), or a pattern with `*`; may be repeated
     #[arg(long, value_name = "PATTERN")]
     only: Vec<String>,
-    /// Leave out tests that fit
+    /// Skip matching cases
     #[arg(long, value_name = "PATTERN")]
     except: Vec<String>,
-    /// Run only tests of these profiles: base, kernels, interop, compiler
+    /// Run only cases of these profiles: base, kernels, interop, compiler
     #[arg(long, value_name = "PROFILE", value_delimiter = ',')]
     profile: Vec<String>,
-    /// Run ONNX's node tests as `devbay run` does, not kernel by kernel
+    /// Run ONNX's node tests through a session, as `devbay run` does, instead of kernel by kernel
     #[arg(long)]
     session: bool,
-    /// Put layers between the cases and the plugin: `validation` names a rule also where a case is not about it
+    /// Insert layers between the cases and the plugin: `validation` reports violations of any rule during any case
     #[arg(long, value_name = "LAYERS", value_delimiter = ',')]
     layers: Vec<String>,
     /// Set an option of the plugin
     #[arg(long, value_name = "KEY=VALUE")]
     plugin_option: Vec<String>,
-    /// Seconds that one test may take
+    /// Time limit of a case in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     limit: u64,
-    /// Run the tests in this process, for debuggers: a plugin that crashes or hangs ends the run
+    /// Run the cases in this process, for debuggers; a crash or hang of the plugin then ends the run
     #[arg(long)]
     in_process: bool,
-    /// The report's form; the default is what the file's name ends in, or text
+    /// Format of the report; defaults to the file's extension, or text
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Write the report to a file, and the text besides to standard output; may be given several times
+    /// Write the report to a file, and text to standard output; may be repeated
     #[arg(short, long, value_name = "FILE")]
     output: Vec<PathBuf>,
-    /// The document that rules' numbers link to in HTML
+    /// Document that rule numbers link to in HTML
     #[arg(long, value_name = "URL", default_value = html::RULES_URL)]
     rules_url: String,
     /// Print JSON, as --format json
@@ -73,11 +73,11 @@ pub struct Arguments {
 enum Format {
     /// A table
     Text,
-    /// One object, with a list of tests
+    /// One object with a list of cases
     Json,
     /// JUnit XML, for CI systems
     Junit,
-    /// One page that needs nothing else
+    /// One self-contained page
     Html,
 }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub struct Arguments {
     #[command(flatten)]
     plugins: PluginArguments,
-    /// Measure how fast devices are, and keep that for the planner
+    /// Measure how fast devices are, and save the rates for the planner
     #[arg(long)]
     calibrate: bool,
     /// Print JSON

@@ -19,30 +19,30 @@ use std::path::{Path, PathBuf};
 /// Arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The model: an ONNX file, a program in text form, or what `devbay compile` wrote
+    /// The model: an ONNX file, a program in text form, or a compiled model (`devbay compile`)
     model: PathBuf,
-    /// One side: a device with options, such as `cpu`, `cpu,no-pass=all`, `cpu,isa=baseline`, `wgpu:0,plugin=PATH` or
+    /// First side: a device with options, such as `cpu`, `cpu,no-pass=all`, `cpu,isa=baseline`, `wgpu:0,plugin=PATH` or
     /// `narrow=f32=f16`; or a file of values, FILE.npz. Options are those of `devbay run`, or of the device's plugin
     #[arg(long, value_name = "SIDE")]
     a: String,
-    /// The other side
+    /// Second side
     #[arg(long, value_name = "SIDE")]
     b: String,
     #[command(flatten)]
     inputs: InputArguments,
-    /// Tolerance: |a - b| <= rtol * max|a| + atol. Default: 1e-4, with f16 80 times and with bf16 600 times as much
+    /// Tolerance: |a - b| <= rtol * max|a| + atol. Defaults to 1e-4, times 80 for f16 and times 600 for bf16
     #[arg(long)]
     rtol: Option<f64>,
-    /// See --rtol. Default: 1e-5, with f16 and bf16 as above
+    /// See --rtol. Defaults to 1e-5, with the same factors
     #[arg(long)]
     atol: Option<f64>,
-    /// Name so many nodes that differ by themselves, not only the first
+    /// Number of nodes to find that differ on equal inputs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     nodes: u32,
-    /// Write each of these nodes as a model of its own, with its inputs and side a's result, into this folder
+    /// Write each of these nodes into this folder as a model, with its inputs and the first side's result
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Megabytes of values that are brought out at once; a model with more is run in parts
+    /// Megabytes of intermediate values to keep at once; larger models are run in parts
     #[arg(long, value_name = "MB", default_value_t = 1024)]
     kept_mb: usize,
     /// Print JSON

@@ -15,10 +15,10 @@ use std::sync::Arc;
 /// Inputs, and extents of those that are not given.
 #[derive(Args, Clone)]
 pub struct GivenArguments {
-    /// Inputs: an archive whose keys are input names, or NAME=FILE.npy or NAME=FILE.pb for one
+    /// Inputs: an archive with input names as keys, or one input as NAME=FILE.npy or NAME=FILE.pb
     #[arg(long, value_name = "FILE.npz|NAME=FILE")]
     pub input: Vec<String>,
-    /// Extents of an input that is not given, such as image=1,3,224,224
+    /// Shape of a generated input, such as image=1,3,224,224
     #[arg(long, value_name = "NAME=DIMS")]
     pub shape: Vec<String>,
 }
@@ -28,7 +28,7 @@ pub struct GivenArguments {
 pub struct InputArguments {
     #[command(flatten)]
     pub given: GivenArguments,
-    /// Make up inputs that are not given, from this seed
+    /// Generate random values, from this seed, for inputs that are not given
     #[arg(long, value_name = "SEED", num_args = 0..=1, default_missing_value = "0")]
     pub random: Option<u64>,
 }

@@ -25,16 +25,16 @@ use std::path::{Path, PathBuf};
 pub struct Arguments {
     /// A model, or a plugin library
     file: PathBuf,
-    /// Print the program in its text form, large constants elided
+    /// Print the program in text form, without large constants
     #[arg(long)]
     text: bool,
-    /// Show the plan: which launches go together in tasks, and what they should take
+    /// Show the plan: tasks, their launches and estimated times
     #[arg(long, conflicts_with = "text")]
     plan: bool,
-    /// Show what each pass over the program did, and what it should save
+    /// Show the changes made by each pass, and the estimated savings
     #[arg(long, conflicts_with_all = ["text", "plan"])]
     passes: bool,
-    /// Show how a plugin's view of the ABI differs from this host's, slot by slot and field by field
+    /// Show differences between a plugin's view of the ABI and this host's, by slot and field
     #[arg(long, conflicts_with_all = ["text", "plan", "passes"])]
     abi: bool,
     /// With --plan: draw the tasks, for Graphviz

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 /// Which layers, and what they found.
 #[derive(Args, Clone)]
 pub struct LayerArguments {
-    /// Put layers between the host and its plugins, the first one nearest to the host: validation, or libraries by path
+    /// Insert layers between the host and its plugins, the first one nearest to the host: `validation`, or libraries by path
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     layers: Option<Vec<String>>,
     #[arg(skip)]

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 /// Arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// A plugin library; it is read, not loaded
+    /// A plugin library; it is parsed, not loaded
     plugin: PathBuf,
-    /// Fail on findings of this kind too
+    /// Also fail on findings of this kind
     #[arg(long, value_enum, value_name = "KIND")]
     deny: Option<Deny>,
     /// Print JSON

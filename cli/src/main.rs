@@ -40,7 +40,7 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(name = "devbay", about = "Runs models on whatever accelerator is plugged in")]
 struct Arguments {
-    /// Say more on standard error; twice for what is of interest when hunting a bug
+    /// Print more messages on standard error; twice for debug messages
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
     #[command(subcommand)]
@@ -55,17 +55,17 @@ enum Command {
     Run(run::Arguments),
     /// Measure a model's latency
     Bench(bench::Arguments),
-    /// Name the first node whose results differ between two devices, ways to run, or a file of outputs
+    /// Find the first node whose results differ between two devices, two sets of options, or a file of outputs
     Diff(diff::Arguments),
-    /// Compile a model: to a file that starts at once, or for a device with a compiler, also one that is not there
+    /// Compile a model into a file that starts at once, or for a device with a compiler, which may be absent
     Compile(compile::Arguments),
-    /// Show what is in a model or a plugin file
+    /// Show the content of a model or a plugin file
     Inspect(inspect::Arguments),
-    /// Judge a plugin by the ABI's rules, case by case
+    /// Test a plugin against the ABI's rules, case by case
     Conformance(conformance::Arguments),
-    /// Say what of a plugin library will hurt later, without loading it
+    /// Find problems in a plugin library without loading it
     Lint(lint::Arguments),
-    /// Write a plugin to begin with: a project that builds and passes the conformance suite
+    /// Generate a plugin project that builds and passes the conformance suite
     NewPlugin(new_plugin::Arguments),
     /// Run one conformance case, for a parent that does not trust the plugin
     #[command(hide = true)]

@@ -43,15 +43,15 @@ const TEMPLATE_VERSION: &str = "TEMPLATE_DEVBAY_VERSION";
 /// Arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The plugin's name: lowercase letters, digits, `-` and `_`, a letter first; devices are called NAME:0
+    /// Name of the plugin: lowercase letters, digits, `-` and `_`, starting with a letter; its device is NAME:0
     name: String,
-    /// What it is written in
+    /// Language of the project
     #[arg(long, value_enum)]
     lang: Language,
-    /// Folder of the project, new or empty; NAME if not given
+    /// Folder for the project, new or empty; defaults to NAME
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
-    /// Print what was written as JSON
+    /// Print a summary of the project as JSON
     #[arg(long)]
     json: bool,
 }

@@ -31,7 +31,7 @@ const FALLBACK: &str = "cpu";
 /// Which plugins and devices.
 #[derive(Args, Clone)]
 pub struct PluginArguments {
-    /// Load this plugin library or manifest too, and run on its first device unless --device says otherwise
+    /// Also load this plugin library or manifest; without --device, its first device is used
     #[arg(long, value_name = "PATH")]
     pub plugin: Vec<PathBuf>,
     /// Set an option of a plugin
@@ -40,13 +40,13 @@ pub struct PluginArguments {
     /// Also look for plugins in ./.devbay/plugins.d
     #[arg(long)]
     pub project: bool,
-    /// Load libraries that no manifest vouches for by a sha256 here, without trying them in a child process first
+    /// Load libraries without a manifest that has their SHA-256 directly, without trying them in a child process first
     #[arg(long)]
     pub no_probe: bool,
-    /// Threads for kernels, the calling one counted; 0 for one per processor
+    /// Number of threads for kernels, including the calling thread; 0 for one per processor
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub threads: usize,
-    /// Processors for the threads beside the calling one, such as 0,2,4
+    /// Processors to pin the other threads to, such as 0,2,4
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub affinity: Option<Vec<usize>>,
     #[command(flatten)]
@@ -56,51 +56,50 @@ pub struct PluginArguments {
 /// Which device a model runs on.
 #[derive(Args, Clone)]
 pub struct DeviceArguments {
-    /// `auto` for what is cheapest by estimate, a device (`cpu:0`, `cpu` for its first, `cpu/ID`), or `prefer:KIND`
+    /// Device: `auto` for the lowest estimated time, a name (`cpu:0`, `cpu` for the first, `cpu/ID`), or `prefer:KIND`
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
-    /// Run a node, by its name in the model, on a device of its own
+    /// Run a node, by its name in the model, on this device
     #[arg(long, value_name = "NODE=DEVICE")]
     pub pin: Vec<String>,
-    /// Fail where the device has no kernel for a node, instead of running that node on the processor
+    /// Fail if the device has no kernel for a node, instead of running that node on the processor
     #[arg(long)]
     pub no_fallback: bool,
-    /// Leave out a pass over the program, by its name in `devbay inspect MODEL --passes`; `all` for every one
+    /// Switch off a pass, by its name in `devbay inspect MODEL --passes`; `all` for every pass
     #[arg(long, value_name = "PASS")]
     pub no_pass: Vec<String>,
-    /// Bytes of the device's memory that constants and the values of a run may take, such as 8000000, 512K, 512M or 2G
-    /// (powers of 1024: KiB, MiB, GiB); what does not fit is copied to the device in each run, while it computes
+    /// Limit on device memory for constants and the values of a run, in bytes, such as 8000000, 512K, 512M or 2G (K, M and G
+    /// are powers of 1024). Constants beyond it are streamed to the device in each run, overlapped with compute
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub memory_budget: Option<u64>,
-    /// What matrix products may round their inputs to, for speed where a device has it; sums have 32 bits
+    /// Precision to which matrix products may round their inputs, for speed; they accumulate in 32 bits
     #[arg(long, value_enum, value_name = "TYPE", default_value = "strict")]
     pub numerics: NumericsName,
-    /// How urgent the work is beside that of others on the same device, for devices with streams of several priorities: above
-    /// 0 more, below 0 less
+    /// Priority of this work on a device whose streams have priorities: above 0 is more urgent, below 0 less
     #[arg(long, value_name = "NUMBER", default_value_t = 0, allow_negative_numbers = true)]
     pub stream_priority: i32,
-    /// Have devices whose plugins gather launches begin within long tasks, and not when the last launch is enqueued; each time costs
-    /// a submission of the driver's
+    /// Submit launches during long tasks instead of at their end, on devices that batch launches; each submission has a cost
+    /// in the driver
     #[arg(long)]
     pub flush: bool,
-    /// Compute in narrower floats where kernels do, as in f32=f16: constants and values take less memory, results are less
-    /// exact; inputs and outputs keep their types
+    /// Compute in a narrower float type where kernels support it, as in f32=f16: less memory, less precision. Inputs and
+    /// outputs keep their types
     #[arg(long, value_name = "FROM=TO")]
     pub narrow: Option<Narrowing>,
-    /// Plan with the times of launches that `devbay bench --cost` wrote here; those that are not known are estimated
+    /// Plan with launch times from this file, which `devbay bench --cost` writes; unknown times are estimated
     #[arg(long, value_name = "FILE")]
     pub feedback: Option<PathBuf>,
-    /// Read the model's files into memory instead of mapping them, for files that others may change or shorten meanwhile
+    /// Read the model's files into memory instead of mapping them, for files that may change during the run
     #[arg(long)]
     pub no_map: bool,
-    /// Bound what the model may ask for: nodes, nesting, bytes (of a run, such as 2G), trips (of a loop), planning-time
+    /// Limit the model's resources: nodes, nesting, bytes (of a run, such as 2G), trips (of a loop), planning-time
     /// (milliseconds)
     #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',')]
     pub limit: Vec<String>,
-    /// When a device fails while the model runs, go on with the others
+    /// Continue on the other devices if a device fails during the run
     #[arg(long)]
     pub failover: bool,
-    /// Say why this device was chosen and the others were not
+    /// Explain the choice of the device
     #[arg(long)]
     pub explain: bool,
     #[command(flatten)]
@@ -110,7 +109,7 @@ pub struct DeviceArguments {
 /// Types that inputs of matrix products may be rounded to.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum NumericsName {
-    /// Nothing is rounded
+    /// Inputs are not rounded
     Strict,
     /// f32 with ten bits of mantissa
     Tf32,

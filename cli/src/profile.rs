@@ -13,7 +13,7 @@ const OPS_SHOWN: usize = 10;
 /// Whether there is to be a timeline.
 #[derive(clap::Args)]
 pub struct ProfileArguments {
-    /// Write a timeline, for ui.perfetto.dev or chrome://tracing, and say which ops take longest
+    /// Write a timeline for ui.perfetto.dev or chrome://tracing, and list the slowest ops
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
 }

@@ -26,24 +26,24 @@ use std::time::{Duration, Instant};
 /// Arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The model: an ONNX file, a program in text form, what `devbay compile` wrote, or StableHLO (.mlir, .mlirbc) for a
-    /// device with a compiler
+    /// The model: an ONNX file, a program in text form, a compiled model (`devbay compile`), or StableHLO (.mlir, .mlirbc)
+    /// for a device with a compiler
     pub model: PathBuf,
     #[command(flatten)]
     pub inputs: InputArguments,
-    /// Classify a photo: preprocessing.json beside the model says how it becomes an input
+    /// Classify a photo; preprocessing.json beside the model describes how to turn it into an input
     #[arg(long, value_name = "FILE")]
     pub image: Option<PathBuf>,
-    /// Names of the classes, a line each; the default is the file that preprocessing.json names
+    /// File with one class name a line; defaults to the one named in preprocessing.json
     #[arg(long, value_name = "FILE")]
     labels: Option<PathBuf>,
-    /// How many classes to show
+    /// Number of classes to show
     #[arg(long, value_name = "N", default_value_t = 5)]
     top: usize,
-    /// Write the outputs: an archive, or a folder for one .npy file each
+    /// Write the outputs to an archive, or to a folder with one .npy file each
     #[arg(long, value_name = "FILE.npz|DIR")]
     pub output: Option<PathBuf>,
-    /// Compare the outputs with these; the exit code says whether they match
+    /// Compare the outputs with this archive; exits with 6 if they differ
     #[arg(long, value_name = "FILE.npz")]
     pub compare: Option<PathBuf>,
     /// Tolerance: |a - b| <= rtol * max|expected| + atol
@@ -52,11 +52,10 @@ pub struct Arguments {
     /// See --rtol
     #[arg(long, default_value_t = 1e-5)]
     atol: f64,
-    /// Check the weights of a .dbx file by their checksums before it runs
+    /// Verify the checksums of a .dbx file's weights before running it
     #[arg(long)]
     pub verify: bool,
-    /// End the command when so many milliseconds have passed before it has results, wherever it is: reading the model,
-    /// planning, in a kernel
+    /// Fail if there are no results after this many milliseconds, including reading the model and planning
     #[arg(long, value_name = "MS")]
     pub deadline_ms: Option<u64>,
     #[command(flatten)]

@@ -9,17 +9,17 @@ use devbay_host::{BucketOptions, SessionOptions};
 /// Plans for changing extents.
 #[derive(Args, Clone)]
 pub struct ShapeArguments {
-    /// How many plans are kept, each for inputs of other extents
+    /// Number of plans to keep, one per set of input shapes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     plans_max: Option<u32>,
-    /// Pad inputs along an extent that the model names to the next of these sizes, and crop the results: NAME=8,16,32, or
-    /// NAME=*8 for multiples. Only right if padding does not change the rest; --check-buckets looks
+    /// Pad a named dimension of the inputs to the next of these sizes, and crop the results: NAME=8,16,32, or NAME=*8 for
+    /// multiples. Only valid if padding does not affect other positions; --check-buckets checks that
     #[arg(long, value_name = "NAME=SIZES")]
     bucket: Vec<String>,
-    /// What an input is padded with, if it is not 0
+    /// Padding value of an input; 0 by default
     #[arg(long, value_name = "INPUT=VALUE", requires = "bucket")]
     pad: Vec<String>,
-    /// Make the first run that is padded to each size once more without, and fail where results differ
+    /// Repeat the first run at each size without padding, and fail if results differ
     #[arg(long, requires = "bucket")]
     check_buckets: bool,
 }
