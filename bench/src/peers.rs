@@ -128,7 +128,7 @@ impl Peers {
         let Some(program) = program else {
             let reasons = self.missing.iter().filter_map(|text| text.split_once('='));
             let reason = reasons.into_iter().find(|(name, _)| *name == peer.name()).map(|(_, reason)| reason);
-            bail!("{}", reason.unwrap_or("nobody says where it is; `cargo xtask bench` does"));
+            bail!("{}", reason.unwrap_or("its path is unknown; `cargo xtask bench` passes it"));
         };
         let mut command = Command::new(program);
         let argument = match peer {

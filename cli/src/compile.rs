@@ -197,7 +197,7 @@ fn kernels(runtime: &Runtime) -> Result<Arc<Device>> {
     let has_kernels = |device: &&Arc<Device>| !device.kernels().is_empty();
     let found = runtime.devices().iter().find(has_kernels).cloned();
     found.ok_or_else(|| {
-        let text = "no plugin has kernels, which calculate what is constant in a model";
+        let text = "no plugin has kernels, which are needed to fold constants";
         Error::new(ErrorKind::NotFound, text).into()
     })
 }

@@ -63,7 +63,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     let given = !(arguments.given.input.is_empty() && arguments.given.shape.is_empty());
     let is_planned = arguments.plan || arguments.passes;
     if given && !is_planned {
-        return Err(usage("--input and --shape say what a plan is for: give --plan or --passes too"));
+        return Err(usage("--input and --shape need --plan or --passes"));
     }
     if !is_library(&arguments.file)? {
         if arguments.abi {

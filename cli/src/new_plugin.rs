@@ -111,7 +111,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         return Ok(());
     }
     say!(
-        "{} has the plugin {name}, {} files; README.md says what is where. Next:\n",
+        "{} has the plugin {name} in {} files; its README.md describes them. Next:\n",
         folder.display(),
         files.len()
     );

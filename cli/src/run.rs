@@ -43,7 +43,7 @@ pub struct Arguments {
     /// Write the outputs to an archive, or to a folder with one .npy file each
     #[arg(long, value_name = "FILE.npz|DIR")]
     pub output: Option<PathBuf>,
-    /// Compare the outputs with this archive; exits with 6 if they differ
+    /// Compare the outputs with this archive; exits with 3 if they differ
     #[arg(long, value_name = "FILE.npz")]
     pub compare: Option<PathBuf>,
     /// Tolerance: |a - b| <= rtol * max|expected| + atol

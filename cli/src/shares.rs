@@ -31,7 +31,7 @@ pub fn text(plan: &Plan) -> Option<String> {
         n => format!("; {n} copies between devices, {}", table::bytes(bytes)),
     };
     let count = if all < 1000 { all.to_string() } else { format!("{:.1}{name}", all as f64 / unit) };
-    let of = if plan.is_open() { " before what is planned as it runs" } else { "" };
+    let of = if plan.is_open() { " before the parts that are planned as they run" } else { "" };
     Some(format!("{count} operations{of}: {}{copies}", list.join(", ")))
 }
 

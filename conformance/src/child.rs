@@ -105,7 +105,7 @@ pub fn answer(
     let mut word = String::new();
     std::io::stdin()
         .read_line(&mut word)
-        .map_err(|error| format!("cannot read the word of who asks: {error}"))?;
+        .map_err(|error| format!("cannot read the parent's request: {error}"))?;
     let mark = mark(word.trim());
     let find = |id: &String| match id.strip_prefix(onnx::PREFIX) {
         Some(name) => onnx::index().get_key_value(name).map(|(name, _)| Item::Node(name)),
@@ -202,7 +202,7 @@ pub(crate) fn ask(
     let (lines, stderr) = match (lines, stderr) {
         (Ok(lines), Ok(stderr)) => (lines, stderr),
         (Err(error), _) | (_, Err(error)) => {
-            said.end.reason = format!("cannot start a thread that reads what a test says: {error}");
+            said.end.reason = format!("cannot start a thread that reads a test's output: {error}");
             return said;
         }
     };

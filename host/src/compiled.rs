@@ -115,7 +115,7 @@ impl CompiledModel {
                 None => {
                     let at = program.main.inputs.iter().position(|&input| input == id);
                     at.map(Taken::Input).ok_or_else(|| {
-                        Error::new(ErrorKind::Internal, "a program takes a value that nobody gives")
+                        Error::new(ErrorKind::Internal, "a program takes a value that nothing produces")
                     })
                 }
             }
@@ -193,10 +193,10 @@ impl CompiledModel {
             Taken::Constant(i) => i < constants.len(),
         };
         if !about.takes.iter().all(is_there) {
-            return Err(damaged("it takes what is not there".to_owned()));
+            return Err(damaged("it takes a value that is not there".to_owned()));
         }
         if about.sha256 != digest(&blob, &constants) {
-            return Err(damaged("its content is not what was written".to_owned()));
+            return Err(damaged("its content differs from what was written".to_owned()));
         }
         Ok(Self { about, constants, blob })
     }

@@ -380,5 +380,5 @@ fn host_triple() -> Result<String> {
     let output = Command::new("rustc").arg("-vV").output().context("cannot start rustc")?;
     let text = String::from_utf8(output.stdout)?;
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-    Ok(host.context("rustc does not say what it is for")?.to_owned())
+    Ok(host.context("rustc does not name its target")?.to_owned())
 }

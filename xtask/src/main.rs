@@ -32,7 +32,7 @@ use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
 #[derive(Parser)]
-#[command(about = "What the repository does to itself")]
+#[command(about = "Tasks of the repository")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

@@ -270,7 +270,7 @@ mod tests {
             ensure!(model.files.iter().any(|file| file.to == "model.onnx"), "{name} has no model.onnx");
         }
         for name in table.packages.keys() {
-            ensure!(table.models.values().any(|model| model.package == *name), "nobody uses {name}");
+            ensure!(table.models.values().any(|model| model.package == *name), "{name} is unused");
         }
         Ok(())
     }

@@ -65,7 +65,7 @@ fn has_headers(root: &Path) -> Result<bool> {
     let mut command = compiler();
     command.args(["-fsyntax-only", "-I"]).arg(root.join("plugin-api/include"));
     command.arg(root.join("plugins/opencl/src/driver.c"));
-    let output = command.output().context("a C compiler is needed: cc, or what CC names")?;
+    let output = command.output().context("a C compiler is needed: cc, or the one that CC names")?;
     let said = String::from_utf8_lossy(&output.stderr);
     Ok(output.status.success() || !said.contains("No such file"))
 }

@@ -67,7 +67,7 @@ fn command_is_compiled() -> Result<()> {
     let names = anew.join(", ");
     ensure!(
         anew.is_empty(),
-        "compiled twice, with and without tests: {names}; docs/testing.md says what does that"
+        "compiled twice, with and without tests: {names}; docs/testing.md gives the cause"
     );
     Ok(())
 }
@@ -76,7 +76,7 @@ type TestStep = (&'static str, fn(&Arguments) -> Result<()>);
 
 const STEPS: &[TestStep] = &[
     ("format", |_| cargo(&["fmt", "--all", "--check"])),
-    ("header, abi.lock and tables are what v0.rs says", |_| crate::abi::run(true)),
+    ("header, abi.lock and tables match v0.rs", |_| crate::abi::run(true)),
     ("lints", |_| cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])),
     // The plugin libraries too, which tests load by path.
     ("build", |_| cargo(&["build", "--workspace", "--all-targets"])),

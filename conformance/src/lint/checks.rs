@@ -154,7 +154,7 @@ pub(super) static TEXT_RELOCATIONS: Check = Check {
     rules: &[],
     why: "the loader has to write into code: SELinux and other hardened systems refuse that, and no two processes share \
           the pages",
-    mend: "compile everything with `-fPIC`, also static libraries and assembly; `-Wl,-z,text` finds what was not",
+    mend: "compile everything with `-fPIC`, also static libraries and assembly; `-Wl,-z,text` finds code that was not",
 };
 
 pub(super) static TLS_STATIC: Check = Check {
@@ -170,6 +170,6 @@ pub(super) static SONAME_MISSING: Check = Check {
     id: "soname.missing",
     severity: Severity::Warning,
     rules: &[],
-    why: "who links the plugin records the path that it was built at, and package tools have no name to check",
+    why: "programs that link the plugin record the path that it was built at, and package tools have no name to check",
     mend: "link with `-Wl,-soname,FILE`; in Rust print `cargo::rustc-link-arg-cdylib=-Wl,-soname,FILE` in build.rs",
 };

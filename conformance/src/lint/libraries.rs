@@ -107,7 +107,7 @@ pub(super) fn look(image: &Image<'_>, origin: Option<&Path>, folders: &[PathBuf]
         report.find(&IMPORTS_UNRESOLVED, format!("imports that no needed library has, {symbols}"));
     } else {
         let unread = few(&known.unread);
-        report.not_checked.push(format!("where imports come from, {symbols}; what is not known: {unread}"));
+        report.not_checked.push(format!("the origin of imports, {symbols}; unknown: {unread}"));
     }
 }
 

@@ -73,7 +73,7 @@ fn title(page: &mut String, report: &Report, name: &str) {
     }
     let mut facts = vec![("file", report.subject.clone())];
     match &report.plugin {
-        None => facts.push(("plugin", "it could not be asked who it is".to_owned())),
+        None => facts.push(("plugin", "it could not be asked for its name".to_owned())),
         Some(plugin) => {
             let (min, max) = plugin.abi_minors;
             facts.push(("version", format!("{} by {}", plugin.version, plugin.vendor)));
@@ -133,7 +133,7 @@ fn failures(page: &mut String, report: &Report, rules_url: &str) {
     if report.failures().next().is_none() {
         return;
     }
-    page.push_str("<h2>What failed</h2>\n");
+    page.push_str("<h2>Failures</h2>\n");
     for test in report.failures() {
         let _ = writeln!(
             page,

@@ -100,7 +100,7 @@ impl Buckets {
         let of_output = |(name, ty): (&Arc<str>, &Option<TensorType>)| {
             ty.as_ref().and_then(TensorType::known_shape).ok_or_else(|| {
                 let ty = ty.as_ref().map(ToString::to_string).unwrap_or_default();
-                let text = format!("output `{name}` {ty} has extents that depend on data: nobody can say what of it is padding");
+                let text = format!("output `{name}` {ty} has extents that depend on data, so the part that is padding is unknown");
                 Error::new(ErrorKind::UnsupportedModel, text)
             })
         };
@@ -127,8 +127,8 @@ impl Buckets {
                     });
                 if is_odd {
                     let text = format!(
-                        "output `{}` is {long:?} where `{name}` is {size} and {short:?} where it is {length}: nobody can say \
-                         what of it is padding",
+                        "output `{}` is {long:?} where `{name}` is {size} and {short:?} where it is {length}, so the \
+                         part that is padding is unknown",
                         self.outputs[output],
                         name = self.symbols[symbol].0
                     );

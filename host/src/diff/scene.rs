@@ -334,7 +334,7 @@ impl<'a> Scene<'a> {
     fn judge(&self, tag: ValueId) -> Result<Judged> {
         let cones = self.cones(tag);
         if self.parties.iter().all(|party| party.planned().is_none()) {
-            self.shared.note("both sides are files: what their inputs explain is not known".to_owned());
+            self.shared.note("both sides are files, so differences cannot be traced to inputs".to_owned());
             let (a, b) = (self.parties[0].value(tag), self.parties[1].value(tag));
             let measured = a.zip(b).and_then(|(a, b)| measure::differ(a, b, self.shared.tolerance));
             return Ok(Judged { cones, measured, ran: true });

@@ -96,7 +96,7 @@ fn kind_of(about: &Metadata) -> &'static str {
         use std::os::unix::fs::FileTypeExt;
         let kind = about.file_type();
         if kind.is_fifo() {
-            return "a pipe; write what comes out of it to a file first";
+            return "a pipe; write its output to a file first";
         }
         if kind.is_socket() {
             return "a socket";

@@ -348,7 +348,7 @@ pub trait Device: Send + Sync + 'static {
     /// # Errors
     /// Invalid for memory that is not the device's, as far as that can be told.
     fn import(&self, request: &ImportRequest) -> Result<Allocated<Self::Buffer>> {
-        Err(Error::unsupported(format!("somebody else's memory in space {}", request.space_idx)))
+        Err(Error::unsupported(format!("imported memory in space {}", request.space_idx)))
     }
 
     /// Returns the first byte of a buffer as the native API names it.

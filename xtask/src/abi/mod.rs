@@ -46,7 +46,7 @@ pub fn run(check: bool) -> Result<()> {
     }
     ensure!(
         !check || stale.is_empty(),
-        "stale: {}; run `cargo xtask header` and commit what it writes",
+        "stale: {}; run `cargo xtask header` and commit the result",
         stale.join(", ")
     );
     Ok(())

@@ -345,7 +345,7 @@ impl Planner<'_> {
             | NodeWork::Unrolled(_)
             | NodeWork::Flow(_)
             | NodeWork::Later => {
-                return Err(Error::new(ErrorKind::Internal, "a node in a section that nobody runs"));
+                return Err(Error::new(ErrorKind::Internal, "a node in a section has no device"));
             }
         };
         let lane = self.lanes.for_kernels(site);
@@ -471,7 +471,7 @@ impl Planner<'_> {
             let on_host = self.in_memory(whole, 0, for_whom)?;
             match self.in_memory(on_host, memory, for_whom)? {
                 Root::Made(copy, _) => copy,
-                _ => return Err(Error::new(ErrorKind::Internal, "a copy that nobody makes")),
+                _ => return Err(Error::new(ErrorKind::Internal, "a copy has no device")),
             }
         } else {
             let kind = if memory == 0 { CopyKind::FromDevice } else { CopyKind::ToDevice };

@@ -356,7 +356,7 @@ impl Books {
             self.plugin_broke(
                 "query",
                 "B1",
-                "the plugin's static data is not what it was when it was loaded",
+                "the plugin's static data has changed since it was loaded",
             );
         }
     }
