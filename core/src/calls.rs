@@ -30,7 +30,7 @@ pub(crate) struct Here(*const Call<'static>);
 
 // SAFETY: only used by `within`, whose caller keeps the call alive.
 unsafe impl Send for Here {}
-// SAFETY: as for Send.
+// SAFETY: `within` only reads the call, whose strings are shared references; its caller keeps it alive.
 unsafe impl Sync for Here {}
 
 static WATCHED: AtomicBool = AtomicBool::new(false);

@@ -161,7 +161,7 @@ pub(super) unsafe fn free<C>(header: NonNull<Header>) {
 /// # Safety
 /// 1. The cell holds a `T`, is in state error, and that was read with Acquire.
 unsafe fn error_in<T: Payload>(header: NonNull<Header>) -> *const Error {
-    // SAFETY: condition 1: nobody writes a concrete body, and the pointer is live.
+    // SAFETY: condition 1: a concrete body is written no more, and the pointer is live.
     let body = unsafe { header.cast::<Cell<T>>().as_ref() }.body.with(|body| unsafe { &*body });
     match body {
         Body::Error(error) => error,
@@ -179,7 +179,7 @@ pub struct AsyncValueAny {
 
 // SAFETY: the value is `Send + Sync` (Payload), and so are errors and waiters; the rest is atomic, by the protocol.
 unsafe impl Send for AsyncValueAny {}
-// SAFETY: as for Send.
+// SAFETY: a shared reference gives `&T` of a payload that is `Sync`, or an error; the rest is atomic.
 unsafe impl Sync for AsyncValueAny {}
 
 impl AsyncValueAny {
@@ -262,7 +262,8 @@ impl AsyncValueAny {
             if state_of(word) & CONCRETE != 0 {
                 return false;
             }
-            // SAFETY: condition 1; nobody sees it before the exchange below succeeds.
+            // SAFETY: condition 1: the waiter is live and in no list; no other thread sees it before the exchange below
+            // succeeds.
             unsafe { (*waiter.as_ptr()).next = list_of(word) };
             let front = waiter.as_ptr().map_addr(|addr| addr | state_of(word));
             match self.header().word.compare_exchange_weak(word, front, Ordering::Release, Ordering::Acquire)
@@ -304,7 +305,7 @@ pub(super) struct Grave {
 impl Grave {
     #[inline]
     pub(super) fn free(self) {
-        // SAFETY: the count was 1 or came to 0 (AcqRel), so nobody else has a reference; the table is the cell's.
+        // SAFETY: the count was 1 or came to 0 (AcqRel), so this is the last reference; the table is the cell's.
         unsafe { (self.header.as_ref().table.free)(self.header) };
     }
 }
@@ -327,7 +328,7 @@ impl Graves {
 
     pub(super) fn pop(&mut self) -> Option<Grave> {
         let header = self.newest?;
-        // SAFETY: as in `push`.
+        // SAFETY: `newest` is the header of a grave, whose cell is live until `free`.
         let next = unsafe { header.as_ref() }.word.load(Ordering::Relaxed);
         self.newest = NonNull::new(next.cast());
         Some(Grave { header })
@@ -376,7 +377,7 @@ impl<T: Payload> AsyncValueRef<T> {
         }
         // SAFETY: the cell holds a `T` (type), and lives as long as this reference.
         let cell = unsafe { self.any.header.cast::<Cell<T>>().as_ref() };
-        // SAFETY: the state is concrete, read with Acquire: nobody writes the body any more.
+        // SAFETY: the state is concrete, read with Acquire: the body is written no more.
         match cell.body.with(|body| unsafe { &*body }) {
             Body::Value(value) => Some(Ok(value)),
             Body::Error(error) => Some(Err(error)),
@@ -391,9 +392,9 @@ impl<T: Payload> AsyncValueRef<T> {
         if self.any.raw_state() != FORWARDED {
             return self;
         }
-        // SAFETY: as in `outcome`.
+        // SAFETY: the cell holds a `T` (type), and lives as long as this reference.
         let cell = unsafe { self.any.header.cast::<Cell<T>>().as_ref() };
-        // SAFETY: as in `outcome`.
+        // SAFETY: FORWARDED is concrete, and was read with Acquire: the body is written no more.
         match cell.body.with(|body| unsafe { &*body }) {
             Body::Forwarded(target) => target,
             _ => self,
@@ -434,7 +435,7 @@ pub struct AsyncValuePtr<'a, T: Payload> {
 
 // SAFETY: it is what `&AsyncValueRef` is, which is Send.
 unsafe impl<T: Payload> Send for AsyncValuePtr<'_, T> {}
-// SAFETY: as for Send.
+// SAFETY: it gives what `&AsyncValueRef` gives, which is `Sync`.
 unsafe impl<T: Payload> Sync for AsyncValuePtr<'_, T> {}
 
 impl<'a, T: Payload> AsyncValuePtr<'a, T> {
@@ -477,7 +478,7 @@ pub(super) struct Producer<T: Payload> {
 
 // SAFETY: it is a reference to a cell, and a `T` may be given to it on any thread (Payload).
 unsafe impl<T: Payload> Send for Producer<T> {}
-// SAFETY: through a shared one nothing can be written.
+// SAFETY: nothing can be written through a shared one.
 unsafe impl<T: Payload> Sync for Producer<T> {}
 
 impl<T: Payload> Producer<T> {
@@ -496,7 +497,7 @@ impl<T: Payload> Producer<T> {
 
     #[inline]
     fn write(&self, body: Body<T>) {
-        // SAFETY: the state is not concrete, so nobody but the producer touches the body; there is one producer.
+        // SAFETY: the state is not concrete, so only the producer touches the body; there is one producer.
         self.cell().body.with_mut(|place| unsafe { *place = body });
     }
 
@@ -527,7 +528,8 @@ impl<T: Payload> Producer<T> {
 
     /// The value that was built.
     pub(super) fn constructed_mut(&mut self) -> Option<&mut T> {
-        // SAFETY: as in `write`; the reference ends before the producer can publish.
+        // SAFETY: the state is not concrete, so only the producer touches the body, and this is the producer
+        // (`&mut self`); the reference ends before it can publish.
         match self.cell().body.with_mut(|body| unsafe { &mut *body }) {
             Body::Value(value) => Some(value),
             _ => None,

@@ -24,7 +24,7 @@ pub struct Buffer {
 // SAFETY: the handle is used as the plugin's threading class says; who works in the memory is ordered by
 // streams.
 unsafe impl Send for Buffer {}
-// SAFETY: as for Send.
+// SAFETY: no method changes the handle, and who works in the memory is ordered by streams.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {

@@ -55,8 +55,8 @@ impl Ferry {
     pub fn copy_out(&mut self, n: usize) -> Result<()> {
         let src = self.buffer.reference(0, self.size);
         self.copy(n, |stream, host| {
-            // SAFETY: `host` is as large as `src`, and nobody else has it; `copy` keeps it until the copies are over, or
-            // leaks it.
+            // SAFETY: `host` is as large as `src`, and only this copy uses it; `copy` keeps it until the copies are
+            // over, or leaks it.
             unsafe { stream.copy_out(src, host.as_mut_slice().as_mut_ptr()) }
         })
     }

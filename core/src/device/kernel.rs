@@ -84,9 +84,9 @@ pub struct PreparedKernel {
     pub(super) packs: Vec<Pack>,
 }
 
-// SAFETY: what `prepare` returns is immutable and launched by many threads at once (B21).
+// SAFETY: `prepare`'s result belongs to no thread (B21).
 unsafe impl Send for PreparedKernel {}
-// SAFETY: as for Send.
+// SAFETY: `prepare`'s result is immutable, and launched by many threads at once (B21).
 unsafe impl Sync for PreparedKernel {}
 
 impl PreparedKernel {

@@ -262,7 +262,8 @@ impl Drop for Stream {
         points::forget(&self.device, self.handle.as_ptr());
         self.device.plugin.release(|table| {
             if let Some(destroy) = table.stream_destroy {
-                // SAFETY: the plugin's function with its own stream, once.
+                // SAFETY: the plugin made the stream, which is destroyed once, here; no other thread uses it
+                // (`&mut self`).
                 unsafe { destroy(self.handle.as_ptr()) };
             }
         });

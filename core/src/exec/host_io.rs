@@ -410,7 +410,7 @@ fn enqueue_staged(
                 continue;
             };
             let src = buffer.reference(0, side.size);
-            // SAFETY: as for the inputs.
+            // SAFETY: the staging memory is kept until the stream is at rest, or leaked, as for the copies in above.
             unsafe { frame.streams.first.copy_out(src, side.host.as_mut_slice().as_mut_ptr()) }?;
         }
         Ok(())

@@ -94,7 +94,8 @@ impl FramePool {
         let frame = Box::into_raw(frame);
         // Release: what the run wrote into the frame is there for who takes it.
         if self.first.compare_exchange(null_mut(), frame, Ordering::Release, Ordering::Relaxed).is_err() {
-            // SAFETY: made above, and nobody else has seen it.
+            // SAFETY: the pointer came from `Box::into_raw` above, and the failed exchange has shown it to no other
+            // thread.
             self.give_to_rest(unsafe { Box::from_raw(frame) });
         }
     }

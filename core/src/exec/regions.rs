@@ -138,7 +138,8 @@ pub(super) unsafe extern "C" fn launch_entry(
 ) -> Status {
     // SAFETY: the launch loop passes the state of this step.
     let control = unsafe { &*state.cast::<Control>() };
-    // SAFETY: its references.
+    // SAFETY: the launch loop passes the entry's references, which begin at `entry_ref` of the frame's, in a run that
+    // is under way.
     let choice = unsafe { Choice::new(control, refs, control.entry_ref) };
     match &control.flow {
         Flow::If { .. } => {
@@ -169,7 +170,8 @@ pub(super) unsafe extern "C" fn launch_exit(
 ) -> Status {
     // SAFETY: the launch loop passes the state of this step.
     let control = unsafe { &*state.cast::<Control>() };
-    // SAFETY: its references.
+    // SAFETY: the launch loop passes the exit's references, which begin at `exit_ref` of the frame's, in a run that is
+    // under way.
     let choice = unsafe { Choice::new(control, refs, control.exit_ref) };
     let at = choice.progress.at.load(Ordering::Relaxed);
     match &control.flow {

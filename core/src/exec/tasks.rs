@@ -153,7 +153,8 @@ pub(super) struct TaskRun<'a> {
     failure: Mutex<Option<Error>>,
 }
 
-// SAFETY: `refs` are the frame's references, which nobody changes while it runs.
+// SAFETY: `refs` are the frame's references. While it runs only entries and exits of control flow write them, at places
+// that no other running task reads (`regions.rs`).
 unsafe impl Sync for TaskRun<'_> {}
 
 /// Runs the tasks of a section. All threads of the queue may take part; the calling one does until the end.
@@ -562,7 +563,7 @@ mod loom_tests {
         }
         // SAFETY: the model checks that one thread at a time uses `iteration`.
         unsafe impl Sync for Region {}
-        // SAFETY: as above.
+        // SAFETY: the model checks that one thread at a time uses `iteration`, and the rest is atomic.
         unsafe impl Send for Region {}
         fn end_task(region: &Region, me: usize) {
             if !count_down::<true>(&region.exit, 1) {

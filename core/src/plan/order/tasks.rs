@@ -426,9 +426,9 @@ impl<'a> Links<'a> {
     #[inline(always)]
     pub fn task(self, task: u32) -> (&'a Task, &'a Task) {
         debug_assert!((task as usize) + 1 < self.ends.len());
-        // SAFETY: the invariant.
+        // SAFETY: the task is in range (invariant).
         let begin = unsafe { self.ends.get_unchecked(task as usize) };
-        // SAFETY: the invariant; there is one more than there are tasks.
+        // SAFETY: the task is in range (invariant), and there is one more end than tasks.
         (begin, unsafe { self.ends.get_unchecked(task as usize + 1) })
     }
 
@@ -436,7 +436,7 @@ impl<'a> Links<'a> {
     #[inline(always)]
     pub fn successor(self, place: u32) -> u32 {
         debug_assert!((place as usize) < self.succs.len());
-        // SAFETY: the invariant.
+        // SAFETY: the place is in range (invariant).
         unsafe { *self.succs.get_unchecked(place as usize) }
     }
 }
