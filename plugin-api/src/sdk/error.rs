@@ -84,7 +84,7 @@ impl Error {
     /// # Safety
     /// `detail` is NULL or as [`ErrorDetail`] says.
     pub(crate) unsafe fn store(&self, detail: *mut ErrorDetail) {
-        // SAFETY: the caller's promise; a broken struct is left alone.
+        // SAFETY: `detail` is NULL or as `ErrorDetail` says (# Safety); a struct of another size is left alone.
         let Ok(mut known) = (unsafe { read_struct(detail.cast_const()) }) else {
             return;
         };
@@ -99,7 +99,8 @@ impl Error {
         known.status = self.status;
         known.text_len = self.text.len() as u64;
         known.native_code = self.native_code;
-        // SAFETY: as for the read above.
+        // SAFETY: `detail` was just read, so it is a struct of the size that it says, and the host's to write (#
+        // Safety).
         let _ = unsafe { write_struct(detail, &known) };
     }
 }
