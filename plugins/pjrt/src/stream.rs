@@ -172,7 +172,8 @@ impl Stream for PjrtStream {
             }
             CopyKind::BufferToHost(region, dst) => {
                 let buffer = region.buffer.ok_or_else(|| Error::invalid("a copy from no buffer"))?;
-                // SAFETY: as above.
+                // SAFETY: the host lends room for so many bytes until a later point is reached, and the event is before
+                // it.
                 match unsafe { buffer.read(*dst, region.offset, copy.size_bytes) }? {
                     Some(event) => self.add(event),
                     None => Ok(()),

@@ -36,7 +36,7 @@ fn a_file_that_is_no_library_and_a_library_that_is_not_pjrts_are_told_apart() {
 #[test]
 fn a_library_is_opened_once_and_says_what_it_is() {
     for library in libraries() {
-        // SAFETY: opened before.
+        // SAFETY: the library is one that was opened before, so it is trusted.
         let again = unsafe { Library::open(library.path()) }.unwrap();
         assert!(std::ptr::eq(library, again));
         assert_eq!(library.version().0, 0);
