@@ -131,12 +131,12 @@ fn in_flight(rig: &Rig<'_>) -> Outcome {
             let mut before: Option<(usize, u64)> = None;
             for (i, stream) in streams.iter().enumerate() {
                 if let (Some((other, value)), Some(wait)) = (before, device.opened.table.stream_wait) {
-                    // SAFETY: two streams of one device, and a value that was signalled.
+                    // SAFETY: both streams are the device's and alive, and the value was signalled.
                     let status =
                         unsafe { wait(stream.handle.as_ptr(), streams[other].handle.as_ptr(), value) };
                     ensure!(status == DEVBAY_STATUS_OK, "stream_wait gave {}", stream.error_words(status));
                 }
-                // SAFETY: source and buffers were made before the streams.
+                // SAFETY: source and buffers were made before the streams, whose drop waits for their work.
                 unsafe { stream.enqueue_in(&source, buffers[i].whole()) }?;
                 before = Some((i, stream.signal()?));
             }
@@ -222,10 +222,10 @@ fn poison_once(device: &Device<'_>, fail: FailFn) -> Outcome<bool> {
     })?;
     let calls = Calls::new(4);
 
-    // SAFETY: source and buffers were made before the streams, here and below.
+    // SAFETY: source and buffers were made before the streams, whose drop waits for their work.
     unsafe { failing.enqueue_in(&source, buffers[0].whole()) }?;
     let good = failing.signal()?;
-    // SAFETY: the plugin's function with its own stream.
+    // SAFETY: the stream is the plugin's own, and alive until `Stream` is dropped.
     let status = unsafe { fail(failing.handle.as_ptr(), DEVBAY_STATUS_INTERNAL) };
     ensure!(status == DEVBAY_STATUS_OK, "stream_fail gave {}", failing.error_words(status));
     // The stream may know by now: then the signal is refused, and nobody can wait for it.
@@ -234,7 +234,7 @@ fn poison_once(device: &Device<'_>, fail: FailFn) -> Outcome<bool> {
     if let Some(bad) = bad {
         call_back(&failing, bad, count, calls.arg(1))?;
         if let Some(wait) = device.opened.table.stream_wait {
-            // SAFETY: two streams of one device, and a value that was signalled.
+            // SAFETY: both streams are the device's and alive, and the value was signalled.
             let status = unsafe { wait(waiting.handle.as_ptr(), failing.handle.as_ptr(), bad) };
             ensure!(
                 matches!(status, DEVBAY_STATUS_OK | DEVBAY_STATUS_ABORTED),
@@ -242,7 +242,7 @@ fn poison_once(device: &Device<'_>, fail: FailFn) -> Outcome<bool> {
                 waiting.error_words(status)
             );
             // This stream may know by now as well, and then refuses what follows.
-            // SAFETY: as above.
+            // SAFETY: source and buffers were made before the streams, whose drop waits for their work.
             let _ = unsafe { waiting.enqueue_in(&source, buffers[1].whole()) };
             let value = waiting.signal().ok();
             match value {
@@ -277,7 +277,7 @@ fn poison_once(device: &Device<'_>, fail: FailFn) -> Outcome<bool> {
     expect_call(&calls, 0, DEVBAY_STATUS_OK, "of the point before the failure")?;
     if let Some(stream_error) = device.opened.table.stream_error {
         let mut detail = Detail::new();
-        // SAFETY: the plugin's function with its own stream; the struct is ours.
+        // SAFETY: the stream is the plugin's own and alive; the struct is ours for the call.
         unsafe { stream_error(failing.handle.as_ptr(), &mut detail.raw) };
         ensure!(!detail.text().is_empty(), "stream_error has no words for the failure");
     }
@@ -319,7 +319,7 @@ fn expect_call(calls: &Calls, i: usize, expected: Status, whose: &str) -> Outcom
 fn failed_stream<'a>(device: &'a Device<'a>, fail: FailFn) -> Outcome<Stream<'a>> {
     let stream = device.stream()?;
     let good = stream.signal()?;
-    // SAFETY: the plugin's function with its own stream.
+    // SAFETY: the stream is the plugin's own, and alive until `Stream` is dropped.
     let status = unsafe { fail(stream.handle.as_ptr(), DEVBAY_STATUS_INTERNAL) };
     ensure!(status == DEVBAY_STATUS_OK, "stream_fail gave {}", stream.error_words(status));
     // The stream may know by now, and refuse this.
@@ -360,7 +360,7 @@ fn refuse(rig: &Rig<'_>) -> Outcome {
             size_bytes: sent.len() as u64,
             ..empty_copy()
         };
-        // SAFETY: what is copied and the buffer were made before the stream.
+        // SAFETY: what is copied and the buffer were made before the stream, whose drop waits for its work.
         expect_refusal("a copy", unsafe { failing.copy(&desc) }?)?;
         if let Some(wait) = table.stream_wait {
             let (stream, other) = (failing.handle.as_ptr(), other.handle.as_ptr());
@@ -368,11 +368,11 @@ fn refuse(rig: &Rig<'_>) -> Outcome {
             expect_refusal("a wait", unsafe { wait(stream, other, 0) })?;
         }
         if let Some(flush) = table.stream_flush {
-            // SAFETY: the plugin's function with its own stream.
+            // SAFETY: the stream is the plugin's own, and alive until `Stream` is dropped.
             expect_refusal("a flush", unsafe { flush(failing.handle.as_ptr()) })?;
         }
         if let Some(signal) = table.stream_signal {
-            // SAFETY: the plugin's function with its own stream.
+            // SAFETY: the stream is the plugin's own, and alive until `Stream` is dropped.
             expect_refusal("a signal", unsafe { signal(failing.handle.as_ptr(), 1 << 20) })?;
         }
         drop(failing);
@@ -434,10 +434,10 @@ fn lose(opened: &Opened<'_>, i: usize) -> Outcome {
     let stream = device.stream()?;
     let kept = device.alloc(device.pad(1000))?;
     stream.finish()?;
-    // SAFETY: the plugin's function with its own device, here and below.
+    // SAFETY: the device is the plugin's own, and listed as long as the instance.
     let status = unsafe { lose(device.info.handle) };
     ensure!(status == DEVBAY_STATUS_OK, "device_lose gave {}", status_name(status));
-    // SAFETY: as above.
+    // SAFETY: the device is still listed, though it is lost.
     expect("device_lose", unsafe { lose(device.info.handle) })?;
     if !device.inline() {
         expect("a signal, or the point behind it,", stream.end_status()?)?;

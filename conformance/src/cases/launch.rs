@@ -312,16 +312,16 @@ fn order(rig: &Rig<'_>) -> Outcome {
             for _ in 0..4 {
                 // Nothing waits between these: the launch finds the content, the last copy finds its result, and
                 // what is written afterwards comes too late for both.
-                // SAFETY: all of it was made before the stream.
+                // SAFETY: images, buffers and `late` were made before the stream, whose drop waits for its work.
                 unsafe { stream.enqueue_in(&other, x.whole()) }?;
-                // SAFETY: as above.
+                // SAFETY: `content` and the buffer were made before the stream.
                 unsafe { stream.enqueue_in(&content, x.whole()) }?;
                 node.launch(kernel, &stream, &refs)?;
-                // SAFETY: as above.
+                // SAFETY: `other` and the buffer were made before the stream.
                 unsafe { stream.enqueue_in(&other, x.whole()) }?;
-                // SAFETY: as above.
+                // SAFETY: the buffer and `late` were made before the stream.
                 unsafe { stream.enqueue_out(y.whole(), late.0.as_mut_ptr(), padded) }?;
-                // SAFETY: as above.
+                // SAFETY: `other` and the buffer were made before the stream.
                 unsafe { stream.enqueue_in(&other, y.whole()) }?;
             }
             stream.finish()?;
@@ -410,7 +410,7 @@ fn packed(rig: &Rig<'_>) -> Outcome {
             let bytes = sample.inputs[1].bytes();
             constant.make_constant(1, bytes.clone());
             let node = again(device, &constant)?;
-            // SAFETY: the plugin's list, which lives until `unprepare`.
+            // SAFETY: the plugin keeps the list until `unprepare`, which comes with the node's drop.
             let packs = match unsafe { read_growable_list::<ConstantPack>(&node.raw.packs) } {
                 Ok(packs) => packs,
                 Err(error) => return failed(format!("the packed constants of {}: {error}", kernel.op)),
@@ -449,7 +449,7 @@ fn packed(rig: &Rig<'_>) -> Outcome {
                 "{} packed behind the {size} bytes that it asked for",
                 kernel.op
             );
-            // SAFETY: as above; input 0 was not asked for.
+            // SAFETY: `dst` is the same memory; input 0 was not asked for.
             let refusal = unsafe { pack(instance, &node.raw, 0, src, dst.cast(), std::ptr::null_mut()) };
             ensure!(refusal == DEVBAY_STATUS_INVALID, "pack of an input that was not asked for was taken");
 
@@ -494,7 +494,7 @@ fn run_packed(
     };
     let (a, b) = (stage(&sample.inputs[0].bytes()), stage(packed));
     let (x, y) = (device.alloc(a.len())?, device.alloc(sample.expected.size())?);
-    // SAFETY: the plugin's list, which lives until `unprepare`.
+    // SAFETY: the plugin keeps the list until `unprepare`, which comes with the node's drop.
     let align = unsafe { read_growable_list::<ConstantPack>(&node.raw.packs) }
         .map_or(1, |packs| packs.first().map_or(1, |pack| pack.align));
     let mut detail = crate::rig::Detail::new();

@@ -227,7 +227,7 @@ fn queue(rig: &Rig<'_>) -> Outcome {
         let stream = device.stream()?;
         let limited = device.inline();
         for (i, source) in sources.iter().enumerate() {
-            // SAFETY: sources and buffers were made before the stream.
+            // SAFETY: sources and buffers were made before the stream, whose drop waits for its work.
             unsafe { stream.enqueue_in(source, buffers[i % buffers.len()].whole()) }?;
             if !limited {
                 stream.signal()?;
@@ -288,7 +288,7 @@ fn call(rig: &Rig<'_>, device: &Device<'_>, dice: &mut Dice, seed: u64) -> Outco
     stream.upload(&sent, &buffers[0], 0)?;
     let mut last = &buffers[0];
     if !device.writes_once() {
-        // SAFETY: the buffers were made before the stream.
+        // SAFETY: the buffers were made before the stream, whose drop waits for its work.
         unsafe { stream.enqueue_within(buffers[0].whole(), buffers[1].whole(), sent.len()) }?;
         last = &buffers[1];
     }

@@ -264,7 +264,7 @@ fn b19_panics_in_functions_of_streams() {
         let host = Host::faulty(&[("streams", "async")]);
         let table = &host.plugin().about().table;
         let stream = host.device().create_stream("").unwrap();
-        // SAFETY: as above.
+        // SAFETY: the stream is the plugin's own, and nothing is enqueued on it.
         assert_eq!(unsafe { table.stream_flush.unwrap()(stream.handle()) }, DEVBAY_STATUS_OK);
     }
 }

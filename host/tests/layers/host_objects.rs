@@ -142,7 +142,7 @@ unsafe extern "C" fn ignore(_: *mut c_void, _: Status) {}
 
 /// A callback that calls the plugin, whose table is its argument.
 unsafe extern "C" fn calls_the_plugin(arg: *mut c_void, _: Status) {
-    // SAFETY: the test's table and stream.
+    // SAFETY: `arg` is the test's pair of table and stream, alive until the callback has come.
     let (table, stream) = unsafe { *arg.cast::<(PluginTable, *mut Stream)>() };
     call!(table, stream_flush(stream));
 }
@@ -254,7 +254,7 @@ fn TIMELINES() -> Vec<Case> {
 unsafe extern "C" fn fails_once(_: *mut Stream, desc: *const CopyDesc) -> Status {
     use std::sync::atomic::{AtomicBool, Ordering};
     static FAILED: AtomicBool = AtomicBool::new(false);
-    // SAFETY: the host's struct.
+    // SAFETY: B4: `desc` is NULL or the host's struct, of the size that it says and alive for the call.
     let _ = unsafe { read_struct(desc) };
     if FAILED.swap(true, Ordering::SeqCst) { DEVBAY_STATUS_OK } else { DEVBAY_STATUS_INTERNAL }
 }
@@ -352,7 +352,7 @@ fn threads() {
 }
 
 unsafe extern "C" fn waits_long(stream: *mut Stream, _: u64, _: u64) -> Status {
-    // SAFETY: as the host calls this.
+    // SAFETY: the stream is the one that the host passed for this function.
     unsafe { takes_long(stream) }
 }
 

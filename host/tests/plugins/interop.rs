@@ -233,7 +233,7 @@ fn dlpack_tensors_that_cannot_be_shared_are_refused_and_given_back() {
     refused(dlpack(&n_dropped, |tensor| tensor.dtype.lanes = 4), "vectors");
     refused(dlpack(&n_dropped, |tensor| tensor.ndim = -1), "broken");
     refused(dlpack(&n_dropped, |tensor| tensor.data = null_mut()), "broken");
-    // SAFETY: as above.
+    // SAFETY: the shape is the tensor's own memory.
     refused(dlpack(&n_dropped, |tensor| unsafe { *tensor.shape = i64::MIN }), "broken");
     let elsewhere = DLDevice { device_type: DLDeviceType::CUDA, device_id: 1 };
     refused(dlpack(&n_dropped, |tensor| tensor.device = elsewhere), "device 1 of type 2");

@@ -253,7 +253,7 @@ impl Str {
         if self.len > STR_LEN_MAX {
             return Err(ListError::TooLong { name: "bytes", len: self.len });
         }
-        // SAFETY: the caller promises `len` unchanging bytes.
+        // SAFETY: `ptr` is not NULL, so it points to `len` bytes that stay unchanged for `'a` (# Safety).
         let bytes = unsafe { core::slice::from_raw_parts(self.ptr.cast::<u8>(), self.len as usize) };
         core::str::from_utf8(bytes).map_err(|_| ListError::NotUtf8)
     }

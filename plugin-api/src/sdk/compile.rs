@@ -278,7 +278,7 @@ unsafe fn bytes<'a>(at: *const c_void, n: u64) -> Result<&'a [u8]> {
     match n {
         0 => Ok(&[]),
         n if at.is_null() || n > isize::MAX as u64 => Err(Error::invalid("bytes that cannot be there")),
-        // SAFETY: the caller's promise.
+        // SAFETY: `at` is not NULL, so it points to `n` bytes that are unchanged for `'a` (# Safety).
         n => Ok(unsafe { std::slice::from_raw_parts(at.cast(), n as usize) }),
     }
 }

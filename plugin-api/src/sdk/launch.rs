@@ -49,7 +49,7 @@ impl<'a, B> Operands<'a, B> {
         if n == 0 {
             return &[];
         }
-        // SAFETY: as above; the references are one array.
+        // SAFETY: the references are one array of as many as `prepare` fixed (B21); `first + n` is no more.
         unsafe { core::slice::from_raw_parts(self.refs.wrapping_add(first), n) }
     }
 

@@ -307,7 +307,7 @@ pub struct HostBuffer {
 
 // SAFETY: the buffer only owns the memory; who works in it is ordered by streams (B12).
 unsafe impl Send for HostBuffer {}
-// SAFETY: as for Send: no method reads or writes the memory.
+// SAFETY: no method reads or writes the memory.
 unsafe impl Sync for HostBuffer {}
 
 impl HostBuffer {

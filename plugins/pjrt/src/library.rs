@@ -259,7 +259,8 @@ impl Library {
     unsafe fn call_without_error<A: Args>(&self, args: &mut A) {
         let Ok(function) = self.function::<A>() else { return };
         args.set_struct_size(A::SIZE);
-        // SAFETY: as in `call`, for the two functions that return nothing.
+        // SAFETY: `Args` ties the place in the table to the struct; the two functions that are called here take a
+        // pointer to it and return nothing.
         let function: unsafe extern "C" fn(*mut A) = unsafe { std::mem::transmute(function) };
         // SAFETY: the objects are alive and of this library, and memory is as large as it says (# Safety of `call`).
         unsafe { function(args) };

@@ -103,12 +103,12 @@ impl Info {
         // SAFETY: the plugin's function with its own program; the struct is ours.
         let status = unsafe { ask(program.handle, &mut info, &mut detail.raw) };
         ensure!(status == DEVBAY_STATUS_OK, "executable_info gave {}", detail.describe(status));
-        // SAFETY: the plugin's list, which it keeps as long as the program.
+        // SAFETY: the plugin keeps the list as long as the program, which is alive.
         let takes = match unsafe { read_list::<u32>(&info.inputs, "uint32_t") } {
             Ok(takes) => takes,
             Err(error) => return failed(format!("the list of what a program takes: {error}")),
         };
-        // SAFETY: as above.
+        // SAFETY: the plugin keeps this list as long as the program, too.
         let tensors = match unsafe { read_growable_list::<Tensor>(&info.outputs) } {
             Ok(tensors) => tensors,
             Err(error) => return failed(format!("the list of results: {error}")),

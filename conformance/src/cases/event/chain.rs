@@ -42,18 +42,18 @@ impl<'a> Chain<'a> {
     /// Enqueues it.
     ///
     /// # Safety
-    /// The chain outlives the stream's work.
+    /// The chain lives until the stream has done its work, or is destroyed.
     pub(super) unsafe fn enqueue(&mut self, stream: &Stream<'_>) -> Outcome {
         let size = self.size();
-        // SAFETY: the caller's promise.
+        // SAFETY: source and buffer outlive the stream's work (# Safety).
         unsafe { stream.enqueue_in(&self.source, self.a.whole()) }?;
         for b in self.b.iter().cycle().take(HOPS / 2) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the buffers outlive the stream's work (# Safety).
             unsafe { stream.enqueue_within(self.a.whole(), b.whole(), size) }?;
-            // SAFETY: the caller's promise.
+            // SAFETY: the buffers outlive the stream's work (# Safety).
             unsafe { stream.enqueue_within(b.whole(), self.a.whole(), size) }?;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: buffer and destination outlive the stream's work (# Safety).
         unsafe { stream.enqueue_out(self.a.whole(), self.destination.0.as_mut_ptr(), size) }
     }
 

@@ -52,7 +52,7 @@ impl Books {
         let mut value = NOT_WRITTEN;
         let status = entered.call(|| next!(self, stream_reached(stream, &mut value)));
         if value != NOT_WRITTEN || status == DEVBAY_STATUS_OK {
-            // SAFETY: the host's place for a number.
+            // SAFETY: `out` is not NULL (`refuse_null`), so it is the host's place for one number.
             unsafe { *out = value };
         }
         let mut state = self.state();
