@@ -17,9 +17,9 @@ struct Cpu {
 
 impl Cpu {
     fn new() -> Self {
-        // SAFETY: what the entry returned.
+        // SAFETY: the entry returns static data of the plugin's.
         let info = unsafe { read_struct(PLUGIN.query()) }.unwrap();
-        // SAFETY: as above.
+        // SAFETY: the table is static data of the plugin's.
         let table = unsafe { read_struct(info.table) }.unwrap();
         let pair = |key, value| KeyValue { key: Str::new(key), value: Str::new(value) };
         // 10^6 bytes take a second.

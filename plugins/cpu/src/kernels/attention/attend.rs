@@ -118,7 +118,8 @@ impl Attention {
                 for i in 0..rows.sequence {
                     let from = rows.at(batch, head, i) * self.real.size();
                     let to = target.wrapping_add(at + (self.past + i) * bytes);
-                    // SAFETY: as above.
+                    // SAFETY: `prepare` checked the extents of now and of both together, and the row follows what came
+                    // before.
                     unsafe { copy_run(operands.input_ptr::<u8>(input).wrapping_add(from), to, bytes) };
                 }
             }

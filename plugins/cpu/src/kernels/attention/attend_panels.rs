@@ -249,7 +249,7 @@ impl Panels {
         // SAFETY: the scratch has room for as many scores, and behind them for what follows.
         let scores = unsafe { std::slice::from_raw_parts_mut(scratch, queries.len() * stride) };
         let rest = scratch.wrapping_add(self.rows * self.micro.padded(attention.total));
-        // SAFETY: as the caller promises.
+        // SAFETY: the addresses are the launch's, and queries and scratch are this chunk's own (# Safety).
         unsafe { self.scores(addresses, of, &queries, n_keys, scores, &mut pace)? };
         let mut is_hidden = n_keys < attention.total;
         let mut has_nan_beyond = false;
@@ -302,7 +302,7 @@ impl Panels {
         for i in (0..queries.len()).filter(|i| blind >> i & 1 == 1) {
             scores[i * stride..][..stride].fill(0.0);
         }
-        // SAFETY: as the caller promises.
+        // SAFETY: the addresses are the launch's, and queries and scratch are this chunk's own (# Safety).
         let is_finite = unsafe { self.results(addresses, of, &queries, n_keys, scores, rest)? };
         if has_nan_beyond || is_hidden && !is_finite {
             // SAFETY: the scratch is the slot's own, with room for the other kernel; the scores are used up.
@@ -470,7 +470,7 @@ impl Launch<CpuDevice> for Panels {
         if self.is_ragged {
             host.parallel_for(self.n_heads(), (20_000 / self.of_values()).max(1), |range, _| {
                 for i in range {
-                    // SAFETY: as above, for each head.
+                    // SAFETY: the addresses are this launch's, and each head is packed once.
                     unsafe { self.pack_values(&addresses, of_head(i)) };
                 }
                 Ok(())
@@ -483,7 +483,7 @@ impl Launch<CpuDevice> for Panels {
                 let queries = block * self.rows..q.sequence.min((block + 1) * self.rows);
                 let of = [head / q.heads, head % q.heads];
                 let count = counts.get(of[0]).copied();
-                // SAFETY: as above; chunks are apart, and a slot's scratch is its own.
+                // SAFETY: the addresses are this launch's, chunks are apart, and a slot's scratch is its own.
                 unsafe { self.chunk(&tensors, &addresses, scratch, of, queries, count)? };
             }
             Ok(())

@@ -222,7 +222,7 @@ impl LinearAttention {
         }
         if let Some(present) = tensors.present.filter(|present| !present.is_empty()) {
             for (i, &x) in state.iter().enumerate() {
-                // SAFETY: as above.
+                // SAFETY: the state of the head is this chunk's own, too.
                 unsafe { present.set(which * size * of_value + i, x.into()) };
             }
         }

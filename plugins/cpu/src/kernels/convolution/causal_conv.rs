@@ -111,7 +111,7 @@ impl CausalConv {
         }
         if let Some(state) = state {
             for i in 0..before {
-                // SAFETY: as above.
+                // SAFETY: the lane of the state is this chunk's own, too.
                 unsafe { state.set(lane * before + i, at(self.length + i)) };
             }
         }

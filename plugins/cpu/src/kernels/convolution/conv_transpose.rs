@@ -290,7 +290,7 @@ unsafe fn add_apart(values: *const f32, sums: *mut f32, n: usize, step: usize) {
     // The strides that networks have, for the compiler to know.
     let add = |step: usize| {
         for j in 0..n {
-            // SAFETY: the caller's promise.
+            // SAFETY: `j` is below `n`, and both have `n` elements (# Safety).
             unsafe { *sums.wrapping_add(j * step) += *values.wrapping_add(j) };
         }
     };

@@ -133,7 +133,7 @@ impl Launch<CpuDevice> for Question {
             for i in range {
                 // SAFETY: the range lies within both operands, whose sizes `prepare` was told.
                 let value = unsafe { self.kind.read(x.at(0), i) };
-                // SAFETY: as above; chunks are apart.
+                // SAFETY: the range lies within the output, and chunks are apart.
                 unsafe { y.at(i).write(Bool::new((self.ask)(value.to_f64(), self.params))) };
             }
             Ok(())

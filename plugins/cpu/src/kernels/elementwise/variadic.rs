@@ -104,9 +104,9 @@ fn prepare_mean(request: &Request<'_>) -> Result<Prepared> {
 unsafe fn divide<T: Number + From<u16>>(y: *mut u8, range: Range<usize>, n: u16) {
     for i in range {
         let place = y.cast::<T>().wrapping_add(i);
-        // SAFETY: the caller's promise.
+        // SAFETY: the result has the range, and only this thread uses it (# Safety).
         let sum = unsafe { place.read() };
-        // SAFETY: as above.
+        // SAFETY: the same element of the range.
         unsafe { place.write(sum.div(T::from(n))) };
     }
 }

@@ -224,7 +224,8 @@ fn pad<U: Element + Default + Sync>(
             let inside = first.max(pad.inside.start)..end.min(pad.inside.end);
             if !inside.is_empty() {
                 let source = data.at(start + pad.row[inside.start]);
-                // SAFETY: as above; the positions inside follow each other on both sides.
+                // SAFETY: the positions inside follow each other on both sides, whose extents were checked; chunks
+                // write their own.
                 unsafe { copy_run(source, target(inside.start), inside.len() * run) };
             }
         });

@@ -281,7 +281,8 @@ fn scatter_nd(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
 impl Launch<CpuDevice> for ScatterNd {
     fn launch(&self, _stream: &CpuStream, operands: &mut Operands<'_>) -> Result<()> {
         let output = operands.output_ptr::<u8>(0);
-        // SAFETY: as in ScatterElements.
+        // SAFETY: data and output have the same extents; the host lends both, and they are the same memory or apart
+        // (`in_place`).
         unsafe { copy_data(&self.host, operands.input_ptr(0), output, self.data_bytes) }?;
         (self.body)(self, operands.input_ptr(1), operands.input_ptr(2), output)
     }

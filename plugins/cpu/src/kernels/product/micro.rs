@@ -80,8 +80,8 @@ impl Micro {
         while j < n {
             let rows = (n - j).min(rows_max);
             let kernel = self.table[m / self.lanes - 1][rows - 1];
-            // SAFETY: the caller's promises; rows and vectors select a kernel of exactly this tile, so that it
-            // stores whole vectors. `next_lhs` is not read.
+            // SAFETY: `left`, `right` and `dst` are valid for the tile (# Safety, 2); rows and vectors select a kernel
+            // of exactly this tile (1), so that it stores whole vectors. `next_lhs` is not read.
             unsafe {
                 kernel(
                     m,

@@ -243,7 +243,7 @@ dispatch! { fn transform_single(spectra: &Spectra, group: &Group) -> Result<()> 
 /// As [`transform_body`], with scratch for one lane.
 #[inline(always)]
 unsafe fn transform_single_body<A: Arith>(spectra: &Spectra, group: &Group) -> Result<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: operands, scratch and outputs are the group's own, and the instructions are there (# Safety).
     unsafe { transform_body::<Single<A>>(spectra, group) }
 }
 
@@ -254,14 +254,14 @@ unsafe fn transform_single_body<A: Arith>(spectra: &Spectra, group: &Group) -> R
 unsafe fn transform_body<A: Arith>(spectra: &Spectra, group: &Group) -> Result<()> {
     let shape = &spectra.shape;
     let other = group.scratch.wrapping_add(spectra.slot_scratch / 2);
-    // SAFETY: the caller's promise, here and below.
+    // SAFETY: operands and scratch are the group's own, and the instructions are there (# Safety).
     unsafe { load::<A>(spectra, group) };
     let mut pace = spectra.host.pace();
     // SAFETY: both halves of the scratch hold what the plan wants.
     let ran = unsafe { spectra.plan.run::<A>(group.scratch, other, &mut |n| pace.work(n)) };
     let (mut found, free) = ran?;
     if shape.is_packed() {
-        // SAFETY: as above, with room for one element more.
+        // SAFETY: the two buffers hold what the plan wants, with room for one element more.
         unsafe { unpack::<A>(spectra, found, free) };
         found = free;
     }
@@ -284,13 +284,13 @@ unsafe fn transform_body<A: Arith>(spectra: &Spectra, group: &Group) -> Result<(
             // SAFETY: the spectrum has that element, of one part or two.
             unsafe { to.write(re) };
             if shape.parts == 2 {
-                // SAFETY: as above.
+                // SAFETY: the second part of that element.
                 unsafe { to.wrapping_add(1).write(im) };
             }
         };
         // The first bin is the sum of all samples.
         if !element(0).iter().all(|part| part.is_finite()) {
-            // SAFETY: the caller's promise.
+            // SAFETY: operands and scratch are the group's own (# Safety).
             let is_written = unsafe { spectra.infinite(group, lane, &write) }?;
             if is_written {
                 continue;
@@ -327,7 +327,7 @@ impl Spectra {
         let shape = &self.shape;
         let mut samples = Vec::new();
         for i in 0..shape.n {
-            // SAFETY: the caller's promise.
+            // SAFETY: operands are the group's own (# Safety), and `i` is below the transform's length.
             let sample = unsafe { self.sample(group, lane, i) };
             if !sample.iter().all(|part| part.is_finite()) {
                 reserve::push(&mut samples, (i, sample), "the infinite samples of a signal")?;
@@ -375,7 +375,7 @@ impl Spectra {
         let re = unsafe { at.read() } * weight;
         match shape.kind {
             Signal::Real => [re, 0.0],
-            // SAFETY: as above, with two parts.
+            // SAFETY: the signal has that sample, of two parts.
             _ => [re, sign * unsafe { at.wrapping_add(1).read() } * weight],
         }
     }
@@ -418,7 +418,7 @@ unsafe fn load<A: Arith>(spectra: &Spectra, group: &Group) {
             let at = to.wrapping_add(i * 2 * n);
             // SAFETY: the buffer has that element.
             unsafe { at.write(re) };
-            // SAFETY: as above.
+            // SAFETY: the other half of that element.
             unsafe { at.wrapping_add(n).write(im) };
         };
         // The inverse is the forward transform of the conjugate.
@@ -461,14 +461,14 @@ unsafe fn load<A: Arith>(spectra: &Spectra, group: &Group) {
 #[inline(always)]
 unsafe fn unpack<A: Arith>(spectra: &Spectra, from: *const f32, to: *mut f32) {
     let n = spectra.plan.len();
-    // SAFETY: the caller promises the instructions.
+    // SAFETY: the processor has the instructions (# Safety).
     let half = unsafe { A::Lanes::splat(0.5) };
     for (k, &root) in spectra.roots.iter().enumerate() {
         // SAFETY: the buffer has `n` elements.
         let a: Complex<A::Lanes> = unsafe { Complex::load(from, k % n) };
-        // SAFETY: as above.
+        // SAFETY: `(n - k) % n` is below `n`, which the buffer has.
         let b: Complex<A::Lanes> = unsafe { Complex::load(from, (n - k) % n) };
-        // SAFETY: as above.
+        // SAFETY: the processor has the instructions (# Safety).
         let root = unsafe { Complex::splat(root) };
         // The spectrum of the even elements, and that of the odd ones.
         let even = Complex { re: a.re.add(b.re).mul(half), im: a.im.sub(b.im).mul(half) };
