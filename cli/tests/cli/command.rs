@@ -475,9 +475,9 @@ fn on_terminal(environment: &[(&str, &str)]) -> String {
     // SAFETY: two numbers are written; the other arguments may be NULL.
     let status = unsafe { libc::openpty(&mut host, &mut terminal, null, null.cast(), null.cast()) };
     assert_eq!(status, 0, "expected a pseudo-terminal");
-    // SAFETY: made above, and owned by nobody else.
+    // SAFETY: `openpty` just made the descriptor, and this is its only owner.
     let host = unsafe { OwnedFd::from_raw_fd(host) };
-    // SAFETY: as above.
+    // SAFETY: `openpty` just made this one, too, and this is its only owner.
     let terminal = unsafe { OwnedFd::from_raw_fd(terminal) };
     let mut command = command();
     command.arg("devices").env_remove("NO_COLOR").envs(environment.iter().copied()).stdout(terminal);
