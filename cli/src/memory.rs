@@ -200,9 +200,9 @@ mod handler {
         }
         let text =
             b"error: out of memory: a request of the system's libraries that cannot be refused failed\n";
-        // SAFETY: `_exit` may be called in a handler and does not return.
+        // SAFETY: `write` may be called in a handler; the bytes are static.
         unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
-        // SAFETY: as in `end_if_a_request_failed`.
+        // SAFETY: `_exit` may be called in a handler and does not return.
         unsafe { libc::_exit(super::EXIT_CODE) }
     }
 

@@ -204,7 +204,7 @@ unsafe extern "C" fn look_up(ctx: *mut c_void, key: Str, out: *mut Str) -> Statu
     let Ok(key) = (unsafe { key.get() }) else {
         return DEVBAY_STATUS_INVALID;
     };
-    // SAFETY: the plugin's place for one text, or NULL.
+    // SAFETY: `out` is NULL or the plugin's place for one text, alive for the call.
     let Some(out) = (unsafe { out.as_mut() }) else {
         return DEVBAY_STATUS_INVALID;
     };

@@ -202,9 +202,9 @@ unsafe extern "C" fn launch_many(
 ) -> Status {
     // SAFETY: the host passes the state that `prepare` returned (B21).
     let n = unsafe { (*state.cast::<KernelState<usize>>()).kernel };
-    // SAFETY: so many inputs have references (B21).
+    // SAFETY: as many inputs as `prepare` was told have references (B21).
     let sum = unsafe { sum(refs, n) };
-    // SAFETY: the output's comes after them.
+    // SAFETY: the output's reference comes after the inputs' (B21).
     unsafe { write(refs, n, sum) };
     DEVBAY_STATUS_OK
 }
@@ -217,10 +217,10 @@ unsafe extern "C" fn launch_busy(
 ) -> Status {
     // SAFETY: the host passes the state that `prepare` returned (B21).
     let Busy { n_inputs, rounds } = unsafe { &(*state.cast::<KernelState<Busy>>()).kernel };
-    // SAFETY: so many inputs have references (B21).
+    // SAFETY: as many inputs as `prepare` was told have references (B21).
     let sum = unsafe { sum(refs, *n_inputs) };
     black_box(go_round(sum.cast_unsigned(), *rounds));
-    // SAFETY: the output's comes after them.
+    // SAFETY: the output's reference comes after the inputs' (B21).
     unsafe { write(refs, *n_inputs, sum) };
     DEVBAY_STATUS_OK
 }

@@ -233,9 +233,9 @@ pub(super) unsafe extern "C" fn launch_loop(
         if iteration as u64 >= context.trips_max {
             return TOO_MANY_TRIPS;
         }
-        // SAFETY: one number in the step's own workspace.
+        // SAFETY: the number is in the step's own workspace, as planned, and no iteration runs now.
         unsafe { number.write(iteration) };
-        // SAFETY: one truth value there.
+        // SAFETY: the truth value is there, too.
         unsafe { taken.write(1) };
         let block = &state.blocks[if iteration == 0 { 0 } else { 2 - (iteration & 1) as usize }];
         // SAFETY: the block is the body's, as planned.

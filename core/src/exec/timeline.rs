@@ -334,7 +334,7 @@ mod loom_tests {
             let device = {
                 let frame = LoomArc::clone(&frame);
                 loom::thread::spawn(move || {
-                    // SAFETY: nobody writes before `end`.
+                    // SAFETY: `memory` is not written before `end`.
                     assert_eq!(frame.memory.with(|memory| unsafe { *memory }), 1);
                     frame.calls.end();
                 })

@@ -71,7 +71,7 @@ struct Span {
 
 // SAFETY: the host lends both ranges until a point signalled after the copy is reported (B9), or its recording freed.
 unsafe impl Send for Span {}
-// SAFETY: nothing of it changes.
+// SAFETY: the addresses are only read.
 unsafe impl Sync for Span {}
 
 impl Span {

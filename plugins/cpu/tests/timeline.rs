@@ -34,9 +34,9 @@ impl Cpu {
         let (mut instance, mut list) = (null_mut(), List::EMPTY);
         // SAFETY: all arguments live for the call; the services have no function that could be kept.
         assert_eq!(unsafe { table.create.unwrap()(&desc, &mut instance, null_mut()) }, DEVBAY_STATUS_OK);
-        // SAFETY: the instance just made.
+        // SAFETY: the instance was just made, and the place for the list lives for the call.
         assert_eq!(unsafe { table.devices.unwrap()(instance, &mut list, null_mut()) }, DEVBAY_STATUS_OK);
-        // SAFETY: the plugin's list.
+        // SAFETY: the plugin keeps the list as long as the instance.
         let devices = unsafe { read_growable_list::<DeviceInfo>(&list) }.unwrap();
         Self { table, instance, device: devices[0].handle }
     }
@@ -72,19 +72,19 @@ impl Cpu {
     }
 
     fn signal(&self, stream: *mut Stream, value: u64) -> Status {
-        // SAFETY: the plugin's stream.
+        // SAFETY: the callers' stream is the plugin's, and not destroyed yet.
         unsafe { self.table.stream_signal.unwrap()(stream, value) }
     }
 
     fn reached(&self, stream: *mut Stream) -> (u64, Status) {
         let mut value = 0;
-        // SAFETY: the plugin's stream, and a place for a number.
+        // SAFETY: the callers' stream is the plugin's, and not destroyed yet; the place for the number is ours.
         let status = unsafe { self.table.stream_reached.unwrap()(stream, &mut value) };
         (value, status)
     }
 
     fn host_wait(&self, stream: *mut Stream, value: u64, limit: Duration) -> Status {
-        // SAFETY: the plugin's stream.
+        // SAFETY: the callers' stream is the plugin's, and not destroyed yet.
         unsafe { self.table.stream_host_wait.unwrap()(stream, value, limit.as_nanos() as u64) }
     }
 
@@ -96,14 +96,14 @@ impl Cpu {
     }
 
     fn destroy(&self, stream: *mut Stream) {
-        // SAFETY: the plugin's stream, once.
+        // SAFETY: the callers' stream is the plugin's, and is destroyed once.
         unsafe { self.table.stream_destroy.unwrap()(stream) };
     }
 }
 
 impl Drop for Cpu {
     fn drop(&mut self) {
-        // SAFETY: the instance, once; its streams are gone.
+        // SAFETY: `create` made the instance, which is destroyed once, here; its streams are gone.
         unsafe { self.table.destroy.unwrap()(self.instance) };
     }
 }

@@ -160,7 +160,7 @@ impl Owner {
         // SAFETY: a list that lives as long as the client.
         let devices = unsafe { list(args.devices, args.num_devices) };
         for device in devices {
-            // SAFETY: a device of the client.
+            // SAFETY: the device is one of this client's, which is alive (invariant).
             self.devices.push(unsafe { read_device(library, *device) }?);
         }
         Ok(())
@@ -287,7 +287,7 @@ unsafe fn read_device(library: &Library, raw: *mut RawDevice) -> Result<DeviceFa
     let default_memory = if memory.memory.is_null() {
         None
     } else {
-        // SAFETY: a memory of the device.
+        // SAFETY: the memory is one of the device's, and not NULL.
         optional(unsafe { read_memory(library, memory.memory) })?
     };
     Ok(DeviceFacts {

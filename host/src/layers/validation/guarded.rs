@@ -137,7 +137,7 @@ impl Words {
             native_code: 0,
             ..known
         };
-        // SAFETY: the place is as large as it says.
+        // SAFETY: `out` has at least the size that `Out::of` read and set.
         unsafe { hand_on(out.as_ptr(), &detail) };
         out.before.clone_from(&out.words);
         Ok(Self { out: Some((out, text, capacity)), host })

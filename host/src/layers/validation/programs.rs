@@ -261,7 +261,7 @@ fn used(state: &Register, program: usize, device: usize, run: &ExecuteDesc) -> R
     }
     let mut lent = Vec::new();
     for (list, what) in [(&run.inputs, "input"), (&run.outputs, "output")] {
-        // SAFETY: the host's list, alive for the call.
+        // SAFETY: B5: the list was read from the host's struct, and is alive for the call.
         let operands = unsafe { read_list::<BufferRef>(list, "BufferRef") };
         let operands = operands.map_err(|error| Fault { rule: "B5", words: error.to_string() })?;
         for (i, reference) in operands.iter().enumerate() {
