@@ -138,7 +138,7 @@ fn callers_and_wakes_have_rows() -> Result<()> {
         ensure_row(&rows, "serving", case, "devbay")?;
     }
     for case in ["idle", "spinning"] {
-        // One processor has nobody to wake, and `wake` says so.
+        // On one processor there is no thread to wake, and `wake` says so.
         if !said.contains("skipped") {
             ensure_row(&rows, "wake", case, "devbay")?;
         }

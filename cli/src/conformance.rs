@@ -269,7 +269,7 @@ fn encoded(part: &str) -> String {
 pub fn case(arguments: &CaseArguments) -> Result<()> {
     let (ids, settings) = read_arguments(&arguments.rest).map_err(usage)?;
     let print = &mut |lines: &str| {
-        // Where nobody reads, there is nobody to tell.
+        // If this fails, the output is not read, so there is no reader to tell.
         let mut stdout = std::io::stdout().lock();
         let _ = stdout.write_all(lines.as_bytes()).and_then(|()| stdout.flush());
     };

@@ -109,7 +109,7 @@ mod unix {
         // SAFETY: the kernel gives it with SA_SIGINFO; for signals that a process sends, the address is meaningless.
         let address = unsafe { (*info).si_addr() }.addr();
         if signal == libc::SIGABRT {
-            // Before anybody is blamed: a lack of memory is no plugin's fault.
+            // Before a plugin is blamed: a lack of memory is no plugin's fault.
             crate::memory::end_if_a_request_failed();
         }
         let mut text = Text::new();

@@ -190,7 +190,7 @@ pub(crate) fn ask(
             return said;
         }
     };
-    // Randomly keyed: nobody knows the next one.
+    // Randomly keyed, so the next word cannot be guessed.
     let word = format!("{:016x}", RandomState::new().build_hasher().finish());
     if let Some(mut stdin) = group.leader.stdin.take() {
         // A child that is gone already is found out below.

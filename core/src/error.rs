@@ -278,7 +278,7 @@ pub(crate) fn panicked(what: &str, panic: Box<dyn Any + Send>) -> Error {
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     let error =
         Error::new(ErrorKind::Internal, format!("{what} panicked: {}", text.unwrap_or("without a message")));
-    // Dropping what somebody else threw could panic again.
+    // Dropping the payload of a panic could panic again.
     std::mem::forget(panic);
     error
 }

@@ -19,7 +19,7 @@ fn a_limit_of_memory_is_kept() {
             .says(&["devbay.memory_limit is 10000"]);
     }
     run("much", &[]).expect(6).says(&["devbay.memory_limit: expected a number of bytes, found `much`"]);
-    // A plugin that knows no limit takes it, and one of nobody's is refused as ever.
+    // A plugin that knows no limit takes it, and an option that no plugin knows is still refused.
     let folder = Folder::new();
     let minimal = defect(&folder, "MINOR_MIN=DEVBAY_ABI_MINOR");
     let minimal = minimal.to_str().expect("a path");

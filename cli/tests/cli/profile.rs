@@ -565,7 +565,7 @@ fn a_device_that_marks_nothing_is_said_to() {
     let (model, inputs) = (Model::load(&case.model).unwrap(), arrays::read_npz(&case.inputs).unwrap());
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
     let recorder = Recorder::default();
-    // Nobody takes the plugin's marks.
+    // Without a recorder for the plugin's marks.
     let runtime = runtime(1, "async", None);
     let plans = traced(&recorder, Policy::Auto);
     let session = Session::with_options(&model, &runtime.devices()[0], plans).unwrap();

@@ -228,7 +228,7 @@ fn poison_once(device: &Device<'_>, fail: FailFn) -> Outcome<bool> {
     // SAFETY: the stream is the plugin's own, and alive until `Stream` is dropped.
     let status = unsafe { fail(failing.handle.as_ptr(), DEVBAY_STATUS_INTERNAL) };
     ensure!(status == DEVBAY_STATUS_OK, "stream_fail gave {}", failing.error_words(status));
-    // The stream may know by now: then the signal is refused, and nobody can wait for it.
+    // The stream may know by now: then it refuses the signal, and there is no point to wait for.
     let bad = failing.signal().ok();
     call_back(&failing, good, count, calls.arg(0))?;
     if let Some(bad) = bad {
@@ -281,7 +281,7 @@ fn poison_once(device: &Device<'_>, fail: FailFn) -> Outcome<bool> {
         unsafe { stream_error(failing.handle.as_ptr(), &mut detail.raw) };
         ensure!(!detail.text().is_empty(), "stream_error has no words for the failure");
     }
-    // A point that nobody reaches any more still calls back, at once.
+    // A point that can be reached no more still calls back, at once.
     if let Some(bad) = bad {
         call_back(&failing, bad, count, calls.arg(3))?;
         expect_call(&calls, 3, DEVBAY_STATUS_INTERNAL, "of a point that had failed before it was asked for")?;

@@ -139,7 +139,7 @@ fn tf_idf(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
             grams.push(gram);
         }
     }
-    // Coordinates in any order, and some that are nobody's.
+    // Coordinates in any order, some of which belong to no n-gram.
     let n_out = grams.len() + dice.below(3) as usize;
     let coordinates = &shuffled(dice, n_out)[..grams.len()];
     let n_out = 1 + *coordinates.iter().max().expect("the pool is not empty");

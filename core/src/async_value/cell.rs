@@ -278,7 +278,7 @@ impl AsyncValueAny {
 impl Clone for AsyncValueAny {
     #[inline]
     fn clone(&self) -> Self {
-        // Relaxed: whoever has a reference can give another.
+        // Relaxed: the holder of a reference can give another.
         if self.header().refs.fetch_add(1, Ordering::Relaxed) > REFS_MAX {
             std::process::abort();
         }

@@ -420,11 +420,11 @@ fn a_deep_chain_fires_and_fails_and_goes_without_a_deep_stack() {
         let (mut setter, last) = chain();
         setter.set_error(failure()).unwrap();
         assert!(last.is_error(), "{name}");
-        // Nobody waits for it any more, and then nobody will set it.
+        // The last waiter is gone, and then the setter goes.
         let (setter, last) = chain();
         drop(last);
         drop(setter);
-        // Nobody will set it, and somebody waits.
+        // The setter goes while a waiter still waits.
         let (setter, last) = chain();
         drop(setter);
         assert_eq!(last.error().unwrap().kind(), ErrorKind::Cancelled, "{name}");

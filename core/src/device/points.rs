@@ -131,7 +131,7 @@ impl Stream {
             return point;
         }
         if value > self.signalled {
-            // Nobody could say when to stop polling for it.
+            // It may never be signalled, so polling for it might never stop.
             let text = format!("point {value} of a stream that has signalled {}", self.signalled);
             let _ =
                 setter.set_error(Error::new(ErrorKind::InvalidArgument, text).on_device(self.device.name()));
@@ -253,7 +253,7 @@ impl Poller {
 
     fn add(&self, point: Point) {
         if POLLER.get().is_some_and(Result::is_err) {
-            // Nobody would look at it.
+            // Without a poller the point would never be looked at.
             point.call(DEVBAY_STATUS_ABORTED);
             return;
         }

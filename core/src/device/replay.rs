@@ -38,7 +38,7 @@ pub(crate) struct Recording {
     plugin: Arc<Plugin>,
 }
 
-// SAFETY: a recording is used by whoever has its stream, and freed from any thread.
+// SAFETY: a recording is used by the thread that has its stream, and freed from any thread.
 unsafe impl Send for Recording {}
 
 impl Drop for Recording {

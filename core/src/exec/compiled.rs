@@ -89,7 +89,7 @@ pub(super) fn run(
     match stream.finish(REST_LIMIT) {
         Ok(()) => {}
         Err(error) if must_leak(&error) => {
-            // Nobody can say when the device stops touching them (ABI-NOTES 1).
+            // The device may touch them at any later time (ABI-NOTES 1).
             let inputs: Vec<Arc<Buffer>> = given
                 .into_iter()
                 .filter_map(|given| match given {

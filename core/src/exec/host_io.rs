@@ -354,7 +354,7 @@ fn run_staged(
     match frame.rest() {
         Ok(()) => {}
         Err(error) if must_leak(&error) => {
-            // Nobody can say when the device stops touching the frame (ABI-NOTES 1).
+            // The device may touch the frame at any later time (ABI-NOTES 1).
             std::mem::forget(frame);
             section.leak();
             return Err(enqueued.err().unwrap_or(error));

@@ -71,7 +71,7 @@ impl Choice<'_> {
 
     /// A reference of the section.
     fn get(&self, at: u32) -> BufferRef {
-        // SAFETY: positions are the section's, as planned; nobody writes this one meanwhile.
+        // SAFETY: positions are the section's, as planned; no other task writes this reference meanwhile.
         unsafe { *self.refs.add(at as usize) }
     }
 
@@ -119,7 +119,7 @@ impl Choice<'_> {
             self.point(&value.taken, value.places[place(iteration)]);
             self.point(&value.given, value.places[place(iteration + 1)]);
         }
-        // SAFETY: one number in the section's arena, which nobody reads between iterations.
+        // SAFETY: the number is in the section's arena, and no task reads it between iterations.
         unsafe { (self.get(number).addr as *mut i64).write(iteration) };
         self.enter(0);
         DEVBAY_STATUS_OK

@@ -261,7 +261,7 @@ impl TaskRun<'_> {
         let n_sources = self.graph.n_sources;
         local.ready.push(Range { begin: 0, end: n_sources });
         let n_worth = if SHARED { self.section.n_worth } else { NO_TASK };
-        // What arrives from a device may be taken by anybody, who then counts down beside the caller.
+        // Any participant may take what arrives from a device, and then counts down beside the caller.
         let is_alone = !(SHARED && self.inbox.is_some());
         self.go_on(local, n_worth, is_alone && n_sources < n_worth && SINGLES_WORTH < n_worth);
         if !SHARED && self.inbox.is_none() {
@@ -422,7 +422,7 @@ impl TaskRun<'_> {
         }
         // The thread goes on with the front half of the only range itself.
         if let Some(range) = local.ready.split_ranges().or_else(|| local.ready.split_singles()) {
-            // There is room, and nobody else fills it.
+            // There is room, and no other thread fills it.
             participant.offers.show(range);
             self.queue.offered();
             if self.state.sleeper.is_asleep() {
@@ -478,7 +478,7 @@ impl TaskRun<'_> {
         let Some(region) = chosen.filter(|_| !failed).map(|region| &regions[region]) else {
             return (!is_exit).then_some(exit);
         };
-        // Nobody else touches these counts: the tasks have ended, or not begun.
+        // No other thread touches these counts: the tasks have ended, or not begun.
         for task in region.first..region.end {
             let n_preds = self.graph.n_preds[task as usize];
             self.state.ready[task as usize].store(n_preds, Ordering::Relaxed);

@@ -324,9 +324,9 @@ mod loom_tests {
             calls: Calls,
             memory: UnsafeCell<u32>,
         }
-        // SAFETY: the model checks that nobody reads `memory` while it is written.
-        unsafe impl Sync for Frame {}
         // SAFETY: the model checks that no thread reads `memory` while another writes it.
+        unsafe impl Sync for Frame {}
+        // SAFETY: `memory` may be written on any thread, one at a time, which the model checks.
         unsafe impl Send for Frame {}
         loom::model(|| {
             let frame = LoomArc::new(Frame { calls: Calls::default(), memory: UnsafeCell::new(1) });

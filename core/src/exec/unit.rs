@@ -198,7 +198,7 @@ impl Unit {
         plans.push(Prepared::new(Arc::new(plan), &self.env));
         self.plans.store(Arc::new(plans));
         self.tally.evicted(&evicted);
-        // Nobody else plans as long as the lock is held: these are the plans that were stored.
+        // No other thread plans as long as the lock is held: these are the plans that were stored.
         Ok((Found { plans: self.plans.load(), at }, true))
     }
 
@@ -450,7 +450,7 @@ fn run_section(
         Ok(()) if frame.is_spent => drop(frame),
         Ok(()) => runs.frames.give(frame),
         Err(error) if must_leak(&error) => {
-            // Nobody can say when the device stops touching them (ABI-NOTES 1).
+            // The device may touch them at any later time (ABI-NOTES 1).
             std::mem::forget((frame, inputs, written));
             section.leak();
             return Err(launched.err().unwrap_or(error));

@@ -46,7 +46,7 @@ fn fold(
     uses: &Uses,
 ) -> Result<usize> {
     let mut folded = 0;
-    // Position of the node that makes a value, as long as nobody else uses it.
+    // Position of the node that makes a value, as long as the value has no other use.
     let mut makers: HashMap<ValueId, usize> = HashMap::new();
     let mut kept: Vec<Node> = Vec::with_capacity(region.nodes.len());
     for node in std::mem::take(&mut region.nodes) {

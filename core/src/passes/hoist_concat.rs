@@ -51,7 +51,7 @@ fn hoist(program: &mut Program, region: &mut Region, stay: &dyn Fn(&Node) -> boo
             kept.push(node);
         }
     }
-    // Nobody else read what they made.
+    // Their results had no other use.
     kept.retain(|node| !node.outputs.iter().flatten().any(|output| replaced.contains(output)));
     region.nodes = kept;
     Ok(gone)

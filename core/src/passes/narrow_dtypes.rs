@@ -136,7 +136,7 @@ impl Pass<'_, '_> {
         if n == 0 {
             return Ok(0);
         }
-        // Values that somebody reads in the wider type.
+        // Values that are read in the wider type.
         let mut wide: HashSet<ValueId> = region.outputs.iter().copied().collect();
         for (node, choice) in region.nodes.iter().zip(&choices) {
             match choice {

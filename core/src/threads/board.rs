@@ -347,7 +347,7 @@ fn as_guest(place: &BoardPlace) -> bool {
         return false;
     }
     let worked = work(place, slot);
-    // Release: whoever has the slot next sees what was done with it.
+    // Release: the next thread that has the slot sees what was done with it.
     place.guest.store(false, Ordering::Release);
     worked
 }
@@ -392,7 +392,7 @@ fn work(place: &BoardPlace, slot: u32) -> bool {
     let ended = work.under.run(|| catch_unwind(chunks));
     if let Err(panic) = ended {
         lock(&place.panic).get_or_insert(panic);
-        // Also where a chunk has failed before: else nobody would look for the panic.
+        // Also where a chunk has failed before, since otherwise the panic would not be looked for.
         place.failed.store(DEVBAY_STATUS_PANICKED, Ordering::Relaxed);
         fail(place, DEVBAY_STATUS_PANICKED);
     }

@@ -428,7 +428,7 @@ mod tests {
             let begin = std::time::Instant::now();
             queue.parallel_for(64, 1, &|_, _, slot| {
                 slots.fetch_or(1 << slot, Ordering::Relaxed);
-                // Whoever is there waits for the other.
+                // The first thread to arrive waits for the other.
                 while slots.load(Ordering::Relaxed) != 3 && begin.elapsed() < SOON {
                     std::thread::sleep(std::time::Duration::from_millis(1));
                 }

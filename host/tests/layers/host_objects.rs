@@ -300,7 +300,7 @@ fn threads() {
                 let (buffer, stream) = (rig.alloc(0, 64), rig.stream(0, ""));
                 meanwhile(&rig, stream, || {
                     assert_eq!(rig.fill(stream, &buffer, 64), DEVBAY_STATUS_INVALID);
-                    // Anybody may ask, and another stream is another matter.
+                    // Asking is allowed on any thread, and another stream is another matter.
                     assert_eq!(rig.reached(stream).1, DEVBAY_STATUS_OK);
                     assert_eq!(rig.fill(rig.stream(0, ""), &buffer, 64), DEVBAY_STATUS_OK);
                 });
@@ -329,7 +329,7 @@ fn threads() {
             }, rig => {
                 let stream = rig.stream(0, "");
                 meanwhile(&rig, stream, || {
-                    // Anybody may ask which devices there are.
+                    // Asking which devices there are is allowed on any thread.
                     assert_eq!(rig.list().len(), 3);
                     call!(rig.table, destroy(rig.instance));
                 });

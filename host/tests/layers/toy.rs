@@ -178,7 +178,7 @@ pub unsafe extern "C" fn buffer_alloc(
     if desc.size_bytes > 1 << 30 {
         return fail(error, DEVBAY_STATUS_OUT_OF_MEMORY, "so much is not there");
     }
-    // Addresses that nobody follows.
+    // Addresses that are never followed.
     let base = NEXT.fetch_add(desc.size_bytes.next_multiple_of(1 << 16) + (1 << 16), Ordering::Relaxed);
     let buffer = Box::into_raw(Box::new(base)).cast();
     let made = Allocation { buffer, base, size_bytes: desc.size_bytes, ..Allocation::empty() };

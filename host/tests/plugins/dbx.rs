@@ -177,7 +177,7 @@ fn every_flipped_byte_is_found() {
     let runtime = runtime(&["cpu"]);
     let content = small_file(&runtime);
     let covered = covered(&content);
-    // Behind what the checksum covers are zeroes up to the weights, which nobody reads.
+    // Behind the checksummed bytes are zeroes up to the weights, which are not read.
     let weights_at = covered.next_multiple_of(4096);
     for at in (0..covered).chain(weights_at..content.len()) {
         for flip in [0x01, 0x80, 0xff] {

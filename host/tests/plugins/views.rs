@@ -148,7 +148,7 @@ fn operands_are_made_where_they_are_put_together() {
         ("", "%a, %b, %x", false, 1),
         ("", "%k, %b", false, 1),
         ("", "%a, %a", false, 1),
-        // Two that nobody here makes, and parts of another result by then.
+        // Two that no node here makes, and parts of another result by then.
         ("", "%x, %b, %k", true, 0),
         (both, "%b, %a", true, 0),
         (both, "%first", true, 0),
@@ -389,7 +389,7 @@ fn random_model(seed: u64) -> (Model, Vec<String>) {
         growing.values[n.saturating_sub(3)..].iter().map(|(id, ..)| *id).collect();
     results.push(growing.values[random.below(n)].0);
     results.dedup();
-    // What nobody needs is gone before nodes are pinned.
+    // Removes unneeded nodes before nodes are pinned.
     let mut needed: HashSet<ValueId> = results.iter().copied().collect();
     for node in growing.program.main.nodes.iter().rev() {
         let name = &*node.name;

@@ -128,7 +128,7 @@ impl Drop for AsyncStream {
             // The thread runs everything under the SDK's guard; a lost one has nothing left to touch.
             let _ = thread.join();
         }
-        // Points that nobody will reach any more: those behind a failure were called when it came.
+        // Points that can be reached no more: those behind a failure were called when it came.
         self.shared.timeline.abandon();
     }
 }

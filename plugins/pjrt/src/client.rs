@@ -180,7 +180,7 @@ impl Drop for Owner {
         };
         // A client waits for its threads to end: on one of them it would wait for itself.
         if crate::event::in_callback() {
-            // Without a thread the client stays; there is nobody to tell.
+            // Without a thread the client stays: there is no caller to give the error to.
             let _ = std::thread::Builder::new().name("pjrt destroy".into()).spawn(destroy);
         } else {
             destroy();

@@ -116,7 +116,7 @@ impl Library {
                 cell
             })
         };
-        // Outside of the lock: a setup of minutes holds up nobody who opens another library.
+        // Outside of the lock: a setup of minutes must not hold up the opening of another library.
         let library = cell.get_or_init(|| {
             // SAFETY: `table` is not NULL (checked), and a `PJRT_Api` that is never changed or freed (# Safety).
             let mut library = unsafe { Self::read(table.cast(), path) }?;

@@ -136,7 +136,7 @@ fn host_memory_is_free_again_when_its_event_says_so() {
         for kind in [HostMemory::UntilTransferred, HostMemory::ZeroCopy] {
             let host =
                 HostArray { bytes: &memory.0, element: ElementType::F32, dims: &[1024], byte_strides: None };
-            // SAFETY: the memory outlives the wait below, and nobody writes it.
+            // SAFETY: the memory outlives the wait below, and is not written meanwhile.
             let (buffer, done) = unsafe { device.upload_from(&host, kind) }.unwrap();
             if kind == HostMemory::UntilTransferred {
                 done.wait().unwrap();

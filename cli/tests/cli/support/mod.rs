@@ -80,8 +80,8 @@ pub fn command() -> Command {
             command.env_remove(key);
         }
     }
-    // Whatever the user of this machine has configured or measured is not found.
-    // Drivers of GPUs keep what they compiled in the cache; rates that somebody measured are not there.
+    // The tests do not find what this machine's user has configured or measured. Drivers of GPUs keep what they
+    // compiled in the cache, which has no measured rates.
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache");
     command.env("XDG_CONFIG_HOME", "/nonexistent").env("XDG_CACHE_HOME", cache).stdin(Stdio::null());
     command

@@ -252,7 +252,7 @@ fn calculate(op: &str, operands: &[&[f32]]) -> Vec<f32> {
             let sum = |at: usize| (0..K).map(|k| a[at / N * K + k] * b[k * N + at % N]).sum();
             (0..M * N).map(sum).collect()
         }
-        // A node that nobody knows has no numbers, and no case runs one.
+        // An unknown node has no numbers, and no case runs one.
         _ => Vec::new(),
     }
 }

@@ -199,7 +199,7 @@ fn place(
         let (wanted, align) = (intervals[i].padded()?, intervals[i].align);
         let mut offset = 0usize;
         for &k in &placed {
-            // What ends below is in nobody's way.
+            // An interval that ends below is not in the way.
             let end = offsets[k] + intervals[k].padded()?;
             if end <= offset || apart(i, k) {
                 continue;

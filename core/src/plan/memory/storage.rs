@@ -76,7 +76,7 @@ impl Planner<'_> {
                 if storages[storage].makers.is_empty() {
                     storages[storage].makers.push(at);
                 }
-                // All who will read it count from now on: whoever would take it over must come after them.
+                // All future readers count from now on: a value that takes it over must come after them.
                 storages[storage].touches.push(at);
                 storages[storage].touches.extend(&self.made[made].users);
                 self.made[made].storage = storage;

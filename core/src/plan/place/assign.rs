@@ -188,7 +188,7 @@ impl Carried {
             }
         }
 
-        // The copy to the host from where it is made, if anybody reads it elsewhere.
+        // The copy to the host from where it is made, if it is read elsewhere.
         if let Some(maker) = maker_moves {
             if home != HOST {
                 let cost = self.from[home];

@@ -332,7 +332,7 @@ impl Values<'_> {
             self.of.insert(id, None);
             return None;
         }
-        // Nobody made it: it is an input.
+        // No node made it: it is an input.
         self.make(id, None);
         self.of[&id]
     }

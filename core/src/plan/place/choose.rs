@@ -197,7 +197,7 @@ impl<'a> Chooser<'a> {
             let node = &program.main.nodes[at];
             match self.kernel(node, Some(site)) {
                 Ok(kernel) => works[at] = kernel,
-                // What nobody has a kernel for can still be looked at.
+                // A node without a kernel can still be looked at.
                 Err(error) if error.kind() == ErrorKind::UnsupportedOp => {}
                 Err(error) => return Err(error.at_node(node.label())),
             }

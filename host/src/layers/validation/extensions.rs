@@ -181,7 +181,7 @@ impl Books {
             let words = format!("memory in space {}, which the device does not have", wanted.space_idx);
             self.plugin(entered.function(), Fault { rule: "B11", words });
         }
-        // What is there was written by somebody.
+        // Imported memory was written before.
         self.enter_buffer(entered.function(), device.addr(), &made, space, true);
         Ok(status)
     }

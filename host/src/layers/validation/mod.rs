@@ -199,7 +199,7 @@ fn next_number() -> usize {
 /// The plugin's own data.
 struct Original(*const PluginInfo);
 
-// SAFETY: static data of the plugin's, which nobody writes (B1); whether that is so is what it is read for.
+// SAFETY: B1: the plugin's static data is not written; the layer reads it to find out whether that is so.
 unsafe impl Send for Original {}
 // SAFETY: the data is only read.
 unsafe impl Sync for Original {}

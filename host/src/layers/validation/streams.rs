@@ -83,7 +83,7 @@ impl Books {
             }
         }
         let value = if value == NOT_WRITTEN { 0 } else { value };
-        // What a panic leaves behind, nobody knows.
+        // The state that a panic leaves behind is unknown.
         let over = status != DEVBAY_STATUS_OK && status != DEVBAY_STATUS_PANICKED;
         state.reported(stream.addr(), value, over);
         drop(state);

@@ -111,7 +111,7 @@ impl Shape {
             output: read.output.iter().copied().map(extent).collect(),
             rounding: match op {
                 Op::Stft => request.device.dft,
-                // Numbers of its own are nobody's habit: ONNX's tests ask for what the formula gives.
+                // No program relies on numbers of its own: ONNX's tests ask for what the formula gives.
                 _ => Rounding::Exact,
             },
         })
