@@ -32,7 +32,7 @@ pub fn main(arguments: &Arguments) -> Result<Done> {
         return Err(usage("--cost measures on one thread, which rates are about: leave --threads out"));
     }
     let model = arguments.device.load(&arguments.model, Checks::default())?;
-    // What is written is added to what is there: a damaged file is said to be before anything is measured.
+    // New figures are added to the file's: if the file is damaged, that is reported before anything is measured.
     let known = match &arguments.device.feedback {
         Some(path) if path.exists() => MeasuredTimes::read(path)?,
         _ => MeasuredTimes::default(),

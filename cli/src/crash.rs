@@ -129,7 +129,8 @@ mod unix {
             text.add("\n");
             text.print_and_end(PLUGIN_FAILED);
         }
-        // Not a plugin's: what was done before is done now, when the same instruction runs again, or abort() goes on.
+        // Not a plugin's: the previous action is restored and runs when the same instruction runs again, or abort()
+        // goes on.
         // SAFETY: written before this handler was set, and only read since.
         unsafe {
             let before = (&raw const BEFORE).cast::<libc::sigaction>().add(position);

@@ -88,8 +88,8 @@ fn take(handler: impl Fn() + Send + 'static) -> std::io::Result<()> {
             libc::sigaction(signal, null(), action.as_mut_ptr()) == 0
                 && action.assume_init_ref().sa_sigaction == libc::SIG_IGN
         };
-        // Who started the command had a reason to have a signal ignored, as `nohup` has: it is blocked and not taken, for a
-        // library would set its handler all the same.
+        // The process that started the command had a reason to have a signal ignored, as `nohup` has: it is blocked and
+        // not taken, for a library would set its handler all the same.
         let sets =
             if is_ignored { [None, Some(&mut blocked)] } else { [Some(&mut signals), Some(&mut blocked)] };
         for set in sets.into_iter().flatten() {

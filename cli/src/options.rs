@@ -364,8 +364,8 @@ impl DeviceArguments {
         };
         let is_auto = policy == Policy::Auto;
         let requirements = match policy {
-            // Who names a device learns from planning what it lacks, with each kernel's words. Of several devices the
-            // estimates know.
+            // For a named device, planning reports what it lacks, with each kernel's words. Among several devices the
+            // estimates decide.
             Policy::Explicit(_) => Requirements::default(),
             Policy::Auto if runtime.devices().len() > 1 => Requirements::default(),
             _ => Requirements { program: Some(program), ..Requirements::default() },

@@ -335,7 +335,7 @@ pub fn write_outputs(path: &Path, outputs: &[(&str, &Tensor)]) -> Result<()> {
     }
     std::fs::create_dir_all(path).with_context(|| format!("cannot make the folder {}", path.display()))?;
     for (i, (name, tensor)) in outputs.iter().enumerate() {
-        // Names of outputs may hold anything; what is no file name becomes a number.
+        // Names of outputs may hold anything; a name that cannot be a file name becomes a number.
         let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
         let file =
             if plain && !name.starts_with('.') { format!("{name}.npy") } else { format!("output_{i}.npy") };

@@ -207,7 +207,8 @@ pub(crate) fn ask(
         }
     };
     let mut begin = Instant::now();
-    // When the process has ended, what it wrote is read to its end. What it started has the pipe as well, and ends with it.
+    // When the process has ended, its output is read to the end. Processes that it started have the pipe as well, and
+    // end with it.
     let mut last_call = None;
     while let Some(lines) = &lines {
         match lines.recv_timeout(Duration::from_millis(2)) {
@@ -231,13 +232,13 @@ pub(crate) fn ask(
         }
     }
     if cancel.is_cancelled() {
-        // How it ends now is our doing.
+        // From here on its end is our doing.
         let _ = group.end();
         return said;
     }
     let rest = (begin + child.limit).saturating_duration_since(Instant::now());
     let has_ended = group.ends_within(rest).unwrap_or(false);
-    // What it started ends with it; a status is one only if the end was its own.
+    // Processes that it started end with it; the status counts only if the end was its own.
     let status = group.end().ok().filter(|_| has_ended);
     let words = stderr.and_then(|pipe| pipe.recv_timeout(REST_OF_OUTPUT).ok()).unwrap_or_default();
     let words = String::from_utf8_lossy(&words).into_owned();

@@ -124,7 +124,7 @@ pub(crate) struct Node<'a> {
     pub raw: Prepared,
 }
 
-// SAFETY: what `prepare` returns is immutable, and belongs to no thread (B21).
+// SAFETY: the result of `prepare` is immutable, and belongs to no thread (B21).
 unsafe impl Send for Node<'_> {}
 // SAFETY: many threads may launch it at once (B21).
 unsafe impl Sync for Node<'_> {}
@@ -290,7 +290,7 @@ impl Node<'_> {
         let status = match self.launch_status(stream, &refs)? {
             DEVBAY_STATUS_OK => stream.end_status()?,
             status => {
-                // What was enqueued before, if anything, is done before the operands are read.
+                // Earlier work on the stream, if any, is done before the operands are read.
                 stream.end_status()?;
                 status
             }

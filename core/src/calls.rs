@@ -57,7 +57,7 @@ pub fn during<R>(call: Call<'_>, body: impl FnOnce() -> R) -> R {
     if !is_watched() {
         return body();
     }
-    // SAFETY: the invariant of `CURRENT`: what it points at is alive at least until this function returns.
+    // SAFETY: the invariant of `CURRENT`: the call that it points at is alive at least until this function returns.
     let outer = unsafe { CURRENT.get().as_ref() }.filter(|outer| outer.plugin == call.plugin);
     let call = match outer {
         Some(outer) => Call {
@@ -127,7 +127,7 @@ mod tests {
         watch();
         let known = |function: &str| Some((function.to_owned(), "p:0".to_owned(), "n".to_owned()));
         during(call("outer", "p:0", "n"), || {
-            // What the inner one does not know, the outer one does.
+            // Fields that the inner call does not know are the outer one's.
             assert_eq!(during(call("prepare", "", ""), now), known("prepare"));
             assert_eq!(now(), known("outer"));
             let other = Call { plugin: "q", ..call("pack", "", "") };

@@ -283,7 +283,7 @@ pub(crate) fn ended() -> Option<Error> {
 impl Error {
     /// Makes an error of a status that a plugin gave in a phase, with the detail it wrote.
     pub fn from_status(status: Status, phase: Phase, detail: &str) -> Self {
-        // What ended early because its run did says why the run did.
+        // If it ended early because its run did, the reason is the run's.
         if status == DEVBAY_STATUS_CANCELLED
             && let Some(error) = ended()
         {

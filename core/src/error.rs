@@ -267,7 +267,8 @@ impl std::error::Error for Error {
 /// [`ErrorKind::Internal`], with the panic's message, if it panics.
 #[inline]
 pub fn caught<R>(what: &str, code: impl FnOnce() -> R) -> Result<R> {
-    // What the code left half done is its own: it is used no more, but for what it shares by its own choice.
+    // State that the code left half done is its own: it is used no more, except for state that it shares by its own
+    // choice.
     catch_unwind(AssertUnwindSafe(code)).map_err(|panic| panicked(what, panic))
 }
 

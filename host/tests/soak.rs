@@ -355,7 +355,7 @@ impl Caller {
         let (numbers, _) = self.input.as_mut_slice().as_chunks_mut();
         numbers.fill(x.to_ne_bytes());
         let input = InputView { dtype: I64, shape: &[4], bytes: self.input.as_mut_slice() };
-        // What an earlier run left is not this one's result.
+        // The output of an earlier run is not this one's result.
         self.output.as_mut_slice().fill(0xA7);
         session.run_into(&[input], &mut [self.output.as_mut_slice()], options)?;
         let (numbers, _) = self.output.as_mut_slice().as_chunks();

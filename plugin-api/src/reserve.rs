@@ -114,7 +114,7 @@ impl Mul<Size> for Size {
 
     fn mul(self, other: Self) -> Self {
         match (self.0, other.0) {
-            // What cannot be counted, of nothing.
+            // An uncountable number of nothing.
             (Some(0), _) | (_, Some(0)) => Self::of(0),
             (a, b) => Self(a.zip(b).and_then(|(a, b)| a.checked_mul(b))),
         }
@@ -268,7 +268,7 @@ pub fn extend<T>(
     let mut elements = elements.into_iter();
     let known = elements.size_hint().0;
     grow(list, known, what)?;
-    // What was promised fits; what comes besides is asked for as it comes.
+    // As many as promised fit; further ones are asked for as they come.
     list.extend(elements.by_ref().take(known));
     for element in elements {
         push(list, element, what)?;

@@ -406,7 +406,7 @@ fn plugins_and_devices_that_are_not_there() {
     run(&["--plugin", &text, "--no-probe"])
         .expect(6)
         .says(&["the plugin was refused: not a loadable library"]);
-    // Who names a device does not need the plugin.
+    // With a device named, the plugin is not needed.
     run(&["--plugin", &text, "--device", "cpu"]).expect(0);
 
     run(&["--device", "cpu:7"]).expect(6).says(&["there is no device cpu:7; there are: cpu:0"]);

@@ -100,7 +100,7 @@ fn a_group_goes_to_its_compiler_whole_or_not_at_all() {
     let library = Path::new(env!("CARGO_BIN_EXE_devbay")).with_file_name("libdevbay_plugin_defect.so");
     let compiler = ["--plugin", library.to_str().expect("a path"), "--device", "compiler:0"];
     let pair = "  product (MatMul@13)\n  sum (Add@14)\n";
-    // Whole; one of them elsewhere, where the other one goes too; what is of no group elsewhere.
+    // Whole; one of them elsewhere, where the other one goes too; a node of no group elsewhere.
     for (pin, stages) in [
         (None, ["stage 0: program of 3 nodes on compiler:0", pair]),
         (

@@ -71,7 +71,7 @@ enum Came {
 
 fn try_model(bytes: &[u8], inputs: &[(String, Tensor)], runtime: &Runtime) -> Came {
     let check = |error: devbay_host::core::Error| {
-        // What says that a plugin or this repository is at fault is a bug.
+        // A message that blames a plugin or this repository is a bug.
         let fault =
             [ErrorKind::Internal, ErrorKind::PluginBroken, ErrorKind::PluginPoisoned, ErrorKind::Refused];
         assert!(!fault.contains(&error.kind()), "{error:?}");
@@ -143,7 +143,7 @@ fn check(test: &str, model: &[u8], inputs: &[(String, Tensor)], n_flipped: u64) 
                 );
             }
         }
-        // Whatever it was, the next model is none the worse for it.
+        // Whatever happened, the next model must not suffer from it.
         assert!(!runtime.plugins()[0].is_poisoned(), "{test}: {what}: a kernel panicked");
     };
     let step = (model.len() / 300).max(1);

@@ -388,7 +388,7 @@ fn calibrating_says_what_was_not_measured() {
         "the default: there is one thread",
         "kept in",
     ]);
-    // Nowhere to keep it: what was measured is shown all the same.
+    // Nowhere to keep it: the measurement is shown all the same.
     let mut nowhere = command();
     nowhere.env_remove("HOME").env_remove("XDG_CACHE_HOME").args([
         "devices",

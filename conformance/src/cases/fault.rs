@@ -76,7 +76,7 @@ fn memory(rig: &Rig<'_>) -> Outcome {
         let size = device.pad(device.at_most(CHUNK));
         let sent = pattern(device.pad(10_000), 1);
         let stream = device.stream()?;
-        // What a driver makes when it is first used is made now.
+        // Objects that a driver makes when it is first used are made now.
         stream.upload(&sent, &device.alloc(sent.len())?, 0)?;
         let is_limited = device.space().kind != DEVBAY_SPACE_DEVICE;
         if is_limited && limit_mapped(MORE).is_none() {
@@ -105,7 +105,7 @@ fn memory(rig: &Rig<'_>) -> Outcome {
             status_name(refusal)
         );
         ensure!(!kept.is_empty(), "not even one buffer of {size} bytes can be had");
-        // What was there before is whole, also now.
+        // The earlier content is whole, also now.
         stream.upload(&sent, &kept[0], 0)?;
         let found = stream.download(&kept[0], 0, sent.len())?;
         if let Some(found) = difference(&found, &sent) {
@@ -113,7 +113,7 @@ fn memory(rig: &Rig<'_>) -> Outcome {
         }
         let n = kept.len();
         kept.clear();
-        // What this process may map is its own; of a device's memory others may have taken some meanwhile.
+        // The process may map memory of its own; of a device's memory others may have taken some meanwhile.
         for _ in 0..if is_limited { n } else { n - n / 4 } {
             kept.push(device.alloc(size)?);
         }
@@ -140,7 +140,8 @@ fn in_flight(rig: &Rig<'_>) -> Outcome {
                 unsafe { stream.enqueue_in(&source, buffers[i].whole()) }?;
                 before = Some((i, stream.signal()?));
             }
-            // First to last, last to first, and two that are neither: who is waited for may go before who waits.
+            // First to last, last to first, and two that are neither: a stream may go before the stream that waits for
+            // it.
             match order {
                 0 => streams.drain(..).for_each(drop),
                 1 => streams.drain(..).rev().for_each(drop),
@@ -360,7 +361,7 @@ fn refuse(rig: &Rig<'_>) -> Outcome {
             size_bytes: sent.len() as u64,
             ..empty_copy()
         };
-        // SAFETY: what is copied and the buffer were made before the stream, whose drop waits for its work.
+        // SAFETY: source and buffer were made before the stream, whose drop waits for its work.
         expect_refusal("a copy", unsafe { failing.copy(&desc) }?)?;
         if let Some(wait) = table.stream_wait {
             let (stream, other) = (failing.handle.as_ptr(), other.handle.as_ptr());
@@ -407,7 +408,7 @@ fn lost(rig: &Rig<'_>) -> Outcome {
     if n == 0 {
         return not_run(Why::NoDevice, "the plugin has no device on this machine");
     }
-    // What is lost stays so: each device is lost in an instance of its own.
+    // A lost device stays lost: each device is lost in an instance of its own.
     (0..n).try_for_each(|i| lose(&rig.open()?, i))
 }
 

@@ -246,7 +246,7 @@ fn ask(rig: &Rig<'_>, device: &Device<'_>) -> Outcome<Vec<(u32, Option<String>)>
 
 fn listed(rig: &Rig<'_>) -> Outcome {
     rig.each_device(|device| {
-        // SAFETY: what the entry gave, which `load.structs` has read.
+        // SAFETY: the entry gave the data, which `load.structs` has read.
         let n = unsafe { (*rig.query()).kernels.len };
         let kernels = ask(rig, device)?;
         for (position, (idx, op)) in kernels.iter().enumerate() {
@@ -373,7 +373,7 @@ struct Strided {
 impl Strided {
     fn new(tensors: &[Tensor], size: usize) -> Self {
         let stride = size.next_multiple_of(8);
-        // What an older host does not have looks like garbage when it is read all the same.
+        // Fields that an older host does not have look like garbage when they are read all the same.
         let mut bytes = vec![0xd7d7_d7d7_d7d7_d7d7u64; tensors.len() * stride / 8];
         for (i, tensor) in tensors.iter().enumerate() {
             let start = bytes[i * stride / 8..].as_mut_ptr().cast::<u8>();

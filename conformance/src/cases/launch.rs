@@ -235,7 +235,7 @@ fn slots(rig: &Rig<'_>) -> Outcome {
             device.plain_memory()?;
             let stream = device.stream()?;
             for op in crate::ops::OPS {
-                // How a loop is split is not a question of the dtype.
+                // The way a loop is split does not depend on the dtype.
                 for &(kernel, dtype) in candidates(kernels, op).iter().take(1) {
                     if !kernel.deterministic {
                         continue;

@@ -148,7 +148,7 @@ fn sizes(rig: &Rig<'_>) -> Outcome {
     for desc_size in desc_sizes {
         for &api_size in &api_sizes {
             let desk = Desk::open(SLOTS);
-            // Leaked, as the desk is: who calls after `destroy` is another case's finding, not a crash here.
+            // Leaked, as the desk is: a call after `destroy` is another case's finding, not a crash here.
             let api = Box::leak(Box::new(AnySize::new(desk.api(), api_size)));
             let desc = CreateDesc {
                 abi_minor: minor,

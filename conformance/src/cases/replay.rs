@@ -359,7 +359,7 @@ fn bindings(rig: &Rig<'_>) -> Outcome {
         stream.upload(&before, &both, padded)?;
         stream.upload(&image(&other, padded), &elsewhere, padded)?;
         stream.upload(&before, &elsewhere, 2 * padded)?;
-        // What does not fit is refused, and enqueues nothing.
+        // A binding of another size is refused, and enqueues nothing.
         let short = elsewhere.part(padded, padded);
         for (wrong, what) in [(&[short][..], "of fewer bytes"), (&[bound_at, bound_at], "one too many")] {
             let status = recorded.try_replay(&stream, wrong);

@@ -155,10 +155,10 @@ fn signal_refused(rig: &Rig<'_>) -> Outcome {
         let buffers = device.targets(2, source.len())?;
         let mut found = Lent::new(vec![0; source.len()]);
         let stream = device.stream()?;
-        // SAFETY: source and buffers were made before the stream, and what is read into is leaked until it is done.
+        // SAFETY: source and buffers were made before the stream, and the destination is leaked until it is done.
         unsafe { stream.enqueue_in(&source, buffers[0].whole()) }?;
         stream.signal_value(5)?;
-        // SAFETY: source and buffers were made before the stream; what is read into is leaked until it is done.
+        // SAFETY: source and buffers were made before the stream, and the destination is leaked until it is done.
         unsafe { stream.enqueue_out(buffers[0].whole(), found.0.as_mut_ptr(), source.len()) }?;
         for value in [5, 4, 1, 0] {
             let signal = rig.optional(table.stream_signal, "stream_signal")?;
@@ -170,7 +170,7 @@ fn signal_refused(rig: &Rig<'_>) -> Outcome {
                 status_name(status)
             );
         }
-        // What was enqueued before belongs to the next signal.
+        // Work that was enqueued before belongs to the next signal.
         // SAFETY: source and buffers were made before the stream, whose drop waits for its work.
         unsafe { stream.enqueue_in(&source, buffers[1 % buffers.len()].whole()) }?;
         stream.signal_value(6)?;

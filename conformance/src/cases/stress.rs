@@ -269,7 +269,7 @@ fn visit(rig: &Rig<'_>, device: &Device<'_>, barrier: &Barrier, seed: u64) -> Ou
     let mut outcome = Ok(());
     for meeting in 0..N_MEETINGS {
         barrier.wait();
-        // Who failed still comes to the meetings: others wait for him.
+        // A thread that failed still comes to the meetings, since others wait for it.
         if outcome.is_err() {
             continue;
         }

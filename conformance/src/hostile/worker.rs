@@ -71,7 +71,7 @@ pub fn work(work: &Work) -> std::result::Result<(), String> {
         let outcome = match run(&model, device, work.deadline) {
             Ok(classes) => Outcome::Ok(classes),
             Err(error) => {
-                // What is left of a plugin that failed is not the next case's business.
+                // The remains of a plugin that failed are not the next case's business.
                 if !is_verdict(error.kind()) {
                     open = None;
                 }

@@ -53,7 +53,7 @@ fn window(dtype: DType, dice: &mut Dice, i: u64, [a, b, c]: [f64; 3]) -> Trial {
         let bounds = exact.iter().map(|&value| off(value) + Rounding::Exact.bound(dtype, value)).collect();
         Expected::within(dtype, &shape, exact, bounds)
     } else {
-        // Towards zero: what is almost 1 may be either.
+        // Towards zero: a value of almost 1 may be either.
         let bounds = exact.iter().map(|&value| f64::from(u8::from((value - 1.0).abs() < off(1.0))));
         Expected::within(dtype, &shape, exact.iter().map(|value| value.trunc()).collect(), bounds.collect())
     };

@@ -63,7 +63,7 @@ impl Labelled {
         let shape = shape_of(dice, i, 2..=4);
         let n_classes = shape[1];
         let label_shape = [&shape[..1], &shape[2..]].concat();
-        // What is ignored may be a class or none.
+        // An ignored label may be a class or none.
         let ignored = match i % 4 {
             2 if n_classes > 1 => Some(0),
             3 => Some(-100),
@@ -93,7 +93,7 @@ impl Labelled {
     /// Returns the loss, from logarithms of probabilities and how far each may be off.
     fn loss(&self, dtype: DType, logs: &[f64], bounds: &[f64]) -> Expected {
         let shape = &self.labels.shape;
-        // Loss, weight and error of each; what is ignored has no weight, in a mean either: so the reference
+        // Loss, weight and error of each label. An ignored one has no weight, in a mean either: so the reference
         // implementation and its test cases, where the text says only `mean(loss)`.
         let each: Vec<(f64, f64, f64)> = (0..self.labels.values.len())
             .map(|k| {
@@ -256,7 +256,7 @@ fn adam(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
         let is_first = step.count == 0;
         let rate =
             if is_first { step.rate() } else { step.rate() * (1.0 - power_b).sqrt() / (1.0 - power_a) };
-        // What a power is off grows in its distance from 1.
+        // The error of a power grows with its distance from 1.
         let powers = if is_first { 0.0 } else { power_a / (1.0 - power_a) + power_b / (1.0 - power_b) };
         let update = rate * average_size / root * (squares_size / squares + powers);
         [

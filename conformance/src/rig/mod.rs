@@ -280,8 +280,8 @@ unsafe impl Sync for Opened<'_> {}
 impl Drop for Opened<'_> {
     fn drop(&mut self) {
         if let Some(destroy) = self.table.destroy {
-            // SAFETY: `create` made the instance, and it is given back once, here; what was made from it borrowed it
-            // and is gone.
+            // SAFETY: `create` made the instance, and it is given back once, here; the objects made from it borrowed it
+            // and are gone.
             unsafe { destroy(self.handle.as_ptr()) };
         }
         self.desk.close();

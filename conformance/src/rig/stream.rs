@@ -44,7 +44,7 @@ impl Stream<'_> {
         let Some(copy) = self.table().copy else {
             return failed("the plugin has no copy");
         };
-        // SAFETY: the stream is the plugin's own and alive; what the description names stays (# Safety).
+        // SAFETY: the stream is the plugin's own and alive; the memory that the description names stays (# Safety).
         Ok(unsafe { copy(self.handle.as_ptr(), desc) })
     }
 
@@ -53,7 +53,7 @@ impl Stream<'_> {
     /// # Safety
     /// As [`Stream::copy`].
     unsafe fn copy_or_fail(&self, desc: &CopyDesc, what: &str) -> Outcome {
-        // SAFETY: what the description names stays alive until the stream has done it or is destroyed (# Safety).
+        // SAFETY: the memory that the description names stays until the stream has done it or is destroyed (# Safety).
         match unsafe { self.copy(desc) }? {
             DEVBAY_STATUS_OK => Ok(()),
             status => {

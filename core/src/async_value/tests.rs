@@ -54,7 +54,7 @@ fn a_value_is_set_once_and_a_second_value_comes_back() {
     let publish: Act = |setter| setter.set_available().err().map(|_| 0);
     let fail: Act = |setter| setter.set_error(failure()).err().map(|_| 0);
     let error = "device fake:0: the device is gone";
-    // What is done in order, which of it is refused, and what the value is then.
+    // The acts in order, which of them are refused, and the value afterwards.
     let cases: &[(&[Act], &[bool], &str)] = &[
         (&[], &[], "Unconstructed"),
         (&[emplace], &[true], "7"),
@@ -172,7 +172,7 @@ fn an_error_reaches_what_depends_on_it_as_one_and_nothing_else() {
         assert_eq!((error.kind(), error.place().node.as_str()), (ErrorKind::DeviceLost, "add_1"));
     }
     assert_eq!(tried.error().unwrap().kind(), ErrorKind::DeviceLost);
-    // What a dependent adds is its own.
+    // Words that a dependent adds are its own.
     let own = a.error().unwrap().clone().in_file("x.onnx");
     assert_eq!((own.place().file.as_str(), origin.place().file.as_str()), ("x.onnx", ""));
 }

@@ -533,7 +533,7 @@ impl Executable {
         }
         let references: Vec<&Buffer> = buffers.iter().collect();
         let run = self.execute(&mut stream, &references, &[]);
-        // Whatever was enqueued is over before its memory goes.
+        // All enqueued work is over before its memory goes.
         let results = match run {
             Ok(results) => results,
             Err(error) => {

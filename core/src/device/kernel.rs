@@ -138,8 +138,8 @@ impl Drop for PreparedKernel {
         let plugin = &self.device.plugin;
         plugin.release(|table| {
             if let Some(unprepare) = table.unprepare {
-                // SAFETY: the plugin's function with what its `prepare` made, once; no launch is in flight,
-                // because who launched has waited for its point (B9).
+                // SAFETY: `prepare` made the state, which is given back once, here; no launch is in flight, because its
+                // caller has waited for its point (B9).
                 unsafe { unprepare(plugin.instance.as_ptr(), &mut self.raw) };
             }
         });

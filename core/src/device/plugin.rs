@@ -98,7 +98,7 @@ impl Plugin {
         let status = calls::during(call, create);
         let failed = |text: String| Err(Refusal::new(RefusalKind::CreateFailed, text));
         if status == DEVBAY_STATUS_PANICKED {
-            // What it had begun may still run: services and library stay (B19).
+            // Threads that it began may still run: services and library stay (B19).
             std::mem::forget((services, library));
             return failed(Error::from_status(status, Phase::Create, &detail.text()).text().to_owned());
         }

@@ -107,8 +107,8 @@ impl Stream {
         };
         let status = {
             let _serial = self.device.plugin.serialise();
-            // SAFETY: the plugin's function with its own stream, one at a time (`&mut self`); what it names
-            // is lent as the callers promise.
+            // SAFETY: the plugin's function with its own stream, one at a time (`&mut self`); the memory that `desc`
+            // names is lent as the callers promise.
             let copy = || unsafe { copy(self.handle.as_ptr(), desc) };
             calls::during(self.device.calling(Phase::Copy.name()), copy)
         };

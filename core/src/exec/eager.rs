@@ -118,7 +118,7 @@ pub fn run(
         return Ok(vec![constant(&result, &env.constants)?]);
     }
 
-    // What kernels must know is read back in any case; what shapes need, if they turn out to need it.
+    // Values that kernels must know are read back in any case; values that shapes need, if they turn out to need them.
     let mut values = constants;
     // A view has no kernel that would look at its shape or axes.
     let wanted = match def.is_some_and(|def| def.kind == OpKind::View) {

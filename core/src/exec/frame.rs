@@ -243,13 +243,13 @@ impl Frame {
         let Some(timelines) = self.context.timelines() else {
             return self.streams.first.finish(REST_LIMIT);
         };
-        // What the run's steps have signalled, or were to.
+        // Values that the run's steps have signalled, or were to.
         if self.is_spent {
             // All of them, whatever the first says.
             let mut rested = Ok(());
             for stream in self.streams.iter_mut() {
                 let finished = stream.finish(REST_LIMIT);
-                // What must be leaked counts most.
+                // An error after which memory must be leaked counts most.
                 if rested.is_ok() || finished.as_ref().is_err_and(must_leak) {
                     rested = finished;
                 }

@@ -362,7 +362,7 @@ fn run_staged(
         // A failed stream is destroyed, not recovered (ABI-NOTES 10).
         Err(error) => return Err(first_cause(enqueued, error)),
     }
-    // The device could not be stopped; what it made is not wanted.
+    // The device could not be stopped; its results are not wanted.
     let enqueued =
         enqueued.and_then(|()| if section.device.about().inline { Ok(()) } else { Cancel::check(cancel) });
     if enqueued.is_ok()

@@ -92,7 +92,7 @@ impl FramePool {
     #[inline]
     pub fn give(&self, frame: Box<Frame>) {
         let frame = Box::into_raw(frame);
-        // Release: what the run wrote into the frame is there for who takes it.
+        // Release: the next thread that takes the frame sees what the run wrote into it.
         if self.first.compare_exchange(null_mut(), frame, Ordering::Release, Ordering::Relaxed).is_err() {
             // SAFETY: the pointer came from `Box::into_raw` above, and the failed exchange has shown it to no other
             // thread.

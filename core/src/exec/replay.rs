@@ -104,8 +104,8 @@ impl Frame {
                     (true, None) => None,
                 };
                 if let Some(places) = places {
-                    // SAFETY: what the recording names is where it was when it was recorded, or bound; that memory
-                    // stays (# Safety of `launch`).
+                    // SAFETY: memory that the recording names is where it was when it was recorded, or bound; it stays
+                    // (# Safety of `launch`).
                     return unsafe { self.streams.first.replay(recording, places) };
                 }
                 if *stays {
@@ -122,7 +122,7 @@ impl Frame {
             Replay::Launched { n_moves, .. } => *n_moves,
             Replay::Off => MOVES_MAX,
         };
-        // What was recorded is at rest: the frame is.
+        // The recorded work is at rest: the frame is.
         self.replay = match n_moves < MOVES_MAX {
             true => Replay::Launched { before: true, n_moves },
             false => Replay::Off,
@@ -154,13 +154,13 @@ impl Frame {
         }
         match recorded? {
             Ok(Some(recording)) => {
-                // SAFETY: what was just recorded names memory and kernels of the frame, where they are; they stay (#
-                // Safety of `launch`).
+                // SAFETY: the new recording names memory and kernels of the frame, where they are; they stay
+                // (# Safety of `launch`).
                 let replayed = unsafe { self.streams.first.replay(&recording, &[]) };
                 self.replay = Replay::Recorded { recording, bound, places, n_moves, stays: false };
                 replayed
             }
-            // It cannot be recorded; what a launch had to say against it is said again if it was no matter of that.
+            // It cannot be recorded. If a launch failed for another reason, it fails again below with the same words.
             Ok(None) | Err(_) => {
                 self.replay = Replay::Off;
                 // SAFETY: the frame is bound, and its memory stays (# Safety of `launch`).

@@ -199,7 +199,7 @@ impl Section {
             label = format!("{label} / {inner}");
         }
         match stream.check(status, Phase::Launch) {
-            // Which node it was, the stream's words say, if anything does.
+            // The stream's words name the node, if anything does.
             Err(error) if stream.has_failed_with(status) => error,
             Err(error) => error.at_node(label),
             Ok(()) => Error::from_status(status, Phase::Launch, "").at_node(label),

@@ -484,8 +484,8 @@ impl TaskRun<'_> {
             self.state.ready[task as usize].store(n_preds, Ordering::Relaxed);
         }
         self.state.ready[exit as usize].store(region.n_last, Ordering::Relaxed);
-        // Before any of them can be subtracted. What this participant has run is, too, so that counts stay small however
-        // long a loop runs; it does not become 0, because the exit is to come.
+        // Before any of them can be subtracted. The steps that this participant has run are subtracted, too, so that
+        // counts stay small however long a loop runs; the count does not become 0, because the exit is to come.
         let n = (region.n_own + u32::from(is_exit)).wrapping_sub(std::mem::take(&mut local.n_ended));
         self.remaining.fetch_add(n, Ordering::AcqRel);
         if region.n_last == 0 {

@@ -304,7 +304,7 @@ unsafe extern "C" fn arrived(arg: *mut c_void, status: Status) {
     if !inbox.sleeper.wake()
         && let Some(queue) = &inbox.queue
     {
-        // The application's threads may be asked, which is its code: what it throws ends here.
+        // The application's threads may be asked, which runs its code: a panic of it ends here.
         let _ = caught("waking a thread", || queue.offered());
     }
     // Nothing may touch the frame behind this.

@@ -135,7 +135,7 @@ impl Env {
     /// Does a run on the calling thread, as a traced one if plans are traced.
     #[inline]
     pub(crate) fn traced<R>(&self, run: impl FnOnce() -> R) -> R {
-        // Apart from each other: what a run that is not traced does not keep, it need not clear away.
+        // Separate, so that an untraced run has nothing to clean up.
         let Some(recorder) = &self.options.trace else {
             return run();
         };

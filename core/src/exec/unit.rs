@@ -460,7 +460,7 @@ fn run_section(
     }
     launched?;
     if !device.about().inline {
-        // The device could not be stopped; what it made is not wanted.
+        // The device could not be stopped; its results are not wanted.
         Cancel::check(cancel)?;
     }
     let mut results: Vec<RunTensor> = Vec::with_capacity(section.results.len());

@@ -295,8 +295,8 @@ fn folded(program: &Program, node: &Node, change: &Change, uses: &Uses) -> Optio
         Some(_) if !change.copies_weights && uses.count(id) > 1 => return None,
         Some(factor) => {
             let old = tensor.elements::<f32>()?.iter().enumerate();
-            // What becomes 0, or loses digits below the normal numbers, is another weight: an infinity times it is no
-            // number, and a large number times it is off.
+            // A weight that becomes 0, or loses digits below the normal numbers, is another weight: an infinity times
+            // it is NaN, and a large number times it is off.
             let exact = |(i, &w): (usize, &f32)| f64::from(w) * factor[form.channel(shape, i)];
             if !old.clone().map(exact).all(|exact| exact == 0.0 || (exact as f32).is_normal()) {
                 return None;

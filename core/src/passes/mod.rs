@@ -261,7 +261,7 @@ impl Applied {
     pub fn add(all: &mut Vec<Applied>, new: Applied) {
         match all.iter_mut().find(|known| known.name == new.name) {
             Some(known) => {
-                // It ran again after others: what it took away is counted, not what they did in between.
+                // It ran again after others: its own removals count, not those of the passes in between.
                 known.changes += new.changes;
                 known.after = (known.after + new.after).saturating_sub(new.before);
             }

@@ -92,7 +92,7 @@ impl Narrowed {
 
     fn keep(&self, tensor: &Tensor, narrow: Option<Tensor>) {
         let mut kept = lock(&self.0);
-        // What only this list has was folded for a plan that is gone.
+        // Constants that only this list has were folded for a plan that is gone.
         kept.retain(|_, (original, _)| !original.is_last());
         kept.insert(tensor.identity(), (tensor.clone(), narrow));
     }

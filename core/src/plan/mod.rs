@@ -42,7 +42,7 @@ pub mod specialise;
 pub(crate) mod steps;
 mod text;
 
-// What applications name, by the shorter path.
+// Names for applications, by the shorter path.
 pub use compiled::whole;
 pub use control::{extract, unroll};
 pub use cost::{estimate, feedback, work};

@@ -103,7 +103,7 @@ impl Drop for BlockingPool {
         let left = std::mem::take(&mut state.jobs);
         drop(state);
         self.shared.changed.notify_all();
-        // Without the lock: what they drop is not ours.
+        // Without the lock: dropping a job may run any code.
         drop(left);
     }
 }

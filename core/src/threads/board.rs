@@ -267,7 +267,7 @@ impl Board {
             if free >= self.places.len() {
                 return None;
             }
-            // Acquire: what the place's last caller and helpers did is done.
+            // Acquire: the work of the place's last caller and helpers is done.
             match self.claimed.compare_exchange_weak(
                 claimed,
                 claimed | 1 << free,

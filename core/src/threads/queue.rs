@@ -220,7 +220,7 @@ impl Drop for WorkQueue {
                 let _ = handle.join();
             }
         }
-        // Jobs that have not started. Who waits for them learns that they were cancelled.
+        // Jobs that have not started. Their waiters learn that they were cancelled.
         while let Some(job) = self.shared.lanes.pop() {
             drop(job);
         }

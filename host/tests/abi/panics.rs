@@ -103,7 +103,7 @@ fn b19_panics_in_functions_that_a_run_calls() {
             check_panic(place, streams, run_staged);
         }
     }
-    // A stream's own function puts the launch off there: what it keeps may be half done.
+    // A stream's own function puts the launch off there: the state that it keeps may be half done.
     for place in ["launch", "signal", "host_wait", "work"] {
         check_panic(place, "async", run);
         check_panic(place, "async", run_session);
@@ -226,8 +226,8 @@ fn b19_panics_in_optional_functions() {
     };
     check_one_failed(&asked, "pack", &pack(&asked.device()).unwrap_err());
     pack(&asked.device()).unwrap();
-    // Functions whose failure leaves the answer unknown. What a kernel should cost is asked of a node alone; what memory there
-    // is, of a device, whose panic counts all the same.
+    // Functions whose failure leaves the answer unknown. The cost of a kernel is asked of a node alone; the memory of a
+    // device, whose panic counts all the same.
     let asked = host("cost", "inline");
     assert!(asked.device().cost(&request).is_none());
     check_well(&asked, "cost");

@@ -86,7 +86,7 @@ fn b13_a_late_failure_stays_on_its_stream() {
     // Sticky: the next point fails with the same words.
     let again = bad.finish(LIMIT).unwrap_err();
     assert!(again.text().contains("a fault was asked for in work"), "{again}");
-    // What is refused for it is not to blame.
+    // A copy that is refused for it is not to blame.
     // SAFETY: the source outlives both streams.
     let refused = unsafe { bad.copy_in(source.as_ptr(), buffer.reference(0, 64)) }.unwrap_err();
     assert!(refused.text().contains("work on a stream"), "{refused}");

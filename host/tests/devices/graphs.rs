@@ -273,7 +273,7 @@ fn control_flow_is_nested_four_deep_over_devices() {
     let bench = Bench::new(2);
     bench.world.free_running(STEPPERS, 4, || {
         for form in 0..FORMS.len() {
-            // Which branches are taken, and how often loops run, depends on the number of the first node.
+            // The branches taken, and the trips of loops, depend on the number of the first node.
             for n in 1..=12 {
                 let mut graph = Graph::new();
                 let mut x = graph.node(&[0], n, form * N_DEVICES + INLINE[0]);

@@ -365,7 +365,7 @@ fn a_failed_run_leaves_the_next_clean() {
             }
             device.bytes_in_use().0
         };
-        // What runs keep for the next ones does not grow with their number.
+        // The memory that runs keep for the next ones does not grow with their number.
         let after = peak_at_rest(10);
         assert_eq!(peak_at_rest(50), after);
         let memory = runtime.memory();
@@ -430,7 +430,7 @@ fn runs_beyond_the_bound_are_refused_or_wait() {
     assert_eq!(text.kind(), ErrorKind::Busy);
     assert!(text.to_string().contains("2 runs of this session are in flight"), "{text}");
     assert_eq!(kind(session.run(&[("v0", &x(3.0))], &refuse)), Some(ErrorKind::Busy));
-    // Who waits can be cancelled, and has a deadline.
+    // A run that waits can be cancelled, and has a deadline.
     let on_full = OnFull::Wait;
     let deadline = Some(Duration::from_millis(20));
     let late = RunOptions { deadline, on_full, ..RunOptions::default() };
@@ -446,7 +446,7 @@ fn runs_beyond_the_bound_are_refused_or_wait() {
         assert_eq!(ended(&third.join().unwrap()).unwrap(), 4.0);
     });
     assert_eq!((ended(&first).unwrap(), ended(&second).unwrap()), (2.0, 3.0));
-    // Who hears of a run's end finds its place free.
+    // When the end of a run is reported, its place is free.
     for i in 0..100 {
         let runs = [0.0, 1.0].map(|first| start(&session, first, &refuse));
         for _ in &runs {

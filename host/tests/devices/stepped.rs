@@ -571,7 +571,7 @@ fn check_faults(when: When, lost: bool, is_quiet: bool) {
                 let mut session = bench.session(&graph, policy);
                 for nth in 0.. {
                     if lost && nth > 0 {
-                        // What is lost stays lost.
+                        // A lost device stays lost.
                         drop(session);
                         bench = Bench::behind(form, layers);
                         session = bench.session(&graph, policy);

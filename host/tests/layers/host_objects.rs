@@ -75,7 +75,7 @@ fn OBJECTS() -> Vec<Case> {
             assert_eq!(rig.reached(stream).0, 0);
             call!(rig.table, buffer_free(buffer.buffer));
             call!(rig.table, stream_destroy(stream));
-            // What was leaked keeps its instance, and says no more.
+            // A leaked object keeps its instance, and reports no more.
             call!(rig.table, destroy(rig.instance));
         }),
         case!("B9", buffer_free, "before a signal after the copy", rig => {
@@ -235,7 +235,7 @@ fn TIMELINES() -> Vec<Case> {
             let (buffer, stream) = (rig.alloc(0, 64), rig.stream(0, ""));
             assert_eq!(rig.fill(stream, &buffer, 64), DEVBAY_STATUS_DEVICE_LOST);
             rig.alloc(0, 64);
-            // What is left is given back.
+            // The rest is given back.
             call!(rig.table, stream_error(stream, nothing()));
             call!(rig.table, stream_destroy(stream));
             call!(rig.table, buffer_free(buffer.buffer));

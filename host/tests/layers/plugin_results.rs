@@ -14,7 +14,7 @@ macro_rules! wrong {
         unsafe extern "C" fn wrong($($argument: $type),*) -> Status {
             // SAFETY: the arguments are those that the host passed for the toy's function.
             let $status = unsafe { toy::$slot($($argument),*) };
-            // SAFETY: what is written is the host's, or was made here.
+            // SAFETY: the places written are the host's, or were made here.
             #[allow(unused_unsafe, reason = "some changes write nothing")]
             let change: Status = unsafe { let _ = $status; $change };
             change

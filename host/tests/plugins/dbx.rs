@@ -334,7 +334,7 @@ fn mutants_are_an_error_or_another_model() {
         }
         n += 1;
     }
-    // Who asks for a time wants to know what it was for.
+    // A time is only useful with what it was measured on.
     if seconds.is_some() {
         eprintln!("{n} mutants, of which {ran} ran");
     }

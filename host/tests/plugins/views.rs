@@ -311,7 +311,7 @@ impl Growing {
     }
 
     fn grow(&mut self, random: &mut Random) {
-        // What is new is taken more often.
+        // New values are taken more often.
         let n = self.values.len();
         let at = n - 1 - random.below(n).min(random.below(n));
         let (x, rows, columns) = self.values[at];

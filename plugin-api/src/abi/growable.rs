@@ -276,8 +276,8 @@ impl BufferRef {
 
 macro_rules! plain_data {
     ($($name:ident)*) => {$(
-        // SAFETY: plain numbers and addresses; following a pointer is unsafe wherever it is done, and
-        // who does it answers for the thread (the struct's documented rule).
+        // SAFETY: plain numbers and addresses; following a pointer is unsafe wherever it is done, and the code that
+        // does it answers for the thread (the struct's documented rule).
         unsafe impl Send for $name {}
         // SAFETY: every field is `Copy` data, without interior mutability.
         unsafe impl Sync for $name {}

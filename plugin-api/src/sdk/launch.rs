@@ -35,8 +35,8 @@ pub struct Operands<'a, B = HostBuffer> {
     device: PhantomData<&'a B>,
 }
 
-// SAFETY: the references are read-only for the call, in which all chunks of a parallel loop run; what
-// hands out memory to write takes `&mut self`.
+// SAFETY: the references are read-only for the call, in which all chunks of a parallel loop run; the functions that
+// hand out memory to write take `&mut self`.
 unsafe impl<B: Sync> Sync for Operands<'_, B> {}
 
 impl<'a, B> Operands<'a, B> {
@@ -281,7 +281,7 @@ pub struct DeferredLaunch {
 // SAFETY: the state is launched by many threads at once (B21) and lent until a point signalled after the launch
 // is reported (B9), or its recording freed; references are addresses.
 unsafe impl Send for DeferredLaunch {}
-// SAFETY: it does not change; who runs it is ordered by its stream.
+// SAFETY: it does not change, and its stream orders its runs.
 unsafe impl Sync for DeferredLaunch {}
 
 impl DeferredLaunch {

@@ -69,7 +69,7 @@ pub(super) unsafe extern "C" fn devices<P: Plugin>(
         let handles: Vec<*mut abi::Device> =
             devices.iter().map(|device| (&raw const **device).cast_mut().cast()).collect();
         let mut lists = lock(&instance.lists.devices);
-        // The last list again if nothing has changed: who asks often gets no memory used up.
+        // Gives the last list again if nothing has changed, so that frequent calls use up no memory.
         if lists
             .last()
             .is_none_or(|list| !list.infos.iter().map(|info| info.handle).eq(handles.iter().copied()))

@@ -305,7 +305,7 @@ pub struct HostBuffer {
     share: Option<Share>,
 }
 
-// SAFETY: the buffer only owns the memory; who works in it is ordered by streams (B12).
+// SAFETY: the buffer only owns the memory, and streams order the accesses to it (B12).
 unsafe impl Send for HostBuffer {}
 // SAFETY: no method reads or writes the memory.
 unsafe impl Sync for HostBuffer {}

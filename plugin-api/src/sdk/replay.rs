@@ -39,8 +39,8 @@ pub struct Replay {
     bound: Box<[BufferRef]>,
 }
 
-// SAFETY: the stream's handle is only handed back to kernels, in the order of that stream, which outlives its work; what is
-// bound is lent until a point signalled behind the replay is reported (B9, B22).
+// SAFETY: the stream's handle is only handed back to kernels, in the order of that stream, which outlives its work;
+// bound memory is lent until a point signalled behind the replay is reported (B9, B22).
 unsafe impl Send for Replay {}
 
 impl Replay {

@@ -99,7 +99,7 @@ impl Timeline {
 
     /// Does as [`super::Stream::reached`].
     pub fn reached(&self) -> (u64, Result<()>) {
-        // The failure first: what was reached before it is then seen.
+        // The failure first: points reached before it are then seen.
         let failure = self.failure();
         let reached = self.reached.load(Ordering::Acquire);
         (reached, failure.map_or(Ok(()), Err))

@@ -80,7 +80,7 @@ impl<'a> TensorView<'a> {
     /// Counts the elements, with the extents multiplied out.
     pub fn n_elements(&self) -> usize {
         let shape = self.shape();
-        // Asked first: what stands before a 0 may overflow.
+        // Asked first: the product of the extents before a 0 may overflow.
         if shape.iter().any(|&extent| extent <= 0) {
             return 0;
         }

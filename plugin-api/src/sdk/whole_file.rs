@@ -45,7 +45,7 @@ pub fn write_file(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) 
     if let Ok(old) = fs::symlink_metadata(path)
         && old.is_file()
     {
-        // Best effort: who may replace a file need not own it.
+        // Best effort: the user who may replace a file need not own it.
         let _ = part.lock.set_permissions(old.permissions());
     }
     part.lock.sync_all()?;
@@ -106,7 +106,7 @@ impl Part {
         sweep_once(folder);
         for _ in 0..ATTEMPTS_MAX {
             let place = folder.join(random_name());
-            // Known before it is there: who ends the process in between removes nothing, or all.
+            // Known before it is there: if the process ends in between, nothing is removed, or all.
             let mut unfinished = unfinished();
             let lock = match create(&place) {
                 Ok(lock) => lock,

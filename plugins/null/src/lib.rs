@@ -123,7 +123,7 @@ impl Stream for NullStream {
     }
 
     fn wait(&self, other: &Self, value: u64) -> Result<()> {
-        // What was signalled is reached: there is nothing to wait for.
+        // A signalled value is reached: there is nothing to wait for.
         other.timeline.check_signalled(value)
     }
 

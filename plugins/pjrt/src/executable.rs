@@ -270,7 +270,7 @@ impl Executable {
         }
         let library = self.client.library();
         let arguments: Vec<*mut RawBuffer> = inputs.iter().map(|input| input.buffer.raw()).collect();
-        // A program may be compiled to donate inputs; what the caller keeps is listed.
+        // A program may be compiled to donate inputs; the inputs that the caller keeps are listed.
         let listed: Vec<i64>;
         let kept = if inputs.iter().any(|input| input.donate) {
             listed = self.positions.iter().copied().filter(|&i| !inputs[i as usize].donate).collect();

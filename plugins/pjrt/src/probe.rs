@@ -241,7 +241,7 @@ fn refusal_of(reason: &str, name: &str) -> Option<String> {
 
 /// Returns the lines that a child printed, the last line first, standard error before standard output.
 fn lines<'a>(stdout: &'a str, stderr: &'a str) -> impl Iterator<Item = &'a str> {
-    // What Rust says when a library's exception reaches it tells nothing about the library.
+    // Rust's words for a library's exception tell nothing about the library.
     const OURS: &str = "Rust cannot catch foreign exceptions";
     let lines = stderr.lines().rev().chain(stdout.lines().rev()).map(str::trim);
     lines.filter(|line| !line.is_empty() && !line.contains(OURS))

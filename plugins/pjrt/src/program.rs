@@ -199,7 +199,7 @@ impl Ahead {
                 let reported = usize::from(!emitted.checks.is_empty());
                 output_types(outputs.get(..outputs.len().saturating_sub(reported)))?
             }
-            // What the graph says, as every library that compiles it must give.
+            // The types of the graph, which every library that compiles it must give.
             None => graph_outputs(request)?,
         };
         let identity = topology.platform().to_owned();

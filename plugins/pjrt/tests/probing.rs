@@ -256,7 +256,7 @@ fn without_a_probe_what_a_person_named_is_opened_and_what_was_found_is_not() {
     assert_eq!(missing.admits(&installed), Err("not probed: no program".to_owned()));
     let off = judge(Probing::Off);
     assert_eq!((off.admits(&named), off.admits(&installed)), (Ok(()), Ok(())));
-    // What another program found out counts here too.
+    // Another program's findings count here too.
     rig.judge().admits(&named).unwrap_err();
     assert!(missing.admits(&named).is_err());
     assert_eq!(off.admits(&named), Ok(()));

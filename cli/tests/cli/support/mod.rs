@@ -342,7 +342,7 @@ pub fn pjrt_plugin() -> Option<([String; 6], usize)> {
     let libraries = std::env::var("DEVBAY_PJRT_PLUGINS").unwrap_or_default();
     let library = library_of("pjrt").display().to_string();
     let option = format!("pjrt.libraries={libraries}");
-    // What is slow to answer here is a busy machine.
+    // If an answer is slow here, the machine is busy.
     let limit = "pjrt.probe_ms=60000".to_owned();
     let given = || "--plugin-option".to_owned();
     let arguments = ["--plugin".to_owned(), library, given(), option, given(), limit];

@@ -73,7 +73,7 @@ pub(in crate::cases) fn call_back(
     let Some(on_reached) = stream.device.opened.table.stream_on_reached else {
         return not_run(Why::NotOffered, "the plugin has no stream_on_reached");
     };
-    // SAFETY: the stream is the plugin's own and alive; what callbacks get is leaked.
+    // SAFETY: the stream is the plugin's own and alive; the arguments of callbacks are leaked.
     let status = unsafe { on_reached(stream.handle.as_ptr(), value, Some(done), arg) };
     ensure!(status == DEVBAY_STATUS_OK, "stream_on_reached gave {}", stream.error_words(status));
     Ok(())

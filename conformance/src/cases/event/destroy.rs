@@ -9,7 +9,7 @@ pub(super) fn destroy(rig: &Rig<'_>) -> Outcome {
     rig.each_timeline(|device| {
         for round in 0..ROUNDS {
             let mut chain = Chain::new(device, 700 + round)?;
-            // How long the work takes, so that a device that goes on is still seen to.
+            // Measures how long the work takes, so that a device that goes on is still seen to.
             let stream = device.stream()?;
             let begin = Instant::now();
             // SAFETY: the chain was made before the stream, whose drop waits for its work.

@@ -61,7 +61,7 @@ pub(super) fn between(rig: &Rig<'_>) -> Outcome {
     rig.each_timeline(|device| {
         let fresh = device.stream()?;
         let waiting = device.stream()?;
-        // How a point is waited for, for each function that the plugin has: the first value that has to do for it.
+        // Waits for a point with the first function that the plugin has for it.
         let learn = |stream: &Stream<'_>, value: u64| -> Outcome {
             if let Some(host_wait) = table.stream_host_wait {
                 let limit = PATIENCE.as_nanos() as u64;

@@ -97,7 +97,7 @@ pub(super) fn wait_destroyed(rig: &Rig<'_>) -> Outcome {
             let value = first.signal()?;
             wait_for(&second, &first, value)?;
             drop(first);
-            // Whatever is made now may lie where the first stream lay.
+            // A new stream may lie where the first stream lay.
             let other = device.stream()?;
             let last = chain.b.as_ref().unwrap_or(&chain.a);
             // SAFETY: chain and `found` were made before the streams.

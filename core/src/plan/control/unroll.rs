@@ -314,7 +314,7 @@ impl Planner<'_> {
                 self.follow(&iterations[before].clone(), &(first..self.launches.len()));
             }
         }
-        // What no iteration has collected has no elements.
+        // A value that no iteration has collected has no elements.
         let collected = collected.into_iter().map(|whole| {
             let whole = whole.unwrap_or_else(|| {
                 self.made.push(Made::new(0, 0, 0));

@@ -151,8 +151,9 @@ fn search_for(
         }
     }
     let (mut order, mut offsets, mut size) = best?;
-    // What ends the arena is placed earlier than it was ("hill climbing", as in Apache TVM's memory planner). An order
-    // that is as good is taken too, so that the search goes on from there. The numbers are Knuth's generator's.
+    // The value that ends the arena is placed earlier than it was ("hill climbing", as in Apache TVM's memory planner).
+    // An order that is as good is taken too, so that the search goes on from there. The numbers are Knuth's
+    // generator's.
     let mut seed = 7u64;
     let (mut kept, mut least) = (offsets.clone(), size);
     let mut idle = 0;
@@ -194,7 +195,7 @@ fn place(
     let mut placed: Vec<usize> = Vec::with_capacity(intervals.len());
     let mut size = 0usize;
     for &i in order {
-        // Who asked says why there is nothing.
+        // The caller says why there is nothing.
         look().ok()?;
         let (wanted, align) = (intervals[i].padded()?, intervals[i].align);
         let mut offset = 0usize;
@@ -303,7 +304,7 @@ fn in_order(intervals: &[Interval]) -> Option<ArenaPlan> {
 
 /// Returns the most bytes that live at one step.
 fn lower_bound(intervals: &[Interval]) -> Option<usize> {
-    // Changes by step: what begins, and what ended the step before.
+    // Changes by step: intervals that begin, and those that ended with the step before.
     let mut changes: Vec<(u32, bool, usize)> = Vec::with_capacity(2 * intervals.len());
     for interval in intervals {
         let size = interval.padded()?;

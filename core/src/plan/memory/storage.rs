@@ -95,7 +95,7 @@ impl Planner<'_> {
             }));
         }
         self.launches = launches;
-        // What no launch makes has no elements; it still has a place.
+        // A value that no launch makes has no elements; it still has a place.
         for made in self.made.iter_mut().filter(|made| made.storage == usize::MAX) {
             storages.push(Storage::of(made));
             made.storage = storages.len() - 1;
@@ -108,7 +108,7 @@ impl Planner<'_> {
         if self.made[whole].storage == usize::MAX {
             storages.push(Storage::of(&self.made[whole]));
             self.made[whole].storage = storages.len() - 1;
-            // All who will read it count from now on.
+            // All future readers count from now on.
             let users = self.made[whole].users.iter();
             storages[self.made[whole].storage].touches.extend(users);
         }

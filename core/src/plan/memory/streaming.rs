@@ -88,7 +88,7 @@ fn fitting<'a>(
     launched: &impl Fn(bool) -> Result<Launched<'a>>,
 ) -> Result<Option<(f64, Choice)>> {
     let plan = Plan::of(launched)?;
-    // What is left for constants: first as if values could never share the buffers' memory.
+    // Room left for constants: first as if values could never share the buffers' memory.
     let mut room = (budget as i128) - (plan.needed_streaming_nothing as i128) + (plan.bytes() as i128);
     for _ in 0..ATTEMPTS_MAX {
         let Some(choice) = plan.choose(depth, room) else {
@@ -508,7 +508,7 @@ impl Planner<'_> {
             made.users.iter_mut().for_each(renumber);
             made.part_makers.iter_mut().for_each(renumber);
         }
-        // A buffer is filled again when all who read it have done so.
+        // A buffer is filled again when all its readers have read it.
         let mut readers: Vec<Vec<u32>> = vec![Vec::new(); choice.stages.len()];
         for (s, who) in &copies {
             readers[*s].extend(who.iter().map(|(at, _)| number[*at as usize]));

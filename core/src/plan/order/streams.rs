@@ -274,7 +274,7 @@ impl<'a> Joined<'a> {
                 for &pred in self.of.edges.preds(launch) {
                     let before = task_of[pred as usize];
                     let from = self.of.lane_of[pred as usize];
-                    // What an entry chose is made ready, not counted down.
+                    // A region that an entry chose is made ready, not counted down.
                     let is_chosen = regions.entered_at(pred).is_some();
                     if before as usize == task || is_chosen || (from == to && self.stream(from).is_some()) {
                         continue;

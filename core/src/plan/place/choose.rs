@@ -141,7 +141,7 @@ fn claimed(
 ) -> Option<usize> {
     let kind = catalogue::find(&node.op.domain, &node.op.name).map(|def| def.kind);
     let sites = env.sites_of(node);
-    // What a compiler takes has known types.
+    // Nodes that a compiler takes have known types.
     if kind == Some(OpKind::View) || !sites.clone().any(|site| claims.get(site, at).is_some()) {
         return None;
     }

@@ -155,7 +155,7 @@ impl Words {
         };
         let (detail, mut found) = out.read();
         if !out.is_written() {
-            // What a panic had no time to say is no fault.
+            // A detail that a panic had no time to write is no fault.
             if status != DEVBAY_STATUS_OK && status != DEVBAY_STATUS_PANICKED {
                 found =
                     found.and(fault("B18", format!("failed with status {status} and left the detail empty")));
@@ -164,7 +164,7 @@ impl Words {
         }
         let len = (detail.text_len.min(capacity as u64)) as usize;
         let whole = detail.text_len <= capacity as u64;
-        // What does not fit is cut at a character's border, up to three bytes before the end.
+        // A text that does not fit is cut at a character's border, up to three bytes before the end.
         let cut = text[..len]
             .iter()
             .rev()

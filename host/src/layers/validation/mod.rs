@@ -367,7 +367,7 @@ impl Books {
             // SAFETY: static data of the plugin's, as long as it says; it was read and checked when it was wrapped.
             hasher.write(unsafe { std::slice::from_raw_parts(start, n) });
         };
-        // Elements alone: what is between them, and behind the last, is not the list's.
+        // Elements alone: the bytes between them, and behind the last, are not the list's.
         let elements = |list: &List| {
             let (start, stride) = (list.ptr.cast::<u8>(), list.stride as usize);
             let n = if start.is_null() { 0 } else { list.len as usize };

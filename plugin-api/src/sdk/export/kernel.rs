@@ -29,7 +29,7 @@ unsafe fn request<'a, P: Plugin>(
     let kernel = P::KERNELS
         .get(desc.kernel_idx as usize)
         .ok_or_else(|| Error::invalid(format!("kernel {} of {}", desc.kernel_idx, P::KERNELS.len())))?;
-    // SAFETY: what `desc` names lives for `'a` (# Safety, 2), and its device is one of this plugin's (3).
+    // SAFETY: all that `desc` names lives for `'a` (# Safety, 2), and its device is one of this plugin's (3).
     Ok((kernel, unsafe { PrepareRequest::new(&desc, kernel.op(), instance.host, instance.abi_minor) }?))
 }
 

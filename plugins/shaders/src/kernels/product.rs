@@ -163,7 +163,7 @@ pub fn u32_param(name: &str, value: u64) -> Result<(String, Param)> {
 /// A matrix of floats as a side: `extent` names the parameter of how many rows or columns it has. It is stored with its
 /// k inside (`k_fast`), or outside; then it may be bound as vectors of four.
 pub fn matrix(buffer: &str, extent: &str, k_fast: bool, vectors: bool) -> Side {
-    // Beyond the end the last one is loaded again: what comes of it is not stored.
+    // Beyond the end the last one is loaded again: its results are not stored.
     let (l, first, base) = (L, FIRST, BASE);
     let hoisted = wgsl!("product/matrix_place.wgsl", buffer, extent, l, first, base, k_fast, vectors);
     let load = match vectors && !k_fast {
@@ -224,7 +224,7 @@ impl Product {
         let epilogue = &self.epilogue;
         convolution.rest = epilogue.in_convolution();
         let is_whole = convolution.rest.is_some() || epilogue.is_nothing();
-        // What follows reads the sums, which then are to have their own type.
+        // Later steps read the sums, which then must have their own type.
         if !is_whole && self.types.element != "f32" {
             return Ok(false);
         }
@@ -404,7 +404,7 @@ impl Product {
             true => wgsl!("product/store_vector.wgsl", number, element = y_type, is_part),
             false => wgsl!("product/store_each.wgsl", number, element = y_type, is_part),
         };
-        // What each thread loads: where it stores it, and the vectors in between.
+        // Loads of each thread: the places where it stores them, and the vectors in between.
         let (mut places, mut loads, mut stores) = (String::new(), String::new(), String::new());
         let sides = [
             ("a", &self.left, "row0", "at0", tile.rows / 4, a_line),

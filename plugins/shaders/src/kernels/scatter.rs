@@ -344,7 +344,7 @@ fn scatter_nd(request: &Request<'_>) -> Result<Prepared> {
     let combine = reduction(request, data.dtype())?;
     let mut build = Build::new(request);
     if n == 0 {
-        // What there is not to write may still be named.
+        // Tuples may be named even if there is nothing to write.
         if !tuples.names_all() {
             tuples.expect(&mut build, request, "ScatterND")?;
         }

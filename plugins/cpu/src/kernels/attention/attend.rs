@@ -58,7 +58,7 @@ impl Attention {
     pub(crate) fn slot_scratch(&self) -> usize {
         let row = self.q.size.max(self.v.size).max(1);
         let of_query = self.total.saturating_mul(2).saturating_add(self.q.size).saturating_add(self.v.size);
-        // What is too much for a number is too much for memory, which `prepare` asks for.
+        // A size beyond all numbers is beyond all memory, which `prepare` asks for.
         (QUERIES.saturating_mul(of_query).saturating_add(row)).saturating_add(15) / 16 * 16
     }
 
@@ -196,7 +196,7 @@ impl Attention {
             show(1, scores);
             let biases = &biases[k * total..][..total];
             for (score, &bias) in scores.iter_mut().zip(biases) {
-                // What is not seen may hold anything, also what is no number.
+                // Hidden scores may hold anything, NaN included.
                 *score = if bias == f32::NEG_INFINITY { bias } else { (self.round)(*score + bias) };
             }
             show(2, scores);

@@ -278,7 +278,7 @@ impl Panels {
                 let mut n_hidden = 0;
                 for (score, &bias) in scores.iter_mut().zip(biases) {
                     let is_hidden = bias == f32::NEG_INFINITY;
-                    // What is not seen may hold anything, also what is no number.
+                    // Hidden scores may hold anything, NaN included.
                     *score = if is_hidden { bias } else { *score + bias };
                     n_hidden += u32::from(is_hidden);
                 }

@@ -108,7 +108,7 @@ impl Shape {
                     "strides of {strides:?}, dilations of {dilations:?}, pads of {pads:?} and filters of {w:?}, numbers below 2^31 are"
                 )));
             }
-            // What a filter covers, less its first element.
+            // The reach of a filter, less its first element.
             let reach = (filter[i] as i64 - 1) * dilation;
             let input = inputs[i] as i64;
             let (before, after) = match auto_pad {

@@ -62,7 +62,7 @@ pub(crate) fn prepare(conv: Conv, isa: Isa) -> Result<Prepared> {
     };
     let window = &conv.window;
     let [_, height, width] = window.kernel;
-    // The next output row's window is one row further in the copy: what was read serves both.
+    // The next output row's window is one row further in the copy: values that were read serve both.
     let overlaps = window.stride[1] == window.dilation[1];
     let channel = match (height, width, window.n_taps()) {
         (3, 3, _) if overlaps => overlapping_of::<Three>(isa),
@@ -321,7 +321,7 @@ unsafe fn overlapping_body<A: Arith, S: Square>(rows: &Rows, channel: Channel) {
     for row in (0..channel.height).step_by(TOGETHER) {
         // The last rows are made together too, some of them again.
         let row = row.min(channel.height - TOGETHER);
-        // From the last columns to the first: what a vector at the end of a row writes beyond it is the start of the next
+        // From the last columns to the first: a vector at the end of a row writes beyond it into the start of the next
         // row, which comes later.
         // SAFETY: the columns are within the rows, and the half vector's instructions are there.
         unsafe {

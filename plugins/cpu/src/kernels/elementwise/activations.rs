@@ -68,7 +68,7 @@ ops! {
 fn softplus<A: Arith>(x: f32) -> f32 {
     let e = math::exp::<A>(-x.abs());
     let positive = if x < 0.0 { 0.0 } else { x };
-    // What rounding takes from 1 + e is a small part of e.
+    // The rounding error of 1 + e is a small part of e.
     let sum = 1.0 + e;
     let lost = e - (sum - 1.0);
     positive + (math::log::<A>(sum) + lost / sum)

@@ -472,7 +472,7 @@ mod tests {
         check("Acosh", &[1.0f32, 1.25], &[0.0, LN_2 as f32]);
         check("Asinh", &[0.75f32], &[LN_2 as f32]);
         check("Atanh", &[-0.0f32, 1.0], &[-0.0, f32::INFINITY]);
-        // What f32 has vectorised, in f64.
+        // Formulas that are vectorised for f32, in f64.
         check("Exp", &[0.0, f64::NEG_INFINITY], &[1.0, 0.0]);
         check("Sqrt", &[2.0f64], &[std::f64::consts::SQRT_2]);
         check("Round", &[2.5f64, -0.5], &[2.0, -0.0]);

@@ -78,7 +78,7 @@ impl StridedCopy {
     ) -> Result<Self> {
         let n: usize = shape.iter().product();
         let mut dims = merged(size, shape, strides);
-        // What moves as one: an element, or a short run of them.
+        // The unit that moves as one: an element, or a short run of them.
         let mut unit = size;
         if let [_, .., last] = dims[..] {
             let run = last.n * size;

@@ -135,7 +135,7 @@ fn border(mode: Mode, n: usize, before: i64, after: i64) -> Result<Border> {
     let n = n as i64;
     // Pads of i64's ends have no sum.
     let to = i64::try_from(i128::from(n) + i128::from(before) + i128::from(after)).unwrap_or(i64::MAX);
-    // What a negative pad leaves of the input.
+    // The part of the input that a negative pad leaves.
     let (first, end) = (before.saturating_neg().clamp(0, n), n - after.saturating_neg().clamp(0, n));
     let kept = end - first;
     let broken = || Error::invalid(format!("pads of {before} and {after} in mode {mode:?} for {n} elements"));

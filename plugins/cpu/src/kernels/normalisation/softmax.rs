@@ -166,7 +166,7 @@ unsafe fn softmax_columns<A: Arith>(x: *const f32, y: *mut f32, plan: &Plan, ite
             unsafe { core::ptr::copy_nonoverlapping(values.as_ptr(), y.add(at), width) };
         }
     }
-    // What turns a row into its results: a factor, or what is subtracted.
+    // Turns a row into its results: a factor, or a subtrahend.
     let mut last = [0f32; TILE];
     let last = &mut last[..width];
     for (last, &sum) in last.iter_mut().zip(&*sums) {

@@ -98,8 +98,8 @@ fn prepare_average(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> 
     let window = &pool.window;
     let rank = request.required_input(0)?.shape().len() - 2;
     let pads = request.attrs.ints("pads")?.unwrap_or_default();
-    // Elements that count along one dimension: those within the image, or within its padding (ONNX
-    // AveragePool-19); what rounding up adds beyond the padding never counts.
+    // Elements that count along one dimension: those within the image, or within its padding (ONNX AveragePool-19).
+    // Elements that rounding up adds beyond the padding never count.
     let counts = |i: usize| -> Result<Vec<f32>> {
         let at = (i + 2 * rank).checked_sub(3 - rank + rank);
         let after = at.and_then(|_| pads.get(rank + i - (3 - rank))).copied().unwrap_or(0).max(0) as usize;

@@ -451,7 +451,7 @@ mod tests {
                 Some(Array::of::<f32>(&[0, 2], &[])),
                 Some(Array::of(&[2], &[1f32, 2.0])),
             ];
-            // What is there beforehand counts for nothing.
+            // The previous content counts for nothing.
             let output = [Some(Array::of(&[3, 2], &[9f32; 6]))];
             let found = run(isa, "MatMul", &[], &inputs[..2], &output).expect("MatMul");
             assert_eq!(found[0].as_ref().expect("a product").elements::<f32>(), [0.0; 6]);

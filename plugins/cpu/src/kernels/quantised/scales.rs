@@ -84,7 +84,7 @@ unsafe fn quantize_body<A: Arith>(x: *const f32, y: *mut u8, n: usize, linear: L
     for i in 0..n {
         // SAFETY: `i` is below `n`.
         let x = unsafe { x.add(i).read() } / linear.scale;
-        // Far beyond what saturates, within what can be rounded; what is not a number becomes the lowest.
+        // Far beyond the saturated numbers, within those that can be rounded; NaN becomes the lowest.
         let x = if x > -65536.0 { x } else { -65536.0 };
         let x = if x < 65536.0 { x } else { 65536.0 };
         let q = round_half_even(x) + linear.zero;
