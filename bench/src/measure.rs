@@ -32,7 +32,7 @@ impl<'a> Subject<'a> {
     /// A subject of this process whose rounds may fail.
     pub fn fallible(name: impl Into<String>, per: f64, mut round: impl FnMut() -> Result<()> + 'a) -> Self {
         let turn = move |n| {
-            // Caches hold what ran before: the first round is not counted.
+            // The first round warms the caches and does not count.
             round()?;
             let begin = Instant::now();
             for _ in 0..n {

@@ -274,7 +274,7 @@ pub fn case(arguments: &CaseArguments) -> Result<()> {
         let _ = stdout.write_all(lines.as_bytes()).and_then(|()| stdout.flush());
     };
     answer(&subject(&arguments.plugin)?, &ids, &settings, print).map_err(usage)?;
-    // Runs what the plugin left to be run at exit: a crash there is the parent's finding.
+    // Runs the functions that the plugin registered for exit: a crash there is the parent's finding.
     std::process::exit(0);
 }
 

@@ -39,7 +39,7 @@ pub fn main(arguments: &Arguments) -> Result<Done> {
     };
     let recorder = Recorder::default();
     let plugins = PluginArguments { threads: 1, ..arguments.plugins.clone() };
-    // Predictions are the plan's own, not what was measured before.
+    // Predictions are the plan's own, not earlier measurements.
     let device = DeviceArguments { feedback: None, ..arguments.device.clone() };
     let chosen = device.choose(&plugins, model.program(), Some(&recorder))?;
     let random = arguments.inputs.random.or(Some(0));

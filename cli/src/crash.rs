@@ -259,7 +259,7 @@ mod unix {
 
         /// `plugin P<did>its F (device D, node N)`.
         fn place(&mut self, call: &Call<'_>, did: &str) {
-            // A name from a model may be long, and what follows it counts too.
+            // A name from a model may be long, and the text behind it counts too.
             const NAME_MAX: usize = 160;
             let short = |name: &str| name.floor_char_boundary(NAME_MAX.min(name.len()));
             self.add("plugin ");

@@ -106,7 +106,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     });
     let mut layers: Vec<_> = layers.collect();
     let Some(last) = layers.pop() else { return outcome.and_then(print) };
-    // The first reports what was found; the others what their layers saw.
+    // The first reports the findings of all; the others those of their layers.
     let mut result = last.conclude(outcome);
     for layers in layers {
         result = layers.conclude(result.map(|()| Done::printed()));

@@ -209,7 +209,7 @@ impl PluginArguments {
             search = search.with_project(&std::env::current_dir()?);
         }
         let rates_file = rates_file::path_from_environment();
-        // Plugins keep what their drivers compiled beside the rates.
+        // Plugins keep their drivers' compiled code beside the rates.
         let cache_dir = rates_file.as_ref().and_then(|file| file.parent()).and_then(|dir| dir.to_str());
         let config = cache_dir.map(|dir| ("cache_dir".to_owned(), dir.to_owned())).into_iter().collect();
         let probe = match std::env::current_exe() {

@@ -137,7 +137,7 @@ fn run(arguments: &Arguments) -> Result<Done> {
         return Err(usage("--verify is for .dbx files: other models have no checksums"));
     }
     let deadline = arguments.deadline_ms.map(Duration::from_millis);
-    // Results that are there are written, whatever the time is.
+    // Results that are there are written, even after the deadline.
     let Ran { profile, chosen, preprocessing, inputs, session, auto, plan, outputs, import, prepare, run } =
         interrupt::under(deadline, |cancel| ran(arguments, cancel))?;
     // Another plan, on other devices, if one failed.

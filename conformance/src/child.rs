@@ -127,8 +127,8 @@ pub fn answer(
         answer.id = item.id();
         // Texts and numbers alone: there is always a JSON for them.
         let text = serde_json::to_string(&answer).unwrap_or_default();
-        // On a line of its own, whatever the plugin has printed before; in one piece, so that no thread of the plugin's
-        // gets in between.
+        // On a line of its own, after anything that the plugin has printed; in one piece, so that no thread of the
+        // plugin's gets in between.
         print(&format!("\n{mark}{text}\n"));
     }
     Ok(())
@@ -308,7 +308,7 @@ fn lines_in_background(pipe: impl Read + Send + 'static) -> std::io::Result<mpsc
     std::thread::Builder::new().spawn(move || {
         let mut reader = BufReader::new(pipe);
         loop {
-            // A line without end is cut, and what follows is the next.
+            // A line without end is cut, and the rest is the next.
             let mut line = Vec::new();
             match reader.by_ref().take(KEPT_MAX as u64).read_until(b'\n', &mut line) {
                 Ok(1..) => {

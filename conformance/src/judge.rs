@@ -289,11 +289,11 @@ pub(crate) fn run_here(subject: &Subject, case: &Case, settings: &Settings, own_
             Err(refusal) => return Answer::failed(Failure::Wrong, refusal.reason),
         },
     };
-    // The layer does not show what a library is and what its entry says.
+    // The layer does not show the library itself, nor its entry's words.
     let wrapped = (settings.validation && case.topic() != "load").then(|| {
-        // Cases call what a plugin must refuse: the host's side is not judged here.
+        // Cases make calls that a plugin must refuse: the host's side is not judged here.
         let settings = validation::Settings { only_watch: true, ..Default::default() };
-        // SAFETY: `library` above is dropped after what stands in front of it.
+        // SAFETY: `library` above is dropped after the layer in front of it.
         unsafe { validation::wrap(entry, &settings) }
     });
     let shown = match &wrapped {

@@ -85,7 +85,7 @@ fn noted<R>(here: Here, body: impl FnOnce() -> R) -> R {
         }
     }
     let _back = Back(CURRENT.replace(here.0));
-    // A handler runs in this thread: the note only has to be written before what it is about.
+    // A handler runs in this thread: the note only has to be written before the call that it is about.
     compiler_fence(Ordering::SeqCst);
     body()
 }

@@ -323,7 +323,7 @@ mod tests {
             assert!(look().is_ok());
             let kind = Cancel::over(Some(&inner), || look().unwrap_err().kind());
             assert_eq!(kind, ErrorKind::DeadlineExceeded);
-            // Without a flag of its own, work is under what is around it; a helper's is not.
+            // Without a flag of its own, work is under the flag around it; a helper's is not.
             Cancel::over(None, || assert!(look().is_ok()));
             outer.cancel();
             Cancel::over(None, || assert_eq!(look().unwrap_err().kind(), ErrorKind::Cancelled));

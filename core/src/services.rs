@@ -168,7 +168,7 @@ struct ChunkCall {
     arg: *mut c_void,
 }
 
-// SAFETY: the plugin's body may be called from any thread with its argument: that is what it asked for.
+// SAFETY: the plugin's body may be called from any thread with its argument: the plugin asked for that.
 unsafe impl Sync for ChunkCall {}
 
 impl ChunkCall {

@@ -111,7 +111,7 @@ fn what_was_measured_is_planned_with() {
     explained.says(&["measured "]);
     run(&[]).expect(0).says(&["estimated "]);
 
-    // A second model adds to the file, and what is damaged is not written over.
+    // A second model adds to the file, and a damaged file is not overwritten.
     let n_known = fs::read_to_string(&path).unwrap().matches("@").count();
     let other = folder.write("branches.devbay", BRANCHES);
     let mut bench = command();

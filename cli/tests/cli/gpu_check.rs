@@ -34,7 +34,7 @@ fn gpu_check_judges_the_wgpu_plugin() {
             row["name"].is_string() && row["subject"].is_string() && row["required"].is_boolean(),
             "{row}"
         );
-        // Nothing fails, and what is not measured says why.
+        // Nothing fails, and a row that is not measured gives the reason.
         assert_ne!(status, "failed", "{row}");
         assert_eq!(status == "not measured", row["reason"].is_string(), "{row}");
         assert!(said.contains(row["name"].as_str().expect("a name")), "{row} is not in the table: {said}");

@@ -161,7 +161,7 @@ fn check(test: &str, model: &[u8], inputs: &[(String, Tensor)], n_flipped: u64) 
                 0 => damaged[at] ^= 1 << random.below(8),
                 1 => damaged[at] = [0, 1, 0x7f, 0x80, 0xff][random.below(5)],
                 2 => damaged[at] = random.below(256) as u8,
-                // A number of eight bytes, which is what extents, counts and positions are.
+                // A number of eight bytes, as extents, counts and positions are.
                 _ => {
                     let number =
                         [i64::MIN, i64::MAX, -1, 0, 1, 1 << 31, -(1 << 31), 1 << 40][random.below(8)];

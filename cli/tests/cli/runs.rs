@@ -196,7 +196,7 @@ fn an_interrupt_ends_a_bench_and_a_run_writes_nothing() {
     let output = child.wait_with_output().unwrap();
     let err = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(130), "{err}");
-    // The run, or what was before it.
+    // The run, or the work before it.
     assert!(err.contains("was cancelled"), "{err}");
 
     let folder = Folder::new();

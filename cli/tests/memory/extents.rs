@@ -135,7 +135,7 @@ fn evaluated(words: &str, extents: &[u64; 8]) -> String {
     };
     let product =
         words.split('*').map(factor).try_fold(1u64, |product, next| Some(product.saturating_mul(next?)));
-    // A dimension is at most what the text form reads.
+    // A dimension is at most the largest that the text form reads.
     product.map_or_else(|| words.to_owned(), |product| product.min(i64::MAX as u64).to_string())
 }
 

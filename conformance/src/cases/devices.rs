@@ -151,7 +151,7 @@ fn spaces(rig: &Rig<'_>) -> Outcome {
                 space.alloc_align
             );
             for (what, value) in [("bind_align", space.bind_align), ("copy_align", space.copy_align)] {
-                // 0 is what an older plugin has there.
+                // An older plugin has 0 there.
                 ensure!(
                     value == 0 || value.is_power_of_two(),
                     "{place} has a {what} of {value}, expected a power of two"
@@ -209,8 +209,7 @@ fn memory_info(rig: &Rig<'_>) -> Outcome {
         }
         let mut info = MemoryInfo::empty();
         let beyond = device.spaces.len() as u32;
-        // SAFETY: the device is the plugin's own; its struct is ours, and a space that is not there is what is asked
-        // for.
+        // SAFETY: the device is the plugin's own; its struct is ours, and the case asks for a space that is not there.
         let status = unsafe { memory_info(device.info.handle, beyond, &mut info, std::ptr::null_mut()) };
         ensure!(
             status == DEVBAY_STATUS_INVALID,

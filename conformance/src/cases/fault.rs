@@ -242,7 +242,7 @@ fn poison_once(device: &Device<'_>, fail: FailFn) -> Outcome<bool> {
                 "stream_wait gave {}",
                 waiting.error_words(status)
             );
-            // This stream may know by now as well, and then refuses what follows.
+            // This stream may know by now as well, and then refuses later work.
             // SAFETY: source and buffers were made before the streams, whose drop waits for their work.
             let _ = unsafe { waiting.enqueue_in(&source, buffers[1].whole()) };
             let value = waiting.signal().ok();

@@ -154,7 +154,7 @@ fn workspace(rig: &Rig<'_>) -> Outcome {
             n_workspaces += 1;
             let stream = device.stream()?;
             let mut results = Vec::new();
-            // All ones are NaNs, all zeros are what a lucky allocation holds.
+            // All ones are NaNs, all zeros the content of a lucky allocation.
             for fill in [0x00, 0xff] {
                 let ran = node.run(kernel, &stream, &sample, How { fill, ..How::default() })?;
                 ensure!(
@@ -310,8 +310,8 @@ fn order(rig: &Rig<'_>) -> Outcome {
             let expected = node.run(kernel, &stream, &sample, How::default())?.output;
             let refs = [x.part(0, size), y.part(0, size)];
             for _ in 0..4 {
-                // Nothing waits between these: the launch finds the content, the last copy finds its result, and
-                // what is written afterwards comes too late for both.
+                // Nothing waits between these: the launch finds the content, the last copy finds its result, and later
+                // writes come too late for both.
                 // SAFETY: images, buffers and `late` were made before the stream, whose drop waits for its work.
                 unsafe { stream.enqueue_in(&other, x.whole()) }?;
                 // SAFETY: `content` and the buffer were made before the stream.
@@ -441,7 +441,8 @@ fn packed(rig: &Rig<'_>) -> Outcome {
             let mut detail = crate::rig::Detail::new();
             let instance = device.opened.handle.as_ptr();
             let src = &constant.inputs[1];
-            // SAFETY: the plugin's function with what it prepared; `dst` is zeroed and as large and aligned as asked.
+            // SAFETY: the plugin's function with the node that it prepared; `dst` is zeroed and as large and aligned as
+            // asked.
             let status = unsafe { pack(instance, &node.raw, 1, src, dst.cast(), &mut detail.raw) };
             ensure!(status == DEVBAY_STATUS_OK, "pack gave {}", detail.describe(status));
             ensure!(

@@ -311,7 +311,8 @@ fn call(rig: &Rig<'_>, device: &Device<'_>, dice: &mut Dice, seed: u64) -> Outco
     };
     let ran = node.run(kernel, &stream, &sample, How::default())?;
     ensure!(ran.damage.is_empty(), "{} launched while others launched: {:?}", op.name, ran.damage);
-    // Numbers are of the profile `kernels`: a plugin that does not claim it may have launched what computes nothing.
+    // Numbers are of the profile `kernels`: a plugin that does not claim it may have launched kernels that compute
+    // nothing.
     if !about.profiles.iter().any(|profile| profile == "kernels") {
         return Ok(());
     }

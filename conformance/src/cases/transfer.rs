@@ -118,7 +118,7 @@ fn round_trip(rig: &Rig<'_>) -> Outcome {
             let size = device.at_most(*size);
             let sent = pattern(size, i as u64 + 1);
             let padded = device.pad(size);
-            // Memory that is written once is written and read whole; else there is something behind what is copied.
+            // Memory that is written once is written and read whole; other memory has something behind the copied part.
             let is_whole = device.plain_memory().is_err();
             let behind = if is_whole { Vec::new() } else { pattern(padded + device.pad(1), i as u64 + 101) };
             let buffer = device.alloc(if is_whole { size } else { behind.len() })?;
@@ -250,7 +250,7 @@ fn leaves_alone(
     mut desc_of: impl FnMut(&crate::rig::Buffer<'_>, &mut [u8]) -> CopyDesc,
 ) -> Outcome {
     let content = pattern(device.pad(device.step() * 8), 61);
-    // Room for what a plugin that does not look would read or write: this process is not what is tested.
+    // Room for the reads and writes of a plugin that does not look: this process is not under test.
     let mut host = vec![0xa5u8; content.len() * 4];
     let buffer = device.alloc(content.len())?;
     let stream = device.stream()?;

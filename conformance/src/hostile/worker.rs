@@ -123,7 +123,7 @@ fn is_verdict(kind: ErrorKind) -> bool {
 
 fn say(said: &Said) -> std::result::Result<(), String> {
     let text = serde_json::to_string(said).map_err(|error| error.to_string())?;
-    // In one piece, on a line of its own, whatever was printed before.
+    // In one piece, on a line of its own, after anything that was printed before.
     let line = format!("\n{MARK}{text}\n");
     let mut out = std::io::stdout().lock();
     out.write_all(line.as_bytes()).and_then(|()| out.flush()).map_err(|error| error.to_string())

@@ -9,7 +9,7 @@ pub(super) const OPS: &[OpTrials] = &[
         let p = 1 + i as i64 % 2;
         let mut lines = Lines::new(dtype, dice, i, (-3.0, 3.0));
         if i % 3 == 2 {
-            // The norm of zeros is 0, and so is what comes out.
+            // The norm of zeros is 0, and so is the result.
             lines.set_first(|_| 0.0);
         }
         // 2 is the default.

@@ -11,7 +11,7 @@ pub(super) const OPS: &[OpTrials] = &[
     OpTrials::new("Dropout", FLOATS, |dtype, dice, i| {
         let shape = shape_of(dice, i, 0..=4);
         let x = anything(dtype, dice, &shape);
-        // Without training nothing is dropped, whatever the ratio.
+        // Without training nothing is dropped, at any ratio.
         let ratio_dtype = if i % 3 == 1 { dtype } else { F32 };
         let ratio = (i % 3 != 0).then(|| HostTensor::new(ratio_dtype, &[], vec![0.25]));
         let is_training = (i % 4 > 1).then(|| integers(BOOL, &[], &[0]));

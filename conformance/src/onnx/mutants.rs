@@ -448,7 +448,7 @@ fn one_number_is_a_scalar_or_a_vector() {
     let square = tensor(&[2, 2], &[1, 2, 3, 4]);
     let image = tensor(&[1, 1, 2, 2], &[1, 2, 3, 4]);
     let shapes: [&[usize]; 2] = [&[], &[1]];
-    // Every way to write the numbers of a node gives what the first one does.
+    // Every way to write the numbers of a node gives the same as the first.
     let check = |op: &str, inputs: &Inputs<'_>| {
         let mut first: Option<Vec<u8>> = None;
         for scale_shape in shapes {

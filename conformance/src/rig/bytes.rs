@@ -61,7 +61,7 @@ impl<T: Growable> AnySize<T> {
         // SAFETY: the struct's size is its first field (`Growable`).
         unsafe { start.write(size as u32) };
         if size > size_of::<T>() {
-            // A newer host's fields: zero is what it would have there.
+            // A newer host's fields, which would be zero there.
             let start: *mut u8 = bytes.as_mut_ptr().cast();
             // SAFETY: the memory has at least `size` bytes, of which these are the end.
             unsafe { start.add(size_of::<T>()).write_bytes(0, size - size_of::<T>()) };

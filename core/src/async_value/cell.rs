@@ -433,7 +433,7 @@ pub struct AsyncValuePtr<'a, T: Payload> {
     marker: PhantomData<&'a AsyncValueRef<T>>,
 }
 
-// SAFETY: it is what `&AsyncValueRef` is, which is Send.
+// SAFETY: it is a `&AsyncValueRef`, which is Send.
 unsafe impl<T: Payload> Send for AsyncValuePtr<'_, T> {}
 // SAFETY: it gives what `&AsyncValueRef` gives, which is `Sync`.
 unsafe impl<T: Payload> Sync for AsyncValuePtr<'_, T> {}
@@ -464,8 +464,8 @@ impl<T: Payload> Deref for AsyncValuePtr<'_, T> {
     type Target = AsyncValueRef<T>;
 
     fn deref(&self) -> &AsyncValueRef<T> {
-        // SAFETY: both are a pointer to the header and nothing else; the reference given is not dropped, and what
-        // this borrows from keeps the cell alive.
+        // SAFETY: both are a pointer to the header and nothing else; the reference given is not dropped, and this
+        // borrows from one that keeps the cell alive.
         unsafe { &*std::ptr::from_ref(&self.header).cast::<AsyncValueRef<T>>() }
     }
 }
@@ -573,7 +573,7 @@ impl<T: Payload> Producer<T> {
         let (refs, word) = (&own.header().refs, &own.header().word);
         let state = without_provenance_mut(state);
         let before = if refs.load(Ordering::Acquire) == 1 {
-            // Alone, and what those did that are gone is seen.
+            // Alone, and the writes of earlier holders are seen.
             let before = word.load(Ordering::Relaxed);
             word.store(state, Ordering::Relaxed);
             before

@@ -217,7 +217,7 @@ fn an_indirect_value_is_what_it_is_forwarded_to() {
     assert_eq!((a.get(), b.get()), (Some(&3), Some(&3)));
     // All three have one value.
     assert!(std::ptr::eq(a.get().unwrap(), c.get().unwrap()));
-    // To what is concrete already, and to itself.
+    // To a value that is concrete already, and to itself.
     let (mut forwarder, d) = AsyncValueRef::indirect();
     forwarder.forward_to(a).unwrap();
     assert!(std::ptr::eq(d.get().unwrap(), c.get().unwrap()));

@@ -144,7 +144,8 @@ impl Due {
         let header = unsafe { NonNull::new_unchecked(source.map_addr(|addr| addr & !LAST)) };
         // The reference of the last waiter, or borrowed from it: the last runs after this one.
         let source = ManuallyDrop::new(AsyncValueAny { header });
-        // SAFETY: the function is of what the waiter stands in, and this is the one call (invariant of Waiter).
+        // SAFETY: the function is made for the object around the waiter, and this is the one call (invariant of
+        // Waiter).
         unsafe { run(self.waiter, &source) };
         if is_last {
             drop(ManuallyDrop::into_inner(source));

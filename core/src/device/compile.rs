@@ -252,8 +252,8 @@ impl Device {
         let mut out = null_mut();
         self.call(phase, |_, error| {
             let make = function(&table)?;
-            // SAFETY: the plugin's function with its own device; struct, what it names, and place are the callers' for the
-            // call.
+            // SAFETY: the plugin's function with its own device; the struct, all that it names, and the place are the
+            // callers' for the call.
             Some(unsafe { make(self.handle.as_ptr(), &desc, &mut out, error) })
         })?;
         let handle = NonNull::new(out)

@@ -118,8 +118,8 @@ impl PreparedKernel {
         self.device.call(Phase::Pack, |table, error| {
             let pack_fn = table.pack?;
             let dst = packed.as_mut_slice().as_mut_ptr().cast();
-            // SAFETY: the plugin's function with what its `prepare` made; `dst` is zeroed memory of the size and
-            // alignment that it asked for.
+            // SAFETY: the plugin's function with the kernel that its `prepare` made; `dst` is zeroed memory of the size
+            // and alignment that it asked for.
             Some(unsafe {
                 pack_fn(plugin.instance.as_ptr(), &self.raw, pack.input_idx as u32, &src, dst, error)
             })

@@ -373,7 +373,7 @@ impl Device {
         let Some(launch) = out.launch else {
             return Err(self.broken("prepare succeeded without a launch function (B21)"));
         };
-        // Given back from here on, whatever else is wrong with it.
+        // Given back from here on, even after an error.
         let mut kernel = PreparedKernel { device: Arc::clone(self), raw: out, launch, packs: Vec::new() };
         kernel.packs = self.read_packs(&out, request)?;
         if !(out.workspace_align == 0 || out.workspace_align.is_power_of_two()) {

@@ -262,7 +262,7 @@ fn prepare(
             let error = Error::new(ErrorKind::OutOfMemory, text).at_node(node.label());
             return Err(error.in_plugin(device.plugin().name()).on_device(device.name()));
         }
-        // As where a node is planned, also for results without elements: a kernel may refuse what they are of.
+        // As where a node is planned, also for results without elements: a kernel may refuse their types.
         Some(choose_for(node, &types, device, Numerics::Strict)?)
     };
     let is_empty = !data_shape && outputs.iter().flatten().all(|ty| ty.size == 0);
@@ -483,7 +483,7 @@ impl Evaluator for Evaluate<'_> {
                 self.env.folds.keep(node, inputs, &results);
                 Ok(Some(results))
             }
-            // A device without this kernel cannot fold it; placement will say what it lacks.
+            // A device without this kernel cannot fold it; placement will report the lack.
             Err(error) if error.kind() == ErrorKind::UnsupportedOp => Ok(None),
             Err(error) => Err(error),
         }

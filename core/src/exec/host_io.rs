@@ -79,7 +79,7 @@ impl Unit {
     /// fewer bytes than its type.
     #[inline]
     pub fn planned<'a>(&'a self, inputs: &'a [InputView<'a>]) -> Option<Planned<'a>> {
-        // INVARIANT: this is what `fit` compares.
+        // INVARIANT: `fit` compares these.
         let found = self.find(|plan| fit(inputs, plan))?;
         Some(Planned { unit: self, plan: Held::Found(found), inputs })
     }

@@ -92,7 +92,7 @@ impl FramePool {
     #[inline]
     pub fn give(&self, frame: Box<Frame>) {
         let frame = Box::into_raw(frame);
-        // Release: the next thread that takes the frame sees what the run wrote into it.
+        // Release: the next thread that takes the frame sees the run's writes to it.
         if self.first.compare_exchange(null_mut(), frame, Ordering::Release, Ordering::Relaxed).is_err() {
             // SAFETY: the pointer came from `Box::into_raw` above, and the failed exchange has shown it to no other
             // thread.

@@ -261,7 +261,7 @@ impl TaskRun<'_> {
         let n_sources = self.graph.n_sources;
         local.ready.push(Range { begin: 0, end: n_sources });
         let n_worth = if SHARED { self.section.n_worth } else { NO_TASK };
-        // Any participant may take what arrives from a device, and then counts down beside the caller.
+        // Any participant may take arrivals from a device, and then counts down beside the caller.
         let is_alone = !(SHARED && self.inbox.is_some());
         self.go_on(local, n_worth, is_alone && n_sources < n_worth && SINGLES_WORTH < n_worth);
         if !SHARED && self.inbox.is_none() {

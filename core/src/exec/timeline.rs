@@ -272,7 +272,7 @@ pub(super) unsafe extern "C" fn launch_signal(
     };
     timelines.inbox.calls.ask();
     let arg = std::ptr::from_ref(&timelines.calls[arrival as usize]).cast_mut().cast();
-    // SAFETY: the value was signalled; the frame keeps what `arg` points to until every call has come (`calls`).
+    // SAFETY: the value was signalled; the frame keeps the object behind `arg` until every call has come (`calls`).
     let status = unsafe { device.call_when_reached(stream, value, arrived, arg) };
     if status != DEVBAY_STATUS_OK {
         // It will not be called.

@@ -227,7 +227,7 @@ impl Search<'_> {
         found.result = flat(&found.result);
         for operand in &mut found.operands {
             operand.extents = flat(&operand.extents);
-            // Before it was divided into heads it was what the op takes.
+            // Before it was divided into heads it was the op's input.
             let divided = self.made_by(operand.id, "Reshape");
             let divided = divided.filter(|(_, node)| has_constant_shape(self.program, node));
             let whole = divided.and_then(|(at, node)| Some((at, node.input(0)?)));

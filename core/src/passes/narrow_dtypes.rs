@@ -223,7 +223,7 @@ impl Pass<'_, '_> {
         }
         let mut narrow = node.clone();
         if node.op.is("Cast") {
-            // Those between the two types are what this pass puts at borders.
+            // This pass puts those between the two types at borders.
             if inputs.iter().chain(&outputs).flatten().all(|ty| [from, to].contains(&ty.dtype)) {
                 return Ok(None);
             }

@@ -216,7 +216,7 @@ impl Drop for WorkQueue {
         for handle in self.handles.drain(..) {
             // The last run of a runtime that is gone already ends on a worker, which cannot wait for itself.
             if handle.thread().id() != std::thread::current().id() {
-                // A worker catches what its jobs throw; nothing is lost if it did not.
+                // A worker catches its jobs' panics; nothing is lost if it did not.
                 let _ = handle.join();
             }
         }

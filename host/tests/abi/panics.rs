@@ -173,7 +173,7 @@ fn b19_a_panic_in_a_launch_is_one_runs() {
 
 #[test]
 fn b19_panics_in_the_middle_of_a_run() {
-    // The copy of the result, and what runs on the stream's thread.
+    // The copy of the result, and the work on the stream's thread.
     for fault in ["panic@copy#2", "panic@work#2", "panic@work#3"] {
         let host =
             Host::faulty(&[("fault", fault), ("streams", "async"), ("host_memory", "no"), ("work_ms", "1")]);

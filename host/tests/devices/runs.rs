@@ -339,7 +339,7 @@ fn dropping_the_handle_does_not_cancel() {
     let run = start(&session, 1.0, &RunOptions::default());
     let results = run.results().clone();
     drop((run, session, runtime));
-    // All else is gone: the run holds what it needs, and ends its threads when it ends.
+    // All else is gone: the run holds the parts that it needs, and ends its threads when it ends.
     assert_eq!(came.recv_timeout(SOON), Ok(1.0));
     for _ in 0..2 {
         go.send(()).unwrap();

@@ -274,7 +274,7 @@ fn explore_all(name: &str, graph: &Graph, policies: &[Policy], signals: bool) {
             let forms = (0..FORMS.len()).filter(|&form| FORMS[form].1 == waits);
             let forms: Vec<usize> = forms.collect();
             // A poll enqueues the same as a callback. If a host was slower than it was believed to be, there were more
-            // orders than were seen: what is known by then makes the next try exact.
+            // orders than were seen: the next try knows them and is exact.
             let mut enqueued = Enqueued::new();
             let mut explore_forms = || {
                 let counts: Vec<usize> = forms

@@ -519,7 +519,7 @@ unsafe extern "C" fn too_little(
     out: *mut Allocation,
     error: *mut ErrorDetail,
 ) -> Status {
-    // SAFETY: the toy's function, on what the host gave, and the host's struct.
+    // SAFETY: the arguments are those that the host passed for the toy's function, and `out` is the test's struct.
     unsafe {
         let status = buffer_import(device, desc, out, error);
         (*out).size_bytes -= 1;

@@ -119,7 +119,7 @@ fn a_layer_speaks_the_minors_that_both_know() {
 
 #[test]
 fn what_cannot_be_read_is_refused_as_without_a_layer() {
-    // SAFETY: NULL is what is tried.
+    // SAFETY: the test is about NULL, which is refused.
     let refusal = unsafe { validation::wrap_info(nothing(), &Settings::default()) }.err().unwrap();
     assert_eq!(refusal.kind, RefusalKind::BrokenLayout);
     let broken = info(|_, table| table.create = None);

@@ -237,7 +237,7 @@ fn forged_offsets_are_refused() {
     let runtime = runtime(&["cpu"]);
     let content = small_file(&runtime);
     let end = content.len() as u64;
-    // The number of sections, the length, the end of what is covered; each section's offset and length.
+    // The number of sections, the length, the end of the checksummed part; each section's offset and length.
     let fields = [(12, 4), (16, 8), (24, 8), (72, 8), (80, 8), (96, 8), (104, 8)];
     for (at, size) in fields {
         for value in [0, 1, 63, end - 1, end + 1, u64::MAX / 2, u64::MAX - 4095, u64::MAX] {

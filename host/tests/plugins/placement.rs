@@ -136,7 +136,7 @@ fn what_lies_between_two_memories_goes_where_it_is_cheapest() {
         let session = world.session(LINE, &ends).expect("a session");
         assert_eq!(placed(&session, &[("x", &x())], &NODES, &POSITIVE), ["faulty:0", middle, "faulty:1"]);
     }
-    // Nothing is pinned, and the way to another memory is dearer than what it saves.
+    // Nothing is pinned, and the way to another memory costs more than it saves.
     for (launches, device) in [([5e3, 1e3, 2e3], "cpu:0"), ([1e6, 2e3, 1e3], "faulty:1")] {
         let world = World::new(launches, "none");
         let session = world.session(LINE, &[]).expect("a session");

@@ -130,7 +130,7 @@ fn parts_of_an_operand_are_views_where_kernels_may_read_them() {
         for (op, n) in [("Split", 1), ("Gather", 1), ("Slice", 4)] {
             assert_eq!(count(&made, op), n, "{op} on {name}, pinned");
         }
-        // The result is made by its kernel; elsewhere than in the host's memory, so is what begins between.
+        // The result is made by its kernel; so are parts that begin between alignments, except in the host's memory.
         let n_slices = if name == "cpu:0" { 1 } else { 2 };
         for (op, n) in [("Split", 0), ("Gather", 0), ("Slice", n_slices)] {
             assert_eq!(count(&viewed, op), n, "{op} on {name}");

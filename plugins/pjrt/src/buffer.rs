@@ -21,7 +21,7 @@ pub struct Buffer {
 
 // SAFETY: a buffer may be used and destroyed on any thread (the crate's page on threads).
 unsafe impl Send for Buffer {}
-// SAFETY: asking, copying and executing with it at once is what the library locks for.
+// SAFETY: the library locks when several threads ask, copy and execute with a buffer at once.
 unsafe impl Sync for Buffer {}
 
 /// An array in host memory.

@@ -96,7 +96,7 @@ impl Client {
         if args.client.is_null() {
             return Err(Error::Broken { function: "PJRT_Client_Create", text: "no client" });
         }
-        // From here on the owner destroys the client, whatever else fails.
+        // From here on the owner destroys the client, also after an error.
         let mut owner = Owner {
             library,
             raw: args.client,

@@ -109,7 +109,7 @@ impl Event {
             drop(unsafe { Arc::from_raw(argument) });
         }
         // After another error a library could still call, which the header does not exclude: that count stays, a few
-        // bytes, and what is in it goes now.
+        // bytes, and its content goes now.
         if result.is_err() {
             drop(waiting.take());
         }

@@ -94,7 +94,7 @@ pub struct Executable {
 
 // SAFETY: an executable may be used and destroyed on any thread (the crate's page on threads).
 unsafe impl Send for Executable {}
-// SAFETY: executing at once is what the library locks for; everything else is never changed.
+// SAFETY: the library locks when several threads execute at once; everything else is never changed.
 unsafe impl Sync for Executable {}
 
 /// An input of an execution.
@@ -178,7 +178,7 @@ impl Executable {
         if loaded.is_null() {
             return Err(Error::Broken { function, text: "no executable" });
         }
-        // From here on dropping it destroys it, whatever else fails.
+        // From here on dropping it destroys it, also after an error.
         let mut this = Self {
             client: client.clone(),
             loaded,

@@ -137,7 +137,7 @@ impl Plugin for Pjrt {
 fn elevated() -> bool {
     #[cfg(target_os = "linux")]
     {
-        // SAFETY: it reads what the kernel gave this process at its start.
+        // SAFETY: it reads a number that the kernel gave this process at its start.
         unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
     }
     #[cfg(not(target_os = "linux"))]

@@ -220,7 +220,7 @@ fn run_into(
         n_results: handles.len() as u64,
         ..ExecuteDesc::empty()
     };
-    // SAFETY: the plugin's function with its own program and stream; the description and what it names are ours.
+    // SAFETY: the plugin's function with its own program and stream; the description and all that it names are ours.
     let status = unsafe { execute(program.handle, stream.handle.as_ptr(), &desc) };
     ensure!(status == DEVBAY_STATUS_OK, "execute gave {}", stream.error_words(status));
     for (&handle, &value) in handles.iter().zip(&graph.outputs) {
@@ -356,7 +356,7 @@ fn streams(rig: &Rig<'_>) -> Outcome {
         let part = |seed: u64| -> Outcome {
             let all = graph.numbers(seed);
             let operands = operands(device, &graph, &info, &all);
-            // Both come to the meeting, whatever went wrong.
+            // Both come to the meeting, even after a failure.
             barrier.wait();
             let operands = operands?;
             (0..ROUNDS).try_for_each(|_| run_once(device, &program, &graph, &operands, None, &all))

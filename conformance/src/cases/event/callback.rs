@@ -201,7 +201,7 @@ pub(super) fn callback_unlocked(rig: &Rig<'_>) -> Outcome {
         let value = stream.signal()?;
         let calls = Calls::new(1);
         std::thread::scope(|scope| -> Outcome {
-            // Another thread than the callback's, whichever that is, calls everything that may be called.
+            // Another thread than the callback's calls everything that may be called.
             let (stream, calls) = (&stream, &calls);
             let visitor = scope.spawn(move || -> Outcome {
                 if entered.recv_timeout(PATIENCE).is_err() {

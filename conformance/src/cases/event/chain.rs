@@ -60,7 +60,7 @@ impl<'a> Chain<'a> {
     /// Returns the end of the destination as it is now.
     pub(super) fn tail(&self) -> Vec<u8> {
         let from = self.size().saturating_sub(TAIL);
-        // A device that was early still writes here, which is what is asked; so every byte is read as it is.
+        // A device that was early still writes here, as the case is to find out; so every byte is read as it is.
         let byte = |byte: &u8| {
             // SAFETY: within the destination.
             unsafe { std::ptr::from_ref(byte).read_volatile() }

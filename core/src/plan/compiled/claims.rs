@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(left(&groups, &[(1, 0..5)]), (false, vec![true; 5]));
         assert_eq!(left(&groups, &[(1, 0..3), (1, 3..5)]), (false, vec![true; 5]));
         assert_eq!(left(&groups, &[]), (false, vec![true; 5]));
-        // Between two parts, between a part and what is not compiled, and between two devices.
+        // Between two parts, between a part and nodes that are not compiled, and between two devices.
         let torn = (true, vec![true, false, false, true, true]);
         assert_eq!(left(&groups, &[(1, 0..2), (1, 2..5)]), torn);
         assert_eq!(left(&groups, &[(1, 2..5)]), torn);

@@ -44,8 +44,8 @@ impl Planner<'_> {
                 let Some(made) = made.filter(|&made| self.made[made].phi.is_none()) else {
                     continue;
                 };
-                // A result has memory of its own, the caller's: in place it would drag what came before it there,
-                // and every run would have to patch all of that.
+                // A result has memory of its own, the caller's: in place it would drag its predecessors there, and
+                // every run would have to patch all of that.
                 let hint = launch.work.in_place(i).filter(|_| !self.made[made].wanted);
                 if let Some((whole, offset)) = self.made[made].part_of {
                     self.store_part(made, whole, offset, at, &mut storages);
@@ -66,7 +66,7 @@ impl Planner<'_> {
                     free.then_some(storage)
                 });
                 if let Some(storage) = shared {
-                    // All of them come before this launch, and so before whatever comes after it.
+                    // All of them come before this launch, and so before all later ones.
                     storages[storage].touches.clear();
                 }
                 let storage = shared.unwrap_or_else(|| {

@@ -27,7 +27,7 @@ pub(in crate::plan) fn offsets(program: &Program, node: &Node, env: &Env) -> Opt
     if def.kind == OpKind::View {
         return Some(Arc::from([0]));
     }
-    // A result of the program is whole: its part would be copied, which is what the kernel does.
+    // A result of the program is whole: its part would be copied, as the kernel does.
     let is_result = |id: &ValueId| program.main.outputs.contains(id);
     if node.outputs.iter().flatten().any(is_result) || env.is_pinned(node) {
         return None;

@@ -128,7 +128,7 @@ impl Words {
         let mut text = vec![NO_TEXT; capacity];
         text.extend([UNTOUCHED; BEHIND]);
         let place = if known.text.is_null() { known.text } else { text.as_mut_ptr().cast() };
-        // Empty, whatever an earlier call left there: a failure then always changes its status.
+        // Empty, so that an earlier call's words are gone: a failure then always changes its status.
         let detail = ErrorDetail {
             text: place,
             text_capacity: capacity as u64,

@@ -146,7 +146,7 @@ impl Books {
         let packs = self.packs_of(&inner, &request);
         let packs = packs.unwrap_or_else(|found| {
             self.plugin(entered.function(), found);
-            // The host is not told of what it would be refused.
+            // The host is not told of constants whose packing would be refused.
             inner.packs = List::EMPTY;
             Vec::new()
         });

@@ -299,7 +299,7 @@ impl Product {
 
     /// Turns of loops of a thread of the tiled shader.
     fn turns(&self, tile: Tile, splits: u64) -> u64 {
-        // The last turn over k multiplies what the one before it has loaded.
+        // The last turn over k multiplies the vectors that the one before it has loaded.
         let of_sums = turns(self.terms(tile, splits) / tile.k + 1, turns(tile.k, 0));
         let of_stores = turns(4 * tile.row_fours * tile.col_fours, 0);
         let n_sums = self.n_batch.saturating_mul(splits).div_ceil(self.depth(splits));
@@ -369,8 +369,8 @@ impl Product {
         };
         let bound = if self.vectors { vector_of(y_type) } else { y_type };
         buffers.push(("y", bound, parts.map_or(self.output.clone(), |(slot, _)| slot)));
-        // A driver unrolls what it can count. On the processor that is most of the time that compiling takes, and is
-        // felt in large tiles alone.
+        // A driver unrolls loops whose turns it can count. On the processor that is most of the time that compiling
+        // takes, and is felt in large tiles alone.
         let steps = match is_cpu && tile.row_fours * tile.col_fours < 4 {
             true => {
                 params.push(u32_param("k_step", tile.k)?);
@@ -488,7 +488,7 @@ impl Skinny {
     /// Unsupported beyond what the device can count; what compiling gives.
     pub fn add(&self, build: &mut Build) -> Result<()> {
         let (rows, element) = (self.rows, self.element);
-        // Threads go along what B has next to each other.
+        // Threads go along the dimension in which B's elements are next to each other.
         let k_fast = self.b.1 == 1 && self.b.2 != 1;
         let (cols, parts) = if k_fast { (8, 32) } else { (16, 16) };
         let mut params = vec![
@@ -513,7 +513,7 @@ impl Skinny {
         ];
         buffers.extend(self.epilogue.buffers(element));
         let vector = if rows == 1 { "f32".to_owned() } else { format!("vec{rows}<f32>") };
-        // Threads of a subgroup that share a column add up what they have without memory; `n_sums` of it are left.
+        // Threads of a subgroup that share a column add up their sums without memory; `n_sums` of them are left.
         let subgroup = if k_fast { u64::from(build.abilities().subgroup).min(parts) } else { 1 };
         let n_sums = parts / subgroup;
         let inputs = subgroups::inputs("t", subgroup > 1);

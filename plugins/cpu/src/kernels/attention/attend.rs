@@ -118,8 +118,8 @@ impl Attention {
                 for i in 0..rows.sequence {
                     let from = rows.at(batch, head, i) * self.real.size();
                     let to = target.wrapping_add(at + (self.past + i) * bytes);
-                    // SAFETY: `prepare` checked the extents of now and of both together, and the row follows what came
-                    // before.
+                    // SAFETY: `prepare` checked the extents of now and of both together, and the row follows the
+                    // earlier ones.
                     unsafe { copy_run(operands.input_ptr::<u8>(input).wrapping_add(from), to, bytes) };
                 }
             }
@@ -201,7 +201,7 @@ impl Attention {
             }
             show(2, scores);
             match biases.iter().all(|&bias| bias == f32::NEG_INFINITY) {
-                // A query that sees nothing. Where scores of what it sees are all minus infinity, it is no number.
+                // A query without visible keys. If all visible scores are minus infinity, the result is NaN.
                 true => scores.fill(0.0),
                 false => self.softmax.weights(scores),
             }
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn what_is_not_seen_may_hold_anything() {
-        // The second key and value are no numbers; two heads share them. Scores are 0: a mean of what is seen.
+        // The second key and value are NaN; two heads share them. Scores are 0: a mean of the visible values.
         let never = f32::NEG_INFINITY;
         let mask = Array::of(&[2, 3], &[0.0, never, 0.0, never, never, never]);
         assert_eq!(attended(&[], Some(mask)), Ok(vec![6.0, 0.0, 6.0, 0.0]));

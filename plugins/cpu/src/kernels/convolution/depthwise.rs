@@ -114,7 +114,7 @@ impl Launch<CpuDevice> for Depthwise {
                         z: Addresses::offset(addresses.z, first),
                         y: addresses.y.at(first),
                     };
-                    // Few rows at a time of what is long, so that the launch can end between them.
+                    // Few rows at a time of a long channel, so that the launch can end between them.
                     let of_row = (n_taps * self.rows.width).max(1);
                     let most = (ROWS_WORK / of_row).max(1);
                     for row in (0..channel.height).step_by(most) {

@@ -434,7 +434,7 @@ mod tests {
                 unsafe {
                     body(x.as_ptr().cast(), found.as_mut_ptr().cast(), x.len(), &unary::Params::of(params))
                 };
-                // It is a difference of what nearly cancels.
+                // It is a difference of numbers that nearly cancel.
                 let least = if formula.name().starts_with("Gelu") { 1.0 } else { 1e-30 };
                 for ((&found, &expected), x) in found.iter().zip(&expected).zip(&x) {
                     let off = (f64::from(found) - expected).abs();

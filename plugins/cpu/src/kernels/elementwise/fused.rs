@@ -155,7 +155,7 @@ fn placed(steps: &[FusedStep<'_>], isa: Isa) -> Result<Vec<PlacedStep>> {
             }
             _ => return Err(Error::unsupported(format!("{} among fused ops", step.op))),
         };
-        // A loop may write where it reads, so what is read here for the last time is free already.
+        // A loop may write where it reads, so operands that are read here for the last time are free already.
         for slot in &mut held {
             slot.take_if(|made| last_reader[*made] <= i);
         }

@@ -211,7 +211,7 @@ impl GridSample {
                 Outside::Border => wanted,
                 Outside::Reflection => reflected(wanted, low, high),
             };
-            // A cast cuts off towards 0, and makes 0 of what is no number.
+            // A cast cuts off towards 0, and makes NaN 0.
             *at = Some((found.max(0.0) as usize).min(n - 1));
         }
         places

@@ -74,7 +74,7 @@ macro_rules! reductions {
                 $mul(old, update)
             }
         }
-        // A value that is not a number stays, whichever side it is on.
+        // NaN stays, on either side.
         impl Reduction for Max<$value> {
             type Value = $value;
             #[inline(always)]

@@ -85,7 +85,7 @@ fn check_elements(request: &Request<'_>, input: usize, n: usize) -> Result<()> {
 fn statistics<A: Arith>(row: &[f32], epsilon: f32) -> (f32, f32) {
     let n = row.len() as f64;
     let mean = (fold::row::<A, Sum<f32>>(row, 0.0) / n) as f32;
-    // A second pass: the difference of two sums of squares would lose what counts.
+    // A second pass: the difference of two sums of squares would lose the digits that count.
     let variance = fold::row::<A, SquaredDistance>(row, mean) / n;
     (mean, (1.0 / (variance + f64::from(epsilon)).sqrt()) as f32)
 }

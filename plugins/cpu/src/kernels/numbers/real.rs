@@ -142,8 +142,8 @@ impl Source {
         assert!(first <= self.n && to.len() <= self.n - first, "{} from {first} of {}", to.len(), self.n);
         if self.real.is_single {
             let from = self.at.at(first * size_of::<f32>());
-            // SAFETY: checked above; the host lends the operand until the launch is done (B9), and nobody else
-            // has what is written.
+            // SAFETY: checked above; the host lends the operand until the launch is done (B9), and the destination is
+            // this caller's alone.
             unsafe { core::ptr::copy_nonoverlapping(from, to.as_mut_ptr().cast(), size_of_val(to)) };
             return;
         }

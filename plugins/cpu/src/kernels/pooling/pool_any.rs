@@ -158,7 +158,7 @@ impl Pool {
                 return;
             };
             let value = x.get(((plane * depth + a) * height + b) * width + c);
-            // The first one of equal elements, and what is no number before all.
+            // The first one of equal elements, and NaN before all.
             if best.is_none_or(|(best, _)| value > best || (value.is_nan() && !best.is_nan())) {
                 let index = match self.column_major {
                     true => a + depth * (b + height * c),

@@ -44,7 +44,7 @@ unsafe fn multiply_body<A: Arith>(product: &RowProduct) {
             }
         };
     }
-    // As many sums as there are registers for, with what they are made of: 32 or 16.
+    // As many sums as there are registers for, together with their operands: 32 or 16.
     if A::Lanes::N == 16 {
         bands!(6 by 4);
         bands!(4 by 4);

@@ -203,7 +203,7 @@ pub(crate) fn row<A: Arith, Op: Fold>(x: &[Op::In], shift: Op::In) -> Op::Total 
     if Op::FLOPS < HEAVY_FLOPS {
         return light_row::<A, Op>(x, shift);
     }
-    // Two loops, because what vectorises a function and what vectorises a sum differ.
+    // Two loops, because a function and a sum are vectorised by different forms.
     let mut mapped = [Op::Lane::ZERO; MAPPED];
     let mut total = Op::Rule::start::<Op::Total>();
     for block in x.chunks(MAPPED) {

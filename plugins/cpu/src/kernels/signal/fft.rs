@@ -626,7 +626,7 @@ mod tests {
         let mut from = vec![0.0; 2 * LANES * plan.buffer_len()];
         from[399 * 2 * LANES] = 1.0;
         let mut to = from.clone();
-        // SAFETY: the buffers hold what the plan wants, of four lanes, which the baseline has.
+        // SAFETY: the buffers hold the plan's elements, of four lanes, which the baseline has.
         let ran = unsafe { plan.run::<Separate>(from.as_mut_ptr(), to.as_mut_ptr(), &mut |_| Ok(())) };
         let (found, _) = ran.unwrap();
         for (k, error) in [(5, 167.0e-6), (50, 80.5e-6)] {

@@ -162,7 +162,7 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>, op: Op) -> Result<Prepared> 
     let plan = Plan::new(shape.plan_len(), shape.rounding, &mut |n| pace.work(n))?;
     // A spectrum that was put together has one element more than the packed signal.
     let scratch_of = |lanes: usize| (Size::of(plan.buffer_len()) + 1) * (4 * lanes);
-    // One signal does not fill vectors; and vectors of what no cache holds wait for memory as long as numbers do.
+    // One signal does not fill vectors; and vectors that no cache holds wait for memory as long as numbers do.
     let all_lanes = request.device.isa.lanes();
     let is_single = shape.signals <= 1 || scratch_of(all_lanes).saturated() > SCRATCH_MAX;
     let lanes = if is_single { 1 } else { all_lanes };
@@ -257,11 +257,11 @@ unsafe fn transform_body<A: Arith>(spectra: &Spectra, group: &Group) -> Result<(
     // SAFETY: operands and scratch are the group's own, and the instructions are there (# Safety).
     unsafe { load::<A>(spectra, group) };
     let mut pace = spectra.host.pace();
-    // SAFETY: both halves of the scratch hold what the plan wants.
+    // SAFETY: both halves of the scratch hold the plan's elements.
     let ran = unsafe { spectra.plan.run::<A>(group.scratch, other, &mut |n| pace.work(n)) };
     let (mut found, free) = ran?;
     if shape.is_packed() {
-        // SAFETY: the two buffers hold what the plan wants, with room for one element more.
+        // SAFETY: the two buffers hold the plan's elements, with room for one more.
         unsafe { unpack::<A>(spectra, found, free) };
         found = free;
     }
