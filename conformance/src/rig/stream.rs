@@ -82,7 +82,7 @@ impl Stream<'_> {
     /// Enqueues a copy to host memory.
     ///
     /// # Safety
-    /// As [`Stream::copy`]; nobody else touches `dst` meanwhile.
+    /// As [`Stream::copy`]; nothing else touches `dst` meanwhile.
     pub(crate) unsafe fn enqueue_out(&self, src: BufferRef, dst: *mut u8, size: usize) -> Outcome {
         let desc = CopyDesc {
             kind: DEVBAY_COPY_BUFFER_TO_HOST,

@@ -152,7 +152,7 @@ impl<T: Payload> Cell<T> {
 }
 
 /// # Safety
-/// 1. `header` is the front of a boxed `C`, which nobody uses any more.
+/// 1. `header` is the front of a boxed `C`, which is not used any more.
 pub(super) unsafe fn free<C>(header: NonNull<Header>) {
     // SAFETY: condition 1; `table` is the one of `C`, which was leaked from a box.
     drop(unsafe { Box::from_raw(header.cast::<C>().as_ptr()) });
@@ -255,7 +255,7 @@ impl AsyncValueAny {
     /// Puts a waiter in front of the list; false if the value is concrete, and the waiter still the caller's.
     ///
     /// # Safety
-    /// 1. `waiter` is live, in no list, and its function suits what it stands in.
+    /// 1. `waiter` is live, in no list, and its function suits the object that it stands in.
     pub(super) unsafe fn push(&self, waiter: NonNull<Waiter>) -> bool {
         let mut word = self.header().word.load(Ordering::Acquire);
         loop {

@@ -176,7 +176,7 @@ pub(super) fn when_concrete<S: Source, F: FnOnce(&S) + Send + 'static>(source: &
 }
 
 /// # Safety
-/// 1. `waiter` is the front of a boxed `Task<F>`, which nobody uses any more.
+/// 1. `waiter` is the front of a boxed `Task<F>`, which is not used any more.
 /// 2. `source` is of type `S`.
 unsafe fn run_task<S: Source, F: FnOnce(&S)>(waiter: NonNull<Waiter>, source: &AsyncValueAny) {
     // SAFETY: condition 1; it was leaked from a box.

@@ -125,7 +125,7 @@ impl Refs {
     }
 
     /// # Safety
-    /// Reference 0 is the frame's context, which nobody changes during the run.
+    /// Reference 0 is the frame's context, which does not change during the run.
     #[inline(always)]
     unsafe fn context<'a>(self) -> &'a Context {
         // SAFETY: reference 0 is the frame's context, which does not change during the run (# Safety).

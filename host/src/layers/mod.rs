@@ -183,7 +183,7 @@ impl Stack {
     /// Puts layers in front of a plugin, the first one nearest to the host.
     ///
     /// # Safety
-    /// A library stays loaded as long as the result, and as long as anybody uses what it shows.
+    /// A library stays loaded as long as the result, and as long as anything uses what it shows.
     ///
     /// # Errors
     /// Refusals of the layers.

@@ -180,7 +180,7 @@ impl PjrtBuffer {
     /// ready, is copied at once: the library's own way takes some 20 us for it.
     ///
     /// # Safety
-    /// `dst` has room for so many bytes, which nobody else touches until the event is done.
+    /// `dst` has room for so many bytes, which nothing else touches until the event is done.
     ///
     /// # Errors
     /// Invalid for a part of it; what the library says.

@@ -39,7 +39,7 @@ impl Event {
     /// Takes an event that `function` returned.
     ///
     /// # Safety
-    /// `raw` is NULL or an event of the client's library that nobody else destroys.
+    /// `raw` is NULL or an event of the client's library that nothing else destroys.
     pub(crate) unsafe fn new(client: &Client, raw: *mut RawEvent, function: &'static str) -> Result<Self> {
         if raw.is_null() {
             return Err(Error::Broken { function, text: "no event" });

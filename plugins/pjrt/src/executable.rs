@@ -168,7 +168,7 @@ impl Executable {
     /// Takes an executable that `function` returned, and reads what it is.
     ///
     /// # Safety
-    /// `loaded` is NULL or an executable of the client's that nobody else destroys.
+    /// `loaded` is NULL or an executable of the client's that nothing else destroys.
     unsafe fn new(
         client: &Client,
         loaded: *mut RawLoadedExecutable,

@@ -116,7 +116,7 @@ impl Wrapped {
 /// Puts the layer in front of a plugin.
 ///
 /// # Safety
-/// A library stays loaded as long as the result, and as long as anybody uses what it shows.
+/// A library stays loaded as long as the result, and as long as anything uses what it shows.
 ///
 /// # Errors
 /// A refusal for data that cannot be read, as without the layer; for a plugin that speaks no minor of this build's; and

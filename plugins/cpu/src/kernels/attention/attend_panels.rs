@@ -179,7 +179,7 @@ impl Panels {
     /// Packs a panel of keys: for each component, the keys side by side, zeros up to whole vectors.
     ///
     /// # Safety
-    /// The addresses are the launch's, and nobody else works on this panel.
+    /// The addresses are the launch's, and no other thread works on this panel.
     unsafe fn pack_keys(&self, addresses: &Addresses, of: [usize; 2], panel: usize) {
         let Attention { k, total, .. } = self.attention;
         let mr = self.micro.mr;
@@ -208,7 +208,7 @@ impl Panels {
     /// Copies the values of a head, zeros up to whole vectors behind each.
     ///
     /// # Safety
-    /// The addresses are the launch's, and nobody else works on this head.
+    /// The addresses are the launch's, and no other thread works on this head.
     unsafe fn pack_values(&self, addresses: &Addresses, of: [usize; 2]) {
         let v = &self.attention.v;
         let to = addresses.packed_values.0.wrapping_add((of[0] * v.heads + of[1]) * self.of_values());
@@ -230,7 +230,7 @@ impl Panels {
     /// CANCELLED if the run is to end.
     ///
     /// # Safety
-    /// The addresses are the launch's, with packed keys and values; nobody else works on these queries or in this
+    /// The addresses are the launch's, with packed keys and values; no other thread works on these queries or in this
     /// slot's scratch memory.
     unsafe fn chunk(
         &self,

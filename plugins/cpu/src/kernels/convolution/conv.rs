@@ -434,7 +434,7 @@ impl ByPixels {
     /// One tile of pixels, one part of the channels.
     ///
     /// # Safety
-    /// The addresses are the launch's operands, packed weights included; nobody else works on this unit or
+    /// The addresses are the launch's operands, packed weights included; no other thread works on this unit or
     /// in this scratch memory.
     unsafe fn unit(&self, unit: usize, addresses: &Addresses, scratch: *mut f32) {
         let conv = &self.conv;

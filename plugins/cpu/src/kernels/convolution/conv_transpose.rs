@@ -160,7 +160,7 @@ impl ConvTranspose {
     /// One image and group.
     ///
     /// # Safety
-    /// The addresses are the launch's operands, packed weights included; nobody else works on this plane or in
+    /// The addresses are the launch's operands, packed weights included; no other thread works on this plane or in
     /// this scratch memory.
     ///
     /// # Errors

@@ -299,7 +299,7 @@ impl Zip {
     /// Runs the elements `range` of the result.
     ///
     /// # Safety
-    /// The operands have the shapes that this was prepared for, and nobody else writes these elements.
+    /// The operands have the shapes that this was prepared for, and no other thread writes these elements.
     #[inline]
     pub(crate) unsafe fn run(&self, [a, b, y]: [*mut u8; 3], range: std::ops::Range<usize>) {
         self.plan.walk(range, |first, at, rows| {

@@ -224,7 +224,7 @@ impl Fused {
     /// Runs all steps on a strip.
     ///
     /// # Safety
-    /// The strip's rows lie within the operands, and nobody else writes its part of the result; it is no longer than
+    /// The strip's rows lie within the operands, and no other thread writes its part of the result; it is no longer than
     /// [`STRIP`].
     unsafe fn run(&self, strip: &Strip<'_>, memory: &mut Slots) {
         let slots: *mut [f32; STRIP] = memory.as_mut_ptr().cast();

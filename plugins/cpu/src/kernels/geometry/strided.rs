@@ -116,7 +116,7 @@ impl StridedCopy {
     ///
     /// # Safety
     /// 1. Every element of the view that `new` was told lies within the memory at `from`.
-    /// 2. The memory at `to` holds as many elements, is not shared with `from`, and nobody else uses it.
+    /// 2. The memory at `to` holds as many elements, is not shared with `from`, and nothing else uses it.
     pub(crate) unsafe fn run(&self, from: *const u8, to: *mut u8) -> Result<()> {
         let from = SendPtr(from.cast_mut());
         let to = SendPtr(to);

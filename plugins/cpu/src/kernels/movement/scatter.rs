@@ -136,7 +136,7 @@ macro_rules! by_reduction {
 /// Copies the data to the output, unless they are the same memory.
 ///
 /// # Safety
-/// Both hold `bytes` bytes, and are the same or apart; nobody else uses the output.
+/// Both hold `bytes` bytes, and are the same or apart; nothing else uses the output.
 unsafe fn copy_data(host: &Host, data: *const u8, output: *mut u8, bytes: usize) -> Result<()> {
     if core::ptr::eq(data, output) {
         return Ok(());

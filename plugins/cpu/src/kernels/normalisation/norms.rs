@@ -139,7 +139,7 @@ fn prepare_lrn(request: &Request<'_>) -> Result<Prepared> {
 
 impl Groups {
     /// # Safety
-    /// `x` and `y` have the group's elements, and nobody else writes it.
+    /// `x` and `y` have the group's elements, and no other thread writes it.
     unsafe fn run(&self, x: *const u8, y: *mut u8, group: usize) {
         // SAFETY: `x` has the group's elements (# Safety).
         let read = |i: usize| unsafe { self.kind.read(x, self.groups.at(group, i)) }.to_f64();

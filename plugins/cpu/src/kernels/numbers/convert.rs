@@ -131,7 +131,7 @@ impl Kind {
     /// more is infinite.
     ///
     /// # Safety
-    /// There are more than `i` elements behind the pointer. Nobody else writes their byte, and below 8 bits
+    /// There are more than `i` elements behind the pointer. No other thread writes their byte, and below 8 bits
     /// elements are written in order.
     pub(crate) unsafe fn write(self, y: *mut u8, i: usize, value: Value, limits: Limits) {
         let code = match (self, value) {

@@ -357,7 +357,7 @@ impl MatMul {
     /// One panel of columns, some rows.
     ///
     /// # Safety
-    /// The addresses are the launch's operands, packed B included; nobody else works on this unit or in this
+    /// The addresses are the launch's operands, packed B included; no other thread works on this unit or in this
     /// scratch memory.
     unsafe fn unit(&self, item: usize, row0: usize, panel: usize, addresses: &Addresses, scratch: *mut f32) {
         let product = &self.product;

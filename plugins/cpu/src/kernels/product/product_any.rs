@@ -205,7 +205,7 @@ fn times<T: Scaled>(factor: f64, x: T) -> T {
 /// One row of the result, counted over the batch.
 ///
 /// # Safety
-/// The operands have the matrices of the product, and nobody else writes the row.
+/// The operands have the matrices of the product, and no other thread writes the row.
 unsafe fn row<T: Scaled>(op: &Product, operands: &[*const u8; 3], y: *mut u8, row: usize) {
     let [a_start, b_start] = op.batch[row / op.rows];
     let a = operands[0].cast::<T>().wrapping_add(a_start + row % op.rows * op.a.row);

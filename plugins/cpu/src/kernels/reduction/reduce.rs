@@ -265,7 +265,7 @@ dispatch! {
 
 /// # Safety
 /// 1. `x` has the elements of the plan, `out` its results or the totals of all pieces.
-/// 2. `items` and `piece` are of the plan, and nobody else works on them.
+/// 2. `items` and `piece` are of the plan, and no other thread works on them.
 #[inline(always)]
 unsafe fn reduce_body<A: Arith, Op: Reduce>(
     x: *const u8,
@@ -297,7 +297,7 @@ struct Results<'a, Op> {
 impl<Op: Reduce> Results<'_, Op> {
     /// # Safety
     /// 1. `out` has `n_out` results, or as many totals for each piece if there are several.
-    /// 2. `at` is below `n_out`, and nobody else writes it.
+    /// 2. `at` is below `n_out`, and no other thread writes it.
     #[inline(always)]
     unsafe fn write(&self, at: usize, total: Op::Total, shift: Op::In) {
         if self.plan.n_pieces == 1 {
