@@ -108,7 +108,8 @@ impl Program {
         }
         let Stored { identity, inputs, outputs, checks, executable } = stored;
         let client = device.client();
-        // SAFETY: bytes that this plugin wrote for the same library and platform, and that have their checksum.
+        // SAFETY: the bytes name the same library and platform, and their checksum says that they are as
+        // `Stored::to_bytes` wrote them, unless a program has forged both.
         let executable = unsafe { executable::Executable::load(client.client(), &executable, inputs.len()) }
             .map_err(own)?;
         if executable.n_outputs() != outputs.len() + usize::from(!checks.is_empty()) {
