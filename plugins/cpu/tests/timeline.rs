@@ -155,7 +155,7 @@ fn b16_a_refused_callback_never_comes() {
     let stream = cpu.stream();
     let (calls, received) = callbacks(1);
     assert_eq!(cpu.on_reached(stream, 1, &calls[0]), DEVBAY_STATUS_INVALID);
-    // SAFETY: the plugin's stream; there is no callback.
+    // SAFETY: the callers' stream is the plugin's, and not destroyed yet; there is no callback.
     let without = unsafe { cpu.table.stream_on_reached.unwrap()(stream, 0, None, null_mut()) };
     assert_eq!(without, DEVBAY_STATUS_INVALID);
     assert_eq!(cpu.signal(stream, 1), DEVBAY_STATUS_OK);
@@ -199,7 +199,7 @@ fn b12_values_rise_and_waits_name_what_was_signalled() {
         assert_eq!(cpu.signal(stream, value), DEVBAY_STATUS_INVALID, "{value} after 10");
     }
     assert_eq!(cpu.host_wait(stream, 11, LONG), DEVBAY_STATUS_INVALID);
-    // SAFETY: the plugin's streams.
+    // SAFETY: both streams are the plugin's, and not destroyed yet.
     let waited = unsafe { cpu.table.stream_wait.unwrap()(other, stream, 11) };
     assert_eq!(waited, DEVBAY_STATUS_INVALID);
     assert_eq!(cpu.host_wait(stream, 10, LONG), DEVBAY_STATUS_OK);
@@ -237,7 +237,7 @@ fn b13_a_copy_that_cannot_be_leaves_the_stream_whole() {
     let status = unsafe { cpu.table.stream_error.unwrap()(stream, &mut detail) };
     assert_eq!((status, detail.status), (DEVBAY_STATUS_UNSUPPORTED, DEVBAY_STATUS_UNSUPPORTED));
     assert_eq!(&text[..detail.text_len as usize], b"copy of kind 99");
-    // SAFETY: the plugin's stream; a NULL is left alone.
+    // SAFETY: the stream is the plugin's, and not destroyed yet; a NULL is left alone.
     assert_eq!(unsafe { cpu.table.copy.unwrap()(stream, null()) }, DEVBAY_STATUS_INVALID);
     assert_eq!(cpu.signal(stream, 1), DEVBAY_STATUS_OK);
     assert_eq!(cpu.host_wait(stream, 1, LONG), DEVBAY_STATUS_OK);
