@@ -167,7 +167,7 @@ fn settings(arguments: &Arguments) -> Result<Settings> {
         let known = Profile::ALL.map(Profile::name).join(", ");
         Profile::find(name).ok_or_else(|| usage(format!("no tests of a profile {name}; known are {known}")))
     };
-    // Refuses others, with those that there are.
+    // Refuses unknown names, and lists the known ones.
     let validation = !layers::named(&arguments.layers)?.is_empty();
     let is_own = |name: &String| layers::KNOWN.iter().any(|layer| layer.name == name);
     if let Some(library) = arguments.layers.iter().find(|name| !is_own(name)) {

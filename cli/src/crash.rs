@@ -83,7 +83,7 @@ mod unix {
                 action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
                 libc::sigemptyset(&mut action.sa_mask);
                 let before = (&raw mut BEFORE).cast::<libc::sigaction>().add(i);
-                // As if nothing had been installed, should it fail.
+                // If it fails, the process goes on as if nothing had been installed.
                 libc::sigaction(*signal, null_mut(), before);
                 libc::sigaction(*signal, &action, null_mut());
             }

@@ -201,7 +201,7 @@ impl OfDevice {
         let SideArguments { device, plugins } = &self.arguments;
         let chosen = device.choose(plugins, model.program(), None);
         let Some((owner, keys)) = &self.own else { return chosen };
-        // A plugin refuses options that it does not have: ask it without them which it has.
+        // A plugin refuses options that it does not have: asked without them, it tells which it has.
         let Err(error) = chosen else { return chosen };
         let mut without = plugins.clone();
         without.plugin_option.clear();

@@ -309,7 +309,7 @@ fn spinner(message: &str) -> ProgressBar {
         bar.set_style(style);
     }
     bar.set_message(say::plain(message).into_owned());
-    // indicatif's own thread panics where there is no thread to be had.
+    // indicatif panics if it cannot start its own thread.
     let turning = bar.downgrade();
     let turn = move || {
         while let Some(bar) = turning.upgrade().filter(|bar| !bar.is_finished()) {

@@ -252,8 +252,7 @@ impl Said {
     fn hear(&mut self, line: &str, mark: &str, ids: &[String], begin: &mut Instant) {
         match line.split_once(mark) {
             Some((before, text)) => {
-                // The answer that is next. One that was lost, or that cannot be read, leaves its test and those behind it
-                // without any.
+                // The next answer. If one was lost, or cannot be read, its test and those behind it have none.
                 if let Ok(answer) = serde_json::from_str::<Answer>(text)
                     && ids.get(self.answers.len()) == Some(&answer.id)
                 {

@@ -183,7 +183,7 @@ unsafe extern "C" fn parallel_for(
             std::thread::scope(|scope| {
                 for _ in 0..helpers {
                     let help = || work.work(work.next_slot.fetch_add(1, Ordering::Relaxed));
-                    // Those that there are do all of it.
+                    // The participants that there are do all of it.
                     if std::thread::Builder::new().spawn_scoped(scope, help).is_err() {
                         break;
                     }

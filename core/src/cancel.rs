@@ -270,7 +270,7 @@ pub(crate) fn planning<R>(limit: Duration, body: impl FnOnce() -> R) -> R {
     }
     let own = Instant::now().checked_add(limit);
     let outer = PLANS_UNTIL.with(Cell::get);
-    // Regions are planned within the time of the plan around them.
+    // The plan's deadline bounds the planning of regions, too.
     let _restored = Restored(PLANS_UNTIL.with(|until| until.replace(outer.or(own))));
     body()
 }

@@ -189,7 +189,7 @@ impl Bench {
     /// Runs each session once, and gives the memory that devices then hold: a frame for each that is kept.
     fn frames(&self, devices: &[Arc<Device>]) -> u64 {
         let (four, three) = (input(1), Tensor::from_elements(&[3], &INPUT).unwrap());
-        // Those that fail are checked where they are many.
+        // The failing ones are checked where they are many.
         for session in [&self.straight, &self.tasks, &self.background, &self.slow, &self.failing] {
             let _ = session.run(&[("x", &four)], &RunOptions::default());
         }

@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(zeroed::<[u8; 0]>(3, WHAT), Ok(vec![[]; 3]));
         assert_eq!(copied(&["a", "b"], WHAT), Ok(vec!["a", "b"]));
         assert_eq!(collected(0..5, WHAT), Ok(vec![0, 1, 2, 3, 4]));
-        // One that does not know how many it gives.
+        // An iterator that does not know how many elements it gives.
         assert_eq!(collected((0..100).filter(|i| i % 3 == 0), WHAT).map(|list| list.len()), Ok(34));
         let odd = |i: usize| if i % 2 == 1 { Ok(i) } else { Err(NoMemory::new(Some(i), WHAT)) };
         assert_eq!(try_collected(2, [1, 3, 5].map(odd), WHAT), Ok(vec![1, 3, 5]));

@@ -77,7 +77,7 @@ fn each_launch_is_predicted_and_measured() {
         assert!(launch["measured_ns"].as_f64().unwrap() > 0.0, "{launch}");
         assert_eq!(launch["per_run"].as_f64(), Some(1.0), "{launch}");
     }
-    // A launch on many threads is no launch that rates are about.
+    // Rates do not describe a launch on many threads.
     cost(&folder, &["--threads", "2"]).expect(2).says(&["--cost measures on one thread"]);
     cost(&folder, &["--profile", "x.json"]).expect(2);
 }

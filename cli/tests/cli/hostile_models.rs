@@ -153,7 +153,7 @@ fn check(test: &str, model: &[u8], inputs: &[(String, Tensor)], n_flipped: u64) 
     for seed in 0..n_flipped {
         let mut damaged = model.to_vec();
         let mut random = Random(seed);
-        // Weights say nothing: half of the damage goes to the first part, where nodes are.
+        // Damage to weights shows little: half of the damage goes to the first part, where nodes are.
         let reach = if seed % 2 == 0 { damaged.len() } else { damaged.len().min(4096) };
         for _ in 0..=random.below(3) {
             let at = random.below(reach);

@@ -216,7 +216,7 @@ fn end_one(job: &Job, first: &Files, by: By, is_time: &dyn Fn() -> bool, counts:
             counts.unfinished += u32::from(is_unfinished);
         }
         By::Interrupt(_) => {
-            // Before the command takes the signal it ends it, and it may have come too late.
+            // The signal ends the command until the command handles it, and may come too late.
             let is_expected =
                 [Some(job.code), Some(130)].contains(&ended.code()) || ended.signal() == Some(2);
             assert!(is_expected, "{}, {by:?}: {ended}", job.name);

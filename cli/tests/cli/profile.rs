@@ -385,7 +385,7 @@ fn a_failure_leaves_the_timeline_of_what_was_done() {
         let ran = trace.labels("kernel");
         assert!(ran.contains("before (Neg@13)") && !ran.contains("after (Neg@13)"), "{at}: {ran:?}");
         fs::remove_file(path).unwrap();
-        // Both are told, and the run's decides the code.
+        // Both are reported, and the run's decides the code.
         let finished =
             fail(name, streams, "none/trace.json").says(&["error: cannot write ", "none/trace.json"]);
         assert!(finished.err.trim_end().ends_with(error), "{at}: {}", finished.err);

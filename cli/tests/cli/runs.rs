@@ -125,7 +125,7 @@ fn an_idle_runtime_uses_no_processor_time() {
     let before = used();
     std::thread::sleep(Duration::from_millis(200));
     let while_idle = used() - before;
-    // One thread that looked on would use 200 ms.
+    // A thread that kept looking would use 200 ms.
     assert!(while_idle < Duration::from_millis(20), "{while_idle:?} of processor time while idle");
     println!("{DONE}");
 }

@@ -458,7 +458,7 @@ fn lose(opened: &Opened<'_>, i: usize) -> Outcome {
     }
     let found = descriptions(opened, &list)?;
     ensure!(found == words, "the first list said {}, and says {}", words.join("; "), found.join("; "));
-    // Those that are there, one that has come back too, are as good as they were.
+    // The remaining devices, including one that has come back, are as good as before.
     for (other, info) in opened.read_devices(&now)?.into_iter().enumerate() {
         let device = Device::read(opened, other, info)?;
         if device.plain_memory().is_err() {

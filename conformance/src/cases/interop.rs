@@ -234,7 +234,7 @@ fn streams(rig: &Rig<'_>) -> Outcome {
             words(&again),
             words(&native)
         );
-        // Through one and the other in turn, and nothing waits in between.
+        // Through one and the other in turn, without waits in between.
         for (i, late) in late.iter_mut().enumerate() {
             let (write, read) = if i % 2 == 0 { (&own, &wrapped) } else { (&wrapped, &own) };
             // SAFETY: images, buffer and `late` were made before the streams, whose drop waits for their work.

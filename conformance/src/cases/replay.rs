@@ -375,7 +375,7 @@ fn bindings(rig: &Rig<'_>) -> Outcome {
         let found = stream.download(&both, padded, padded)?;
         let what = format!("{} in bound memory wrote to what was recorded", kernel.op);
         refuse_difference(&what, &found, &before)?;
-        // And as it was recorded, both ways of saying so.
+        // And as it was recorded, in both ways to ask for it.
         for bindings in [&[][..], &[recorded_at]] {
             stream.upload(&before, &both, padded)?;
             recorded.replay_bound(&stream, bindings)?;

@@ -102,7 +102,7 @@ fn leaks(rig: &Rig<'_>, what: &str, n_devices: usize, mut round: impl FnMut(u32)
     let (mut given, mut held) = (vec![(n, allocated())], vec![(n, resident())]);
     let mut verdict = Ok(());
     for window in 0..DOUBLINGS {
-        // A machine that has become busy: a window without a leak says enough, one with a leak does not.
+        // A machine that has become busy: a window without a leak is enough, one with a leak proves nothing.
         if window > 0 && verdict.is_ok() && begin.elapsed() > time_max {
             break;
         }

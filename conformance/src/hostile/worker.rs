@@ -93,7 +93,7 @@ fn open(work: &Work) -> std::result::Result<Open, String> {
 
 /// Imports, plans and runs.
 fn run(hostile: &HostileModel, device: &Arc<Device>, deadline: Duration) -> Result<Vec<Classes>> {
-    // Import, passes and planning may panic too: the hook has said so on standard error.
+    // Import, passes and planning may panic too: the hook has reported it on standard error.
     devbay_host::core::error::caught("the host", || {
         let program = from_bytes(hostile.model.clone(), None)?;
         let inputs: Vec<_> = hostile

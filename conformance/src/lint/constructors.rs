@@ -148,7 +148,7 @@ impl Walk<'_, '_> {
             let mut decoder = Decoder::with_ip(64, bytes, start, DecoderOptions::NONE);
             while decoder.can_decode() {
                 let address = decoder.ip();
-                // A function that is fallen into is one behind a call that does not come back.
+                // A function that is fallen into stands behind a call that does not return.
                 if (address != start && self.begins_function(address)) || self.seen.contains(&address) {
                     break;
                 }

@@ -318,7 +318,7 @@ fn non_max_suppression(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
         };
         let (batches, classes) = (1 + (i % 2) as i64, 1 + dice.below(3) as i64);
         let mut boxes = random(dtype, dice, &[batches, n, 4], (0.0, 1.0));
-        // An overlap of just as much as may be: the same box again and again.
+        // An overlap of exactly the limit: the same box again and again.
         let is_same = i == 6;
         if is_same {
             let one = boxes.values[..4].to_vec();

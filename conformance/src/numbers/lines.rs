@@ -34,7 +34,7 @@ pub(super) const OPS: &[OpTrials] = &[
         lines.trial(|line| {
             let finite = line.iter().copied().filter(|x| x.value.is_finite());
             let Some(max) = finite.clone().reduce(Near::max) else {
-                // Of nothing but negative infinities: their difference is no number.
+                // A line of negative infinities alone: their difference is NaN.
                 return line.iter().map(|_| Near::of(dtype, f64::NAN)).collect();
             };
             let sum = Near::sum(dtype, finite.map(|x| (x - max).exp()));

@@ -210,7 +210,7 @@ pub(super) const OPS: &[OpTrials] = &[
             }
         }
         let found: Vec<usize> = (0..x.values.len()).filter(|&k| x.values[k] != 0.0).collect();
-        // Of a scalar there are no indices, and of those as many as it has elements that are not 0.
+        // A scalar has no indices, and so there are as many as it has elements other than 0.
         let shape = [own.len() as i64, found.len() as i64];
         let values =
             filled(&shape, |index| index_of(found[index[1] as usize], &own)[index[0] as usize] as f64);

@@ -40,7 +40,7 @@ fn window(dtype: DType, dice: &mut Dice, i: u64, [a, b, c]: [f64; 3]) -> Trial {
         0 => 1,
         1 => 67,
         2 => 1030,
-        // Of one element the symmetric window is 0 / 0.
+        // The symmetric window of one element is 0 / 0.
         _ => 2 + dice.below(40) as usize,
     };
     let period = if is_periodic { size } else { size - 1 } as f64;

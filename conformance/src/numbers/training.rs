@@ -70,7 +70,7 @@ impl Labelled {
             _ => None,
         };
         let mut label = |k: usize| match ignored {
-            // Not all, of which there is no mean.
+            // Not all of them, since there would be no mean.
             Some(ignored) if k > 0 && dice.below(3) == 0 => ignored,
             Some(0) => 1 + dice.below(n_classes as u64 - 1) as i64,
             _ => dice.below(n_classes as u64) as i64,

@@ -273,7 +273,7 @@ impl Plugin {
         let mut kernels = Vec::with_capacity(listed.len());
         for DeviceKernel { kernel_idx, info, .. } in listed {
             if info.is_null() {
-                // One that this host leaves out has had its line.
+                // A kernel that this host leaves out has had its line.
                 kernels.extend(self.about.kernels.get(kernel_idx).cloned());
                 continue;
             }

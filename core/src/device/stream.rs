@@ -130,7 +130,7 @@ impl Stream {
     /// (B13): what failed was enqueued before.
     #[cold]
     pub(crate) fn has_failed_with(&self, status: Status) -> bool {
-        // These are the device's or the plugin's, and a stream is not asked any more.
+        // These are failures of the device or the plugin, about which a stream is not asked any more.
         let is_streams = status != DEVBAY_STATUS_DEVICE_LOST && status != DEVBAY_STATUS_PANICKED;
         is_streams && !self.device.info.inline && self.reached().is_ok_and(|(_, failure)| failure == status)
     }

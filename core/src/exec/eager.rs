@@ -255,7 +255,7 @@ fn prepare(
             .collect();
         // Ops that run by themselves are few, and constants are folded for every plan.
         let types = node_types(types, &values, types_of_outputs);
-        // As where a node is planned; a driver would call it a mistake.
+        // Checked as where a node is planned: a driver would call the size a mistake.
         let mut sizes = shapes.iter().chain(&outputs).flatten().map(|ty| ty.size);
         if let Some(size) = sizes.find(|&size| !takes(device, size)) {
             let text = format!("an operand of {size} bytes is larger than the device takes");
@@ -429,7 +429,7 @@ fn launch(
     }
     launched?;
     finished?;
-    // A kernel whose loops ended early may have kept that to itself.
+    // A kernel whose loops ended early may not have reported it.
     cancel::look()?;
     match extents {
         Some(extents) => trimmed(results, &extents.to_tensor()?),

@@ -172,7 +172,7 @@ fn failed(region: &Section, ended: &Ended<'_>, context: &Context) -> Status {
             if status != CANCELLED {
                 let label = region.label(step);
                 let mut blame = lock(&context.blame);
-                // The innermost comes first; those around it say where it is.
+                // The innermost comes first; the outer ones add where it is.
                 *blame =
                     Some(blame.take().map_or_else(|| label.to_owned(), |inner| format!("{label} / {inner}")));
             }
@@ -247,7 +247,7 @@ pub(super) unsafe extern "C" fn launch_loop(
         // SAFETY: one truth value that the body has written.
         go_on = unsafe { given.read() } != 0;
     }
-    // An even number of iterations, but for none, ends in the even place.
+    // An even number of iterations ends in the even place, except for none.
     if iteration == 0 || iteration & 1 == 1 {
         for c in 0..state.n_carried {
             let from = CARRIED + 3 * c + usize::from(iteration != 0);

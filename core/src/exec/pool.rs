@@ -61,7 +61,7 @@ impl FramePool {
     #[cold]
     pub(crate) fn new_counter(&self) -> RunCounter {
         let mut runs = lock(&self.runs);
-        // A counter that the pool alone has is that of a frame that was dropped.
+        // If the pool alone has a counter, its frame was dropped.
         let (counters, gone): (Vec<_>, Vec<_>) =
             std::mem::take(&mut runs.counters).into_iter().partition(|it| Arc::strong_count(&it.0) > 1);
         runs.counters = counters;

@@ -58,7 +58,7 @@ impl Frame {
         }
         // SAFETY: bound memory that stays, as without a flag.
         Cancel::over(cancel, || unsafe { self.launch_all(section, cancel) })?;
-        // A kernel whose loops ended early may have kept that to itself.
+        // A kernel whose loops ended early may not have reported it.
         Cancel::check(cancel)
     }
 

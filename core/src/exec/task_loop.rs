@@ -105,7 +105,7 @@ impl<'a> TaskLoop<'a> {
                 return ControlFlow::Continue(if ready { join } else { NO_TASK });
             }
             if let ControlFlow::Break(task) = self.run_task::<SHARED, CHECKED>(local, task) {
-                // Not ready: this task waits to be counted.
+                // The join cannot be ready yet: this task is not counted.
                 self.count_down::<SHARED>(join, n);
                 return ControlFlow::Break(task);
             }

@@ -384,7 +384,7 @@ impl TaskRun<'_> {
 
     /// Runs a task, if one is given, and all that the participant has or gets, as one of several.
     fn work_shared(&self, slot: u32, local: &mut Local, n_worth: u32, task: u32) {
-        // As one of several it does not break.
+        // With several participants it does not break.
         let _ = match self.cancel {
             None => self.work::<true, false>(slot, local, n_worth, task),
             Some(_) => self.work::<true, true>(slot, local, n_worth, task),

@@ -209,7 +209,7 @@ impl Unit {
         passes.extend(self.env.run_passes(&mut program, Moment::Device)?);
         laps.passed();
         let mut plan = Plan::build(program, &self.env)?;
-        // A kernel that was prepared may have kept it to itself that the work is to end.
+        // A kernel that was prepared may not have reported that the work is to end.
         look()?;
         self.env.options.limits.check_bytes(plan.bytes())?;
         plan.passes = passes.into();
@@ -287,7 +287,7 @@ impl Unit {
         cancel: Option<&Cancel>,
     ) -> Result<Vec<RunTensor>> {
         let plan = &**prepared.plan();
-        // One device that has the first stage to itself waits for the point; else this thread does.
+        // A device that has the first stage to itself waits for the point; otherwise this thread does.
         let mut after = after;
         let waits = |stage: &Stage, point: &Point<'_>| match stage {
             Stage::Section(stage) => stage.section.waits_for(point.stream),

@@ -199,7 +199,7 @@ impl RunTensor {
     /// Out of memory, or what the plugin says of the copies.
     pub fn stack(ty: Shaped, parts: &mut [Self], device: &Arc<Device>) -> Result<Self> {
         if device.space().write_once {
-            // One copy makes all of such a buffer: they are joined before.
+            // One copy fills such a buffer: the tensors are joined before.
             let mut bytes = AlignedBytes::zeroed(ty.size)?;
             let mut rest = bytes.as_mut_slice();
             for part in parts {

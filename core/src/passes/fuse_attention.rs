@@ -164,7 +164,7 @@ impl Search<'_> {
         let (of_q, q) = self.scaled(of_product.input(0)?, &mut members);
         let (of_k, turned) = self.scaled(of_product.input(1)?, &mut members);
         scale *= of_q * of_k;
-        // Factors one after the other may be numbers where their product is none.
+        // Single factors may be finite where their product is not.
         if !(scale as f32).is_normal() {
             return None;
         }

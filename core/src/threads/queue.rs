@@ -214,7 +214,7 @@ impl Drop for WorkQueue {
             handle.thread().unpark();
         }
         for handle in self.handles.drain(..) {
-            // The last run of a runtime that is gone already ends on a worker, which cannot wait for itself.
+            // The last run of a runtime that is already gone ends on a worker, which cannot wait for itself.
             if handle.thread().id() != std::thread::current().id() {
                 // A worker catches its jobs' panics; nothing is lost if it did not.
                 let _ = handle.join();

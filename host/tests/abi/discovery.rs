@@ -122,7 +122,7 @@ fn b25_broken_manifests_are_refused() {
     let folder = Folder::new();
     folder.write("x.json", " ".repeat(2 << 20));
     assert!(host(&[&folder], &[]).refusal().reason.contains("2097152 bytes"));
-    // A library that calls itself otherwise.
+    // A library that gives another name.
     let folder = Folder::new();
     folder.faulty("faulty");
     folder.write("other.json", manifest("other", &library_name("faulty"), ""));

@@ -125,7 +125,7 @@ impl Expected {
             (Err(error), None) => {
                 assert!(error.text().contains("told to fail"), "{at}: {error}");
                 let node = &error.place().node;
-                // A launch that fails later is known by its device alone.
+                // A launch that fails later is attributed to its device alone.
                 let is_blamed = self.failing.iter().any(|name| node.contains(name.as_str()));
                 assert!(is_blamed || !error.place().device.is_empty(), "{at}: blames {node:?}");
             }

@@ -218,7 +218,7 @@ fn callbacks() {
         }),
     ];
     check(Side::Plugin, &cases);
-    // A callback behind the end is two violations: one that it was not there, one that it came.
+    // A callback behind the end is two violations: it was missing, and it came.
     let rig = Rig::of(|_, table| table.stream_on_reached = Some(keeps));
     let stream = rig.stream(0, "");
     rig.signal(stream, 1);

@@ -139,7 +139,7 @@ pub(crate) fn remember_panics() {
             let mut place = PanicPlace { text: [0; 160], len: 0 };
             if let Some(location) = info.location() {
                 let text = format!("{}:{}", location.file(), location.line());
-                // The end of a long path says more than its beginning.
+                // The end of a long path tells more than its beginning.
                 let start = text.len().saturating_sub(place.text.len());
                 let bytes = &text.as_bytes()[start..];
                 place.text[..bytes.len()].copy_from_slice(bytes);

@@ -86,7 +86,7 @@ fn offset_within(reference: &BufferRef, binding: &BufferRef) -> Option<u64> {
     if reference.buffer != binding.buffer {
         return None;
     }
-    // Of the host's own memory there is no buffer, and the address says which it is.
+    // The host's own memory has no buffer: the address tells which memory it is.
     let within = match reference.buffer.is_null() {
         true => reference.addr.checked_sub(binding.addr),
         false => reference.offset.checked_sub(binding.offset),

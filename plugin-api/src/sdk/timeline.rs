@@ -122,7 +122,7 @@ impl Timeline {
     /// Timeout, the stream's failure, invalid for a value that was not signalled.
     pub fn host_wait(&self, value: u64, timeout: Duration) -> Result<()> {
         self.check_signalled(value)?;
-        // A deadline beyond the clock's range is none.
+        // A deadline beyond the clock's range counts as none.
         self.wait_until(value, Instant::now().checked_add(timeout))
     }
 

@@ -176,7 +176,7 @@ impl Prober {
         let (stdout, stderr) =
             (child.stdout.take().map(Output::read_all), child.stderr.take().map(Output::read_all));
         let status = wait(child, self.limit).map_err(|error| NotProbed(error.to_string()))?;
-        // One that does not go keeps its pipes, and more is not to be expected of one that was killed.
+        // A killed child that does not go keeps its pipes open, and is given only a moment.
         let rest = if status.is_some() { REST_OF_OUTPUT } else { LAST_MOMENTS };
         let text = |output: Option<Output>| output.map(|output| output.text(rest)).unwrap_or_default();
         let (stdout, stderr) = (text(stdout), text(stderr));

@@ -135,7 +135,7 @@ impl PjrtStream {
             shared.done(number, outcome);
         };
         event.on_ready(done).map_err(|error| {
-            // There is no event any more that tells when it is written.
+            // No event is left that tells when it is written.
             std::mem::forget(kept);
             lock(&self.0.work).open -= 1;
             own(error)

@@ -88,7 +88,8 @@ pub(super) fn refuse_early(
             learn(&stream, value)?;
         }
         let reported = chain.tail();
-        // Nothing is left to be done now; a stream waits for its work, and a little longer for those that do not.
+        // The work should be over now. A correct stream is waited for, and one that does not wait is given a little
+        // longer.
         drop(stream);
         std::thread::sleep(Duration::from_millis(2));
         let settled = chain.tail();

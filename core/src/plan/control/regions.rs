@@ -509,7 +509,7 @@ impl Planner<'_> {
                 }
             }
         }
-        // Those that others may be come before them.
+        // The candidates of a phi come before it.
         for phi in self.phis.iter().rev() {
             for &candidate in &phi.candidates {
                 let users = self.made[phi.made].users.clone();

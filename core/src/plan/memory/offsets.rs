@@ -88,7 +88,7 @@ pub fn assign_where(intervals: &[Interval], ends_before: impl Fn(usize, usize) -
     }
     let ends_before = |a: usize, b: usize| order[a * n + b];
     let apart = |a: usize, b: usize| ends_before(a, b) || ends_before(b, a);
-    // The values of one possible run are a part of those that may live at the same time.
+    // The values of one possible run are a subset of those that may live at the same time.
     let of_one_run = lower_bound(intervals)?;
     let (mut offsets, mut size) = search_for(intervals, &apart, of_one_run, 1)?;
     let mut bound = of_one_run;
@@ -165,7 +165,7 @@ fn search_for(
             break;
         };
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        // One that is in front already lets another one, by chance, go there.
+        // If the value is in front already, a random one goes there.
         let from = if at == 0 { (seed >> 13) as usize % order.len() } else { at };
         let to = (seed >> 33) as usize % (from + 1);
         let mut changed = order.clone();

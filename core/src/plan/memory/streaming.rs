@@ -101,7 +101,7 @@ fn fitting<'a>(
         }
         room -= i128::from(found - budget);
     }
-    // Where there is next to no room for constants that stay, all of them pass.
+    // If there is next to no room for constants that stay, all of them are streamed.
     let choice = plan.everything(depth);
     let (_, found) = choice.clone().applied(launched)?.measured()?;
     Ok((found.total() <= budget).then(|| (plan.time_ns(&choice), choice)))
@@ -287,7 +287,7 @@ impl Plan {
         for Reader { at, reads, .. } in &self.launches {
             for &(input, weight) in reads.iter().filter(|&&(_, weight)| streamed[weight]) {
                 let is_there = |&(stage, _): &(usize, usize)| stage + depth > stages.len().saturating_sub(1);
-                // A launch that begins a stage is not to wait for the stage that it ends.
+                // A launch that begins a stage must not wait for the stage that it ends.
                 let begins = stages.last().is_none_or(|stage| {
                     copy_ns >= 2.0 * self.link.latency_ns && !stage.launches.contains(at)
                 });

@@ -130,7 +130,7 @@ impl Specialiser<'_> {
             }
             _ => {}
         }
-        // Their values would have to be renumbered by rules that only a vendor knows.
+        // Only the vendor knows the rules by which their values would have to be renumbered.
         if !node.regions.is_empty() {
             return Err(Error::new(
                 ErrorKind::UnsupportedOp,

@@ -190,7 +190,7 @@ impl Emit for Emitter<'_, '_> {
     }
 
     fn call(&mut self, function: Function, args: Vec<Part>) -> Result<Part> {
-        // A number of one sign or the other is one.
+        // The negative of a number is a number, too.
         if let (Function::Neg, [Part::Number(number)]) = (function, args.as_slice()) {
             return Ok(Part::Number(-number));
         }

@@ -197,7 +197,7 @@ impl Number {
 
     /// Functions that [`Number::each`] calls.
     pub fn functions(self) -> &'static str {
-        // The nearest, ties to even; NaN stays one.
+        // The nearest, ties to even; NaN stays NaN.
         const BFLOAT: &str = r"
 fn bfloat_(x: f32) -> u32 {
   let bits = bitcast<u32>(x);

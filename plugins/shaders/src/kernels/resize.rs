@@ -181,7 +181,7 @@ impl Nest {
     ) -> Result<()> {
         let [from, to] = slots;
         let table = build.table(&self.table);
-        // Several planes a thread only where there are threads enough without.
+        // Several planes a thread only if there are enough threads even so.
         let per_thread = match self.n_planes * self.plane / PLANES >= THREADS_MIN {
             true => PLANES.min(self.n_planes),
             false => 1,

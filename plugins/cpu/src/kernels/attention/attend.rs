@@ -211,7 +211,7 @@ impl Attention {
         sums.fill(0.0);
         for j in 0..total {
             pace.work(n * (of_value + 2))?;
-            // A weight of 0 takes part: times an infinity it is no number.
+            // A weight of 0 takes part: times an infinity it is NaN.
             let sees = |k: usize| biases[k * total + j] != f32::NEG_INFINITY;
             if !(0..n).any(sees) {
                 continue;

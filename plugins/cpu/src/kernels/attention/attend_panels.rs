@@ -253,7 +253,7 @@ impl Panels {
         unsafe { self.scores(addresses, of, &queries, n_keys, scores, &mut pace)? };
         let mut is_hidden = n_keys < attention.total;
         let mut has_nan_beyond = false;
-        // Queries that see nothing, a bit each: a chunk has fewer than 128.
+        // Queries without visible keys, a bit each: a chunk has fewer than 128.
         let mut blind = 0u128;
         if self.bias == Bias::None {
             scores.chunks_exact_mut(stride.max(1)).for_each(|row| row[n_keys..].fill(f32::NEG_INFINITY));
@@ -422,7 +422,7 @@ impl Panels {
         for row in 0..queries.len() {
             // SAFETY: the chunk's results, written above.
             let found = unsafe { std::slice::from_raw_parts(dst.wrapping_add(row * dst_stride), v.size) };
-            // A sum of numbers that times 0 is not 0 has one that is not finite.
+            // If sum * 0 != 0, some term is infinite or NaN.
             is_finite &= found.iter().map(|x| x * 0.0).sum::<f32>() == 0.0;
             if self.is_ragged {
                 let y = y.wrapping_add(row * to.stride());

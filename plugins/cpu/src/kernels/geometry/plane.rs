@@ -172,7 +172,7 @@ unsafe fn fill_body<A: Arith>(
     // Rows of the copy that the plane has.
     let low = plane.pad[0].saturating_sub(start).min(rows);
     let high = (height + plane.pad[0]).saturating_sub(start).clamp(low, rows);
-    // Of a plane in one band the padding stays as it was cleared.
+    // If the plane is one band, its padding stays as it was cleared.
     if plane.band < plane.output {
         for row in (0..low).chain(high..rows) {
             for i in 0..plane.row_len() {

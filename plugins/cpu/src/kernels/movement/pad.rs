@@ -133,7 +133,7 @@ fn borders(request: &PrepareRequest<'_, CpuDevice>, mode: Mode, from: &[usize]) 
 /// The border of an axis of `n` elements.
 fn border(mode: Mode, n: usize, before: i64, after: i64) -> Result<Border> {
     let n = n as i64;
-    // Pads of i64's ends have no sum.
+    // Pads at the ends of i64 would overflow a sum.
     let to = i64::try_from(i128::from(n) + i128::from(before) + i128::from(after)).unwrap_or(i64::MAX);
     // The part of the input that a negative pad leaves.
     let (first, end) = (before.saturating_neg().clamp(0, n), n - after.saturating_neg().clamp(0, n));

@@ -234,7 +234,7 @@ impl Product {
 
 /// Panels as [`pack_left`](crate::kernels::product::micro::pack_left) makes them, of rows that are copied or columns that are turned around.
 fn pack_b(b: &[f32], k: usize, columns: usize, transposed: bool, mr: usize, dst: &mut [f32]) {
-    // Of an axis of nothing there is nothing to pack.
+    // An axis of nothing leaves nothing to pack.
     for (panel, dst) in dst.chunks_exact_mut((k * mr).max(1)).enumerate() {
         let first = panel * mr;
         let n = mr.min(columns - first);
@@ -313,7 +313,7 @@ impl Launch<CpuDevice> for MatMul {
         let mut addresses = Addresses::of(operands);
         let (k, columns, mr) = (product.k, product.columns, product.micro.mr);
         let ragged = if columns.is_multiple_of(product.micro.lanes) { 0 } else { ROWS * mr };
-        // Of a product over an axis of nothing there is nothing to pack.
+        // A product over an axis of nothing has nothing to pack.
         let packs = !product.packed && product.packed_len() > 0;
         let uses_workspace = ragged > 0 || packs;
         let workspace =

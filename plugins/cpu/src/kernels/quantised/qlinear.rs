@@ -123,7 +123,7 @@ fn prepare(
         outputs: vec![y.retyped(I32, None)],
         numerics: request.numerics,
         label: request.label,
-        // Nothing comes packed: the operands are this kernel's.
+        // Nothing comes packed: this kernel reads the operands as they are.
         abi_minor: 0,
     })?;
     product.set_operands(4, 1);

@@ -121,7 +121,8 @@ struct Linear {
 
 fn quantize(request: &Request<'_>) -> Result<Prepared> {
     let scale = request.required_input(1)?.dtype();
-    // Where a node names no precision it is the scale's type; a power of two is no type to divide in.
+    // If a node names no precision, it is the scale's type, or f32 for scales that cannot be divided in, such as powers
+    // of two.
     let precision = match request.attrs.int("precision", 0)? {
         0 if scale == F8E8M0 || scale == I32 => F32,
         0 => scale,

@@ -114,7 +114,7 @@ reductions! {
     L1: f32, f32, f64, Plus, |x| x.abs(), |sum, _| sum as f32;
     L2: f32, f32, f64, Plus, |x| x * x, |sum, _| sum.sqrt() as f32;
     LogSum: f32, f32, f64, Plus, |x| x, |sum, _| sum.ln() as f32;
-    // Of no truth values, the smallest is true, which is 1.
+    // The smallest of no truth values is true, which is 1.
     All: u8, u8, u8, Lowest, |x| u8::from(x != 0), |total, _| total.min(1);
 }
 

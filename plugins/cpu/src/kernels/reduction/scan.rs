@@ -188,7 +188,7 @@ fn non_zero(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
             F64 => positions::<f64>,
             I64 => positions::<i64>,
             I32 => positions::<i32>,
-            // A truth value of false is 0 in 8 bits.
+            // False is 0 in 8 bits.
             BOOL | U8 | I8 => positions::<u8>,
             dtype => return Err(Error::unsupported(format!("dtype {dtype:?}"))),
         },

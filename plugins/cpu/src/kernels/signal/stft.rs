@@ -134,7 +134,7 @@ impl Shape {
 
 fn cost(request: &PrepareRequest<'_, CpuDevice>, op: Op) -> Result<Cost> {
     let shape = Shape::of(request, op)?;
-    // Before anything is worked out for a length that no operand has.
+    // Refused before any table is made for a length that no operand has.
     expect_output(request, 0, &shape.output)?;
     let per_signal = Plan::flops(shape.plan_len(), shape.rounding).saturating_add(8 * shape.bins as u64);
     let flops = (shape.signals as u64).saturating_mul(per_signal);
