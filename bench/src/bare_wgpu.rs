@@ -166,7 +166,7 @@ impl Bare {
         let index = self.queue.submit([encoder.finish()]);
         let (sender, mapped) = std::sync::mpsc::channel();
         self.readback.map_async(wgpu::MapMode::Read, .., move |result| {
-            // Nobody waits for it any more if that fails.
+            // If that fails, the receiver is gone: the wait was given up.
             let _ = sender.send(result);
         });
         self.wait(index)?;

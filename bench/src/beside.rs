@@ -65,10 +65,10 @@ pub fn measure_sessions(
     let inputs = read_npz(case.inputs)?;
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
     let mut first: Option<Named> = None;
-    // What each session's runs write, which nothing has written before they are timed.
+    // Output of each session's runs, which nothing has written before they are timed.
     let written: Vec<RefCell<Vec<Vec<u8>>>> = sessions.iter().map(|_| RefCell::default()).collect();
     let mut subjects = Vec::new();
-    // What it should be.
+    // The expected output.
     let mut right: Vec<Vec<Tensor>> = Vec::new();
     for ((name, session), memory) in sessions.iter().zip(&written) {
         let names = session.outputs().iter().map(|port| port.name.to_string());

@@ -140,10 +140,11 @@ mod x86 {
     use std::arch::x86_64::*;
 
     /// # Safety
-    /// Arrays of 8, 64, 8 and 8; AVX2 and FMA.
+    /// 1. `x`, `w`, `b` and `y` are arrays of 8, 64, 8 and 8 numbers.
+    /// 2. The processor has AVX2 and FMA.
     #[target_feature(enable = "avx2,fma")]
     pub unsafe fn eight(x: *const f32, w: *const f32, b: *const f32, y: *mut f32) {
-        // SAFETY: the caller's promise.
+        // SAFETY: every access is within the arrays (# Safety, 1), and the processor has the instructions (2).
         unsafe {
             let mut sums =
                 [_mm256_loadu_ps(b), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()];
@@ -157,7 +158,8 @@ mod x86 {
     }
 
     /// # Safety
-    /// Arrays of `N`, `N * N`, `N` and `N`; AVX2 and FMA.
+    /// 1. `x`, `w`, `b` and `y` are arrays of `N`, `N * N`, `N` and `N` numbers.
+    /// 2. The processor has AVX2 and FMA.
     #[target_feature(enable = "avx2,fma")]
     pub unsafe fn wide<const N: usize, const C: usize>(
         x: *const f32,
@@ -165,7 +167,7 @@ mod x86 {
         b: *const f32,
         y: *mut f32,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: every access is within the arrays (# Safety, 1), and the processor has the instructions (2).
         unsafe {
             let mut sums = [[_mm256_setzero_ps(); 2]; C];
             for (c, sum) in sums.iter_mut().enumerate() {
@@ -185,7 +187,8 @@ mod x86 {
     }
 
     /// # Safety
-    /// Arrays of `N`, `N * N`, `N` and `N`; AVX-512 F.
+    /// 1. `x`, `w`, `b` and `y` are arrays of `N`, `N * N`, `N` and `N` numbers.
+    /// 2. The processor has AVX-512 F.
     #[target_feature(enable = "avx512f")]
     pub unsafe fn widest<const N: usize, const C: usize>(
         x: *const f32,
@@ -193,7 +196,7 @@ mod x86 {
         b: *const f32,
         y: *mut f32,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: every access is within the arrays (# Safety, 1), and the processor has the instructions (2).
         unsafe {
             let zero = _mm512_setzero_ps();
             let mut sums = [[zero; 4]; C];

@@ -241,7 +241,7 @@ impl Launches {
             // SAFETY: the step's references begin there, and are of memory of this struct's.
             let refs = unsafe { refs.add(step.first_ref as usize) };
             // SAFETY: function, state and references belong together (B21); the stream is of the plan's device, and
-            // nobody else's.
+            // used by this thread alone.
             let status = unsafe { (step.launch)(step.state, stream, refs, null()) };
             self.stream.check(status, Phase::Launch)?;
         }

@@ -92,7 +92,7 @@ impl Graph {
         let mut graph = Self::empty();
         let n_leaves = 1 << ((n / 2) as f64).log2().round() as u32;
         (0..n_leaves).for_each(|_| graph.push(None));
-        // Nodes stand level by level, so the next pair is the next two nodes that nobody added yet.
+        // Nodes stand level by level, so the next pair is the next two nodes that were not added yet.
         (0..n_leaves - 1).for_each(|pair| graph.push([2 * pair, 2 * pair + 1]));
         graph
     }

@@ -86,7 +86,7 @@ const BENCHES: &[(&str, Bench)] = &[
 
 fn main() -> Result<()> {
     let mut raw: Vec<OsString> = std::env::args_os().skip(1).collect();
-    // `cold-start` starts this program as its small process. What follows is another program's arguments.
+    // `cold-start` starts this program as its small process. The arguments behind it are another program's.
     if raw.first().is_some_and(|first| first == start::FLAG) {
         return start::main(&raw.split_off(1));
     }

@@ -32,7 +32,7 @@ impl<'a> Subject<'a> {
     /// A subject of this process whose rounds may fail.
     pub fn fallible(name: impl Into<String>, per: f64, mut round: impl FnMut() -> Result<()> + 'a) -> Self {
         let turn = move |n| {
-            // Caches hold what ran before: the first round is not counted.
+            // The first round warms the caches and does not count.
             round()?;
             let begin = Instant::now();
             for _ in 0..n {
@@ -91,7 +91,7 @@ pub fn passes(subjects: &mut [Subject<'_>], n: usize, moment: Duration) -> Resul
     let rounds: Vec<u32> =
         subjects.iter_mut().map(|subject| rounds(subject, moment)).collect::<Result<_>>()?;
     for pass in 0..n {
-        // Who goes first changes, so that neither always meets a warmer machine.
+        // The order changes, so that no subject always meets a warmer machine.
         for turn in 0..subjects.len() {
             let at = (turn + pass) % subjects.len();
             figures[at].1.push(subjects[at].take_turn(rounds[at])?);
@@ -107,7 +107,7 @@ fn rounds(subject: &mut Subject<'_>, moment: Duration) -> Result<u32> {
     loop {
         let nanos = subject.take_turn(n)? * subject.per;
         let fit = (moment / nanos.max(1.0)).clamp(1.0, f64::from(u32::MAX)) as u32;
-        // What fewer rounds told is a guess; a turn of half a moment is a measurement.
+        // The figure of fewer rounds is a guess; a turn of half a moment is a measurement.
         if fit <= n.saturating_mul(2) {
             return Ok(fit);
         }

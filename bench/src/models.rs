@@ -35,7 +35,7 @@ impl Recorded {
             model: &self.model,
             inputs: &self.inputs,
             expected: Some(&self.outputs),
-            // What the models' README allows; the quantised one, which could not be held to it if it rounded
+            // The tolerance of the models' README. The quantised model, which could not keep to it if it rounded
             // elsewhere than onnxruntime does, is within it.
             tolerance: Tolerance { relative: 1e-4, absolute: 1e-5 },
         }

@@ -289,7 +289,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The end of its input ends it; how it ended is of no interest any more.
+        // The end of its input ends it; its exit status does not matter any more.
         self.commands = None;
         let _ = self.child.wait();
     }

@@ -21,7 +21,7 @@ fn launches_of_a_run_are_counted() -> Result<()> {
     let device = setup::device(&runtime)?;
     let counts = count(&model, &device, setup::of_launches(), &[("x", &one)])?;
     assert_eq!(counts, Counts { launches: 7, programs: 0 });
-    // Fused they are one, which is what the count is for.
+    // Fused they are one, as the count is to show.
     let counts = count(&model, &device, PlanOptions::default(), &[("x", &one)])?;
     assert_eq!(counts.launches, 1);
     Ok(())

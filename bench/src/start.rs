@@ -54,7 +54,7 @@ pub fn main(command: &[OsString]) -> Result<()> {
     let mut line = String::new();
     output.read_line(&mut line)?;
     let ms = begin.elapsed().as_nanos() as f64 / 1e6;
-    // A program that nobody reads might never end.
+    // A program whose output is not read might never end.
     output.read_to_end(&mut Vec::new())?;
     let usage = child.wait4()?;
     ensure!(usage.status.success(), "{} failed: {}", program.display(), usage.status);

@@ -31,7 +31,7 @@ fn rows_with(arguments: &[&str], environment: &[(&str, &Path)]) -> Result<(Vec<V
         for field in ["threads", "median", "min", "max", "runs"] {
             ensure!(row[field].is_number(), "{row} has no {field}");
         }
-        // What ran was counted, and was what the row says.
+        // The launches were counted, and are those that the row names.
         ensure!(row["counted"].as_u64() > Some(0) && row["counted_what"].is_string(), "{row} counts nothing");
     }
     Ok((rows, said))
@@ -138,7 +138,7 @@ fn callers_and_wakes_have_rows() -> Result<()> {
         ensure_row(&rows, "serving", case, "devbay")?;
     }
     for case in ["idle", "spinning"] {
-        // One processor has nobody to wake, and `wake` says so.
+        // On one processor there is no thread to wake, and `wake` says so.
         if !said.contains("skipped") {
             ensure_row(&rows, "wake", case, "devbay")?;
         }

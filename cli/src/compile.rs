@@ -117,7 +117,7 @@ fn plan(arguments: &Arguments) -> Result<Done> {
 fn skip_metadata_queries() {
     const SKIP: &str = "TPU_SKIP_MDS_QUERY";
     if std::env::var_os(SKIP).is_none() {
-        // SAFETY: no other thread runs yet.
+        // SAFETY: the only other thread waits for signals (`interrupt`) and reads no variable.
         unsafe { std::env::set_var(SKIP, "1") };
     }
 }

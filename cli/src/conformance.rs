@@ -167,7 +167,7 @@ fn settings(arguments: &Arguments) -> Result<Settings> {
         let known = Profile::ALL.map(Profile::name).join(", ");
         Profile::find(name).ok_or_else(|| usage(format!("no tests of a profile {name}; known are {known}")))
     };
-    // Refuses others, with those that there are.
+    // Refuses unknown names, and lists the known ones.
     let validation = !layers::named(&arguments.layers)?.is_empty();
     let is_own = |name: &String| layers::KNOWN.iter().any(|layer| layer.name == name);
     if let Some(library) = arguments.layers.iter().find(|name| !is_own(name)) {
@@ -269,12 +269,12 @@ fn encoded(part: &str) -> String {
 pub fn case(arguments: &CaseArguments) -> Result<()> {
     let (ids, settings) = read_arguments(&arguments.rest).map_err(usage)?;
     let print = &mut |lines: &str| {
-        // Where nobody reads, there is nobody to tell.
+        // If this fails, the output is not read, so there is no reader to tell.
         let mut stdout = std::io::stdout().lock();
         let _ = stdout.write_all(lines.as_bytes()).and_then(|()| stdout.flush());
     };
     answer(&subject(&arguments.plugin)?, &ids, &settings, print).map_err(usage)?;
-    // Runs what the plugin left to be run at exit: a crash there is the parent's finding.
+    // Runs the functions that the plugin registered for exit: a crash there is the parent's finding.
     std::process::exit(0);
 }
 

@@ -30,14 +30,14 @@ pub fn main(arguments: &Arguments) -> Result<Done> {
         return Err(usage("--cost measures on one thread, which rates are about: leave --threads out"));
     }
     let model = arguments.device.load(&arguments.model, Checks::default())?;
-    // What is written is added to what is there: a damaged file is said to be before anything is measured.
+    // New figures are added to the file's: if the file is damaged, that is reported before anything is measured.
     let known = match &arguments.device.feedback {
         Some(path) if path.exists() => MeasuredTimes::read(path)?,
         _ => MeasuredTimes::default(),
     };
     let recorder = Recorder::default();
     let plugins = PluginArguments { threads: 1, ..arguments.plugins.clone() };
-    // Predictions are the plan's own, not what was measured before.
+    // Predictions are the plan's own, not earlier measurements.
     let device = DeviceArguments { feedback: None, ..arguments.device.clone() };
     let chosen = device.choose(&plugins, model.program(), Some(&recorder))?;
     let random = arguments.inputs.random.or(Some(0));

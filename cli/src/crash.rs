@@ -83,7 +83,7 @@ mod unix {
                 action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
                 libc::sigemptyset(&mut action.sa_mask);
                 let before = (&raw mut BEFORE).cast::<libc::sigaction>().add(i);
-                // As if nothing had been installed, should it fail.
+                // If it fails, the process goes on as if nothing had been installed.
                 libc::sigaction(*signal, null_mut(), before);
                 libc::sigaction(*signal, &action, null_mut());
             }
@@ -109,7 +109,7 @@ mod unix {
         // SAFETY: the kernel gives it with SA_SIGINFO; for signals that a process sends, the address is meaningless.
         let address = unsafe { (*info).si_addr() }.addr();
         if signal == libc::SIGABRT {
-            // Before anybody is blamed: a lack of memory is no plugin's fault.
+            // Before a plugin is blamed: a lack of memory is no plugin's fault.
             crate::memory::end_if_a_request_failed();
         }
         let mut text = Text::new();
@@ -129,7 +129,8 @@ mod unix {
             text.add("\n");
             text.print_and_end(PLUGIN_FAILED);
         }
-        // Not a plugin's: what was done before is done now, when the same instruction runs again, or abort() goes on.
+        // Not a plugin's: the previous action is restored and runs when the same instruction runs again, or abort()
+        // goes on.
         // SAFETY: written before this handler was set, and only read since.
         unsafe {
             let before = (&raw const BEFORE).cast::<libc::sigaction>().add(position);
@@ -258,7 +259,7 @@ mod unix {
 
         /// `plugin P<did>its F (device D, node N)`.
         fn place(&mut self, call: &Call<'_>, did: &str) {
-            // A name from a model may be long, and what follows it counts too.
+            // A name from a model may be long, and the text behind it counts too.
             const NAME_MAX: usize = 160;
             let short = |name: &str| name.floor_char_boundary(NAME_MAX.min(name.len()));
             self.add("plugin ");

@@ -150,7 +150,7 @@ fn measure(arguments: &Arguments, runtime: &Runtime) -> Result<Done> {
         let calibration = calibrate(&device, &single)?;
         measured.push((device, calibration));
     }
-    // What was measured is shown, whether it can be kept or not.
+    // The measurement is shown, whether it can be kept or not.
     let kept = keep(runtime, &measured);
     let json = print_measured(arguments, runtime, &measured, kept.as_deref().ok());
     Ok(Done { json, verdict: kept.map(|_| ()) })
@@ -161,7 +161,7 @@ fn keep(runtime: &Runtime, measured: &[(Arc<Device>, Calibration)]) -> Result<Pa
     let Some(path) = rates_file::path_from_environment() else {
         bail!("there is no folder to keep the rates in: set DEVBAY_CACHE_DIR to one");
     };
-    // What is wrong with the old file was said when the runtime was made; it is replaced.
+    // Faults of the old file were reported when the runtime was made; it is replaced.
     let (mut known, _) = KnownRates::read(&path);
     for (device, calibration) in measured {
         known.put(runtime.rates_key(device), calibration);

@@ -104,7 +104,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     });
     let mut layers: Vec<_> = layers.collect();
     let Some(last) = layers.pop() else { return outcome.and_then(print) };
-    // The first reports what was found; the others what their layers saw.
+    // The first reports the findings of all; the others those of their layers.
     let mut result = last.conclude(outcome);
     for layers in layers {
         result = layers.conclude(result.map(|()| Done::printed()));
@@ -199,7 +199,7 @@ impl OfDevice {
         let SideArguments { device, plugins } = &self.arguments;
         let chosen = device.choose(plugins, model.program(), None);
         let Some((owner, keys)) = &self.own else { return chosen };
-        // A plugin refuses options that it does not have: ask it without them which it has.
+        // A plugin refuses options that it does not have: asked without them, it tells which it has.
         let Err(error) = chosen else { return chosen };
         let mut without = plugins.clone();
         without.plugin_option.clear();

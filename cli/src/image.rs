@@ -189,7 +189,7 @@ impl Preprocessing {
             }
         }
         let (path, text) = match (labels, &self.labels) {
-            // Who names a file may read it, wherever it is.
+            // A file that the user names may be read, wherever it is.
             (Some(path), _) => {
                 (path.to_owned(), read_regular_text(path, LABELS_SIZE_MAX).map_err(anyhow::Error::from))
             }

@@ -79,7 +79,7 @@ fn take(handler: impl Fn() + Send + 'static) -> std::io::Result<()> {
     let mut blocked = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     for set in [&mut signals, &mut blocked] {
-        // SAFETY: a place for a set, which this makes empty.
+        // SAFETY: the set is a place for one, which this makes empty.
         unsafe { libc::sigemptyset(set.as_mut_ptr()) };
     }
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
@@ -89,8 +89,8 @@ fn take(handler: impl Fn() + Send + 'static) -> std::io::Result<()> {
             libc::sigaction(signal, null(), action.as_mut_ptr()) == 0
                 && action.assume_init_ref().sa_sigaction == libc::SIG_IGN
         };
-        // Who started the command had a reason to have a signal ignored, as `nohup` has: it is blocked and not taken, for a
-        // library would set its handler all the same.
+        // The process that started the command had a reason to have a signal ignored, as `nohup` has: it is blocked and
+        // not taken, for a library would set its handler all the same.
         let sets =
             if is_ignored { [None, Some(&mut blocked)] } else { [Some(&mut signals), Some(&mut blocked)] };
         for set in sets.into_iter().flatten() {
@@ -98,7 +98,7 @@ fn take(handler: impl Fn() + Send + 'static) -> std::io::Result<()> {
             unsafe { libc::sigaddset(set.as_mut_ptr(), signal) };
         }
     }
-    // SAFETY: made above.
+    // SAFETY: `sigemptyset` wrote both sets.
     let (signals, blocked) = unsafe { (signals.assume_init(), blocked.assume_init()) };
     // SAFETY: a set that was made, and a place for the one before. Threads that start later have this one's mask; processes
     // that std starts have an empty one.
@@ -114,7 +114,7 @@ fn take(handler: impl Fn() + Send + 'static) -> std::io::Result<()> {
     };
     let thread = std::thread::Builder::new().name("devbay-signals".to_owned()).spawn(wait);
     thread.map(drop).inspect_err(|_| {
-        // SAFETY: the set that was written above.
+        // SAFETY: `pthread_sigmask` wrote the set above.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
     })
 }

@@ -80,7 +80,7 @@ fn main() -> ExitCode {
     die_with_pipe();
     let arguments = parse();
     start_logging(arguments.verbose);
-    // Who runs one of the commands for children ends it by its own means.
+    // The parent of a command for children ends it by its own means.
     let is_child = matches!(arguments.command, Command::Probe(_) | Command::ConformanceCase(_));
     let _own_end = crash::OwnEnd;
     if !is_child {

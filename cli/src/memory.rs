@@ -104,22 +104,24 @@ fn spend_reserve() -> bool {
 // gave nothing.
 unsafe impl GlobalAlloc for Guarded {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps to `GlobalAlloc::alloc`, which asks the same of `layout`.
         Self::noted(layout.size(), || unsafe { System.alloc(layout) })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps to `GlobalAlloc::alloc_zeroed`, which asks the same of `layout`.
         Self::noted(layout.size(), || unsafe { System.alloc_zeroed(layout) })
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: the caller's promise; after a failure the block is as it was.
+        // SAFETY: the caller keeps to `GlobalAlloc::realloc`: `ptr` came from `System` with this layout. After a
+        // failure the block is as it was.
         Self::noted(new_size, || unsafe { System.realloc(ptr, layout, new_size) })
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps to `GlobalAlloc::dealloc`: `ptr` came from `System` with this layout, and is given
+        // back once.
         unsafe { System.dealloc(ptr, layout) };
     }
 }
@@ -200,7 +202,7 @@ mod handler {
             b"error: out of memory: a request of the system's libraries that cannot be refused failed\n";
         // SAFETY: `write` may be called in a handler; the bytes are static.
         unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
-        // SAFETY: as in `end_if_a_request_failed`.
+        // SAFETY: `_exit` may be called in a handler and does not return.
         unsafe { libc::_exit(super::EXIT_CODE) }
     }
 

@@ -201,7 +201,7 @@ impl PluginArguments {
             search = search.with_project(&std::env::current_dir()?);
         }
         let rates_file = rates_file::path_from_environment();
-        // Plugins keep what their drivers compiled beside the rates.
+        // Plugins keep their drivers' compiled code beside the rates.
         let cache_dir = rates_file.as_ref().and_then(|file| file.parent()).and_then(|dir| dir.to_str());
         let probe = match std::env::current_exe() {
             _ if self.no_probe => Probing::Trusted,
@@ -357,8 +357,8 @@ impl DeviceArguments {
         };
         let is_auto = policy == Policy::Auto;
         let requirements = match policy {
-            // Who names a device learns from planning what it lacks, with each kernel's words. Of several devices the
-            // estimates know.
+            // For a named device, planning reports what it lacks, with each kernel's words. Among several devices the
+            // estimates decide.
             Policy::Explicit(_) => Requirements::default(),
             Policy::Auto if runtime.devices().len() > 1 => Requirements::default(),
             _ => Requirements { program: Some(program), ..Requirements::default() },

@@ -183,7 +183,7 @@ impl Passes {
                     Some(applied) => {
                         cells.extend([applied.changes, applied.before, applied.after].map(|n| n.to_string()));
                     }
-                    // It may be on and have had no occasion.
+                    // It may be on without having found anything.
                     None if row.is_on => cells.push("0".to_owned()),
                     None => cells.push("off".to_owned()),
                 }

@@ -133,7 +133,7 @@ fn run(arguments: &Arguments) -> Result<Done> {
         return Err(usage("--verify is for .dbx files: other models have no checksums"));
     }
     let deadline = arguments.deadline_ms.map(Duration::from_millis);
-    // Results that are there are written, whatever the time is.
+    // Results that are there are written, even after the deadline.
     let Ran { profile, chosen, preprocessing, inputs, session, auto, plan, outputs, import, prepare, run } =
         interrupt::under(deadline, |cancel| ran(arguments, cancel))?;
     // Another plan, on other devices, if one failed.
@@ -305,7 +305,7 @@ fn spinner(message: &str) -> ProgressBar {
         bar.set_style(style);
     }
     bar.set_message(say::plain(message).into_owned());
-    // indicatif's own thread panics where there is no thread to be had.
+    // indicatif panics if it cannot start its own thread.
     let turning = bar.downgrade();
     let turn = move || {
         while let Some(bar) = turning.upgrade().filter(|bar| !bar.is_finished()) {
@@ -331,7 +331,7 @@ pub fn write_outputs(path: &Path, outputs: &[(&str, &Tensor)]) -> Result<()> {
     }
     std::fs::create_dir_all(path).with_context(|| format!("cannot make the folder {}", path.display()))?;
     for (i, (name, tensor)) in outputs.iter().enumerate() {
-        // Names of outputs may hold anything; what is no file name becomes a number.
+        // Names of outputs may hold anything; a name that cannot be a file name becomes a number.
         let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
         let file =
             if plain && !name.starts_with('.') { format!("{name}.npy") } else { format!("output_{i}.npy") };

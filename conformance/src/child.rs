@@ -127,8 +127,8 @@ pub fn answer(
         answer.id = item.id();
         // Texts and numbers alone: there is always a JSON for them.
         let text = serde_json::to_string(&answer).unwrap_or_default();
-        // On a line of its own, whatever the plugin has printed before; in one piece, so that no thread of the plugin's
-        // gets in between.
+        // On a line of its own, after anything that the plugin has printed; in one piece, so that no thread of the
+        // plugin's gets in between.
         print(&format!("\n{mark}{text}\n"));
     }
     Ok(())
@@ -190,7 +190,7 @@ pub(crate) fn ask(
             return said;
         }
     };
-    // Randomly keyed: nobody knows the next one.
+    // Randomly keyed, so the next word cannot be guessed.
     let word = format!("{:016x}", RandomState::new().build_hasher().finish());
     if let Some(mut stdin) = group.leader.stdin.take() {
         // A child that is gone already is found out below.
@@ -207,7 +207,8 @@ pub(crate) fn ask(
         }
     };
     let mut begin = Instant::now();
-    // When the process has ended, what it wrote is read to its end. What it started has the pipe as well, and ends with it.
+    // When the process has ended, its output is read to the end. Processes that it started have the pipe as well, and
+    // end with it.
     let mut last_call = None;
     while let Some(lines) = &lines {
         match lines.recv_timeout(Duration::from_millis(2)) {
@@ -231,13 +232,13 @@ pub(crate) fn ask(
         }
     }
     if cancel.is_cancelled() {
-        // How it ends now is our doing.
+        // From here on its end is our doing.
         let _ = group.end();
         return said;
     }
     let rest = (begin + child.limit).saturating_duration_since(Instant::now());
     let has_ended = group.ends_within(rest).unwrap_or(false);
-    // What it started ends with it; a status is one only if the end was its own.
+    // Processes that it started end with it; the status counts only if the end was its own.
     let status = group.end().ok().filter(|_| has_ended);
     let words = stderr.and_then(|pipe| pipe.recv_timeout(REST_OF_OUTPUT).ok()).unwrap_or_default();
     let words = String::from_utf8_lossy(&words).into_owned();
@@ -251,8 +252,7 @@ impl Said {
     fn hear(&mut self, line: &str, mark: &str, ids: &[String], begin: &mut Instant) {
         match line.split_once(mark) {
             Some((before, text)) => {
-                // The answer that is next. One that was lost, or that cannot be read, leaves its test and those behind it
-                // without any.
+                // The next answer. If one was lost, or cannot be read, its test and those behind it have none.
                 if let Ok(answer) = serde_json::from_str::<Answer>(text)
                     && ids.get(self.answers.len()) == Some(&answer.id)
                 {
@@ -307,7 +307,7 @@ fn lines_in_background(pipe: impl Read + Send + 'static) -> std::io::Result<mpsc
     std::thread::Builder::new().spawn(move || {
         let mut reader = BufReader::new(pipe);
         loop {
-            // A line without end is cut, and what follows is the next.
+            // A line without end is cut, and the rest is the next.
             let mut line = Vec::new();
             match reader.by_ref().take(KEPT_MAX as u64).read_until(b'\n', &mut line) {
                 Ok(1..) => {

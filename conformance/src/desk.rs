@@ -19,9 +19,9 @@ pub(crate) struct Desk {
     cancelled_loops: AtomicU64,
 }
 
-// SAFETY: the table is read-only after construction, and everything else is atomic.
+// SAFETY: the table's context is the desk itself, which is leaked.
 unsafe impl Send for Desk {}
-// SAFETY: as for Send.
+// SAFETY: the table is read-only after construction, and everything else is atomic.
 unsafe impl Sync for Desk {}
 
 thread_local! {
@@ -84,7 +84,7 @@ impl Desk {
     /// # Safety
     /// `ctx` is NULL or a desk's.
     unsafe fn enter<'a>(ctx: *mut c_void) -> Option<&'a Self> {
-        // SAFETY: the caller's promise; desks are leaked.
+        // SAFETY: `ctx` is NULL or a desk's (# Safety), and desks are leaked.
         let desk = unsafe { ctx.cast::<Self>().as_ref() }?;
         if desk.closed.load(Ordering::SeqCst) {
             desk.late_calls.fetch_add(1, Ordering::SeqCst);
@@ -94,9 +94,9 @@ impl Desk {
 }
 
 unsafe extern "C" fn log(ctx: *mut c_void, _level: u32, text: Str) {
-    // SAFETY: the plugin passes its context.
+    // SAFETY: B2: the plugin passes the context of its table, which is leaked.
     if let Some(desk) = unsafe { Desk::enter(ctx) }
-        // SAFETY: the plugin's text, borrowed for the call.
+        // SAFETY: B5: the text's bytes are the plugin's, and unchanged for the call.
         && unsafe { text.get() }.is_err()
     {
         desk.broken_texts.fetch_add(1, Ordering::SeqCst);
@@ -104,13 +104,13 @@ unsafe extern "C" fn log(ctx: *mut c_void, _level: u32, text: Str) {
 }
 
 unsafe extern "C" fn config(ctx: *mut c_void, _key: Str, _out: *mut Str) -> Status {
-    // SAFETY: the plugin passes its context.
+    // SAFETY: B2: the plugin passes the context of its table, which is leaked.
     unsafe { Desk::enter(ctx) };
     DEVBAY_STATUS_NOT_FOUND
 }
 
 unsafe extern "C" fn get_extension(ctx: *mut c_void, _id: u32, _min_revision: u32) -> *const c_void {
-    // SAFETY: the plugin passes its context.
+    // SAFETY: B2: the plugin passes the context of its table, which is leaked.
     unsafe { Desk::enter(ctx) };
     std::ptr::null()
 }
@@ -157,7 +157,7 @@ unsafe extern "C" fn parallel_for(
     body: Option<ChunkFn>,
     arg: *mut c_void,
 ) -> Status {
-    // SAFETY: the plugin passes its context.
+    // SAFETY: B2: the plugin passes the context of its table, which is leaked.
     let (Some(desk), Some(body)) = (unsafe { Desk::enter(ctx) }, body) else {
         return DEVBAY_STATUS_INVALID;
     };
@@ -183,7 +183,7 @@ unsafe extern "C" fn parallel_for(
             std::thread::scope(|scope| {
                 for _ in 0..helpers {
                     let help = || work.work(work.next_slot.fetch_add(1, Ordering::Relaxed));
-                    // Those that there are do all of it.
+                    // The participants that there are do all of it.
                     if std::thread::Builder::new().spawn_scoped(scope, help).is_err() {
                         break;
                     }

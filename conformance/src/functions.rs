@@ -70,7 +70,7 @@ pub(crate) const FUNCTIONS: &[Function] = &[
     of("Asinh", (-50.0, 50.0), |x, _| libm::asinh(x)),
     of("Atan", (-50.0, 50.0), |x, _| x.atan()),
     of("Atanh", (-0.9, 0.9), |x, _| x.atanh()),
-    // What it gives for NaN is not promised: onnxruntime refuses it.
+    // The result for NaN is not promised: onnxruntime refuses it.
     of("Binarizer", (-5.0, 5.0), |x, [t, _]| if x > t { 1.0 } else { 0.0 }).with([0.5, 0.0]).to(Exact).without_edges(),
     of("Ceil", (-50.0, 50.0), |x, _| x.ceil()).to(Exact),
     of("Celu", (-5.0, 5.0), |x, [a, _]| if x > 0.0 { x } else { a * (x / a).exp_m1() }).with([1.5, 0.0]),
@@ -106,7 +106,7 @@ pub(crate) const FUNCTIONS: &[Function] = &[
     of("Swish", (-8.0, 8.0), |x, [a, _]| x * (1.0 / (1.0 + (-a * x).exp()))).with([1.25, 0.0]),
     of("Tan", (-1.4, 1.4), |x, _| x.tan()).without_edges(),
     of("Tanh", (-6.0, 6.0), |x, _| x.tanh()),
-    // What is no number is not above.
+    // NaN is not above.
     of("ThresholdedRelu", (-5.0, 5.0), |x, [a, _]| if x > a { x } else { 0.0 }).with([1.5, 0.0]).to(Exact),
 ];
 

@@ -202,7 +202,7 @@ impl Judging<'_> {
     /// Returns the reason why a test is not run at all.
     fn not_asked(&self, item: &Item) -> Option<Verdict> {
         if let Some(plugin) = self.report.plugin.as_ref().filter(|plugin| !plugin.claims(item.profile())) {
-            // Who lists kernels claims theirs.
+            // A plugin that lists kernels claims theirs.
             let lists = if item.profile() == Profile::Kernels { ", and lists no kernels" } else { "" };
             let name = item.profile().name();
             let reason = format!("{} does not claim the profile {name}{lists}", plugin.name);
@@ -287,11 +287,11 @@ pub(crate) fn run_here(subject: &Subject, case: &Case, settings: &Settings, own_
             Err(refusal) => return Answer::failed(Failure::Wrong, refusal.reason),
         },
     };
-    // What a library is and what its entry says is not the layer's to show.
+    // The layer does not show the library itself, nor its entry's words.
     let wrapped = (settings.validation && case.topic() != "load").then(|| {
-        // Cases call what a plugin must refuse: the host's side is not judged here.
+        // Cases make calls that a plugin must refuse: the host's side is not judged here.
         let settings = validation::Settings { only_watch: true, ..Default::default() };
-        // SAFETY: `library` above is dropped after what stands in front of it.
+        // SAFETY: `library` above is dropped after the layer in front of it.
         unsafe { validation::wrap(entry, &settings) }
     });
     let shown = match &wrapped {

@@ -94,7 +94,7 @@ pub(crate) unsafe fn prepare_raw<'a>(
         return failed("a plugin with kernels, and no prepare");
     };
     let mut detail = Detail::new();
-    // SAFETY: the plugin's function with its own instance; the rest is the caller's promise.
+    // SAFETY: the instance is the plugin's own; the pointers are as `PluginTable::prepare` says (# Safety).
     let status = unsafe { prepare(device.opened.handle.as_ptr(), desc, out, &mut detail.raw) };
     // SAFETY: the result is at least as large as every version's.
     let raw = match unsafe { read_struct(out) } {
@@ -124,15 +124,15 @@ pub(crate) struct Node<'a> {
     pub raw: Prepared,
 }
 
-// SAFETY: what `prepare` returns is immutable, and launched from many threads at once (B21).
+// SAFETY: the result of `prepare` is immutable, and belongs to no thread (B21).
 unsafe impl Send for Node<'_> {}
-// SAFETY: as for Send.
+// SAFETY: many threads may launch it at once (B21).
 unsafe impl Sync for Node<'_> {}
 
 impl Drop for Node<'_> {
     fn drop(&mut self) {
         if let Some(unprepare) = self.device.opened.table.unprepare {
-            // SAFETY: made by `prepare`, given back once; its launches are done.
+            // SAFETY: `prepare` made the state, and it is given back once, here; its launches are done.
             unsafe { unprepare(self.device.opened.handle.as_ptr(), &mut self.raw) };
         }
     }
@@ -290,7 +290,7 @@ impl Node<'_> {
         let status = match self.launch_status(stream, &refs)? {
             DEVBAY_STATUS_OK => stream.end_status()?,
             status => {
-                // What was enqueued before, if anything, is done before the operands are read.
+                // Earlier work on the stream, if any, is done before the operands are read.
                 stream.end_status()?;
                 status
             }

@@ -215,7 +215,8 @@ pub unsafe fn read_head(info: *const PluginInfo) -> Result<Head, Refusal> {
         return Err(Refusal::new(RefusalKind::BrokenLayout, "the plugin's entry returned NULL"));
     }
     let word = |i: usize| {
-        // SAFETY: the caller's promise; the first three words stay in place in every version.
+        // SAFETY: `info` is what the entry returned (# Safety) and not NULL; its first three words stay in place in
+        // every version.
         unsafe { info.cast::<u32>().add(i).read_unaligned() }
     };
     let head = Head { struct_size: word(0), minors: MinorRange { min: word(1), max: word(2) } };
@@ -236,11 +237,11 @@ pub unsafe fn read_head(info: *const PluginInfo) -> Result<Head, Refusal> {
 /// # Errors
 /// A refusal that names what is wrong.
 pub unsafe fn read(info: *const PluginInfo) -> Result<About, Refusal> {
-    // SAFETY: the caller's promise, as for every read below.
+    // SAFETY: `info` is NULL or what the entry returned (# Safety).
     let head = unsafe { read_head(info) }?;
-    // SAFETY: as above.
+    // SAFETY: `info` is static data of a version that the host speaks (# Safety).
     let info = unsafe { read_struct(info) }?;
-    // SAFETY: as above.
+    // SAFETY: static data of the plugin's (# Safety).
     let name = unsafe { text(&info.name) }?;
     if !valid_name(&name) {
         return Err(Refusal::new(
@@ -252,14 +253,14 @@ pub unsafe fn read(info: *const PluginInfo) -> Result<About, Refusal> {
         let reason = format!("{name} is a layer and no plugin; --layers takes its library");
         return Err(Refusal::new(RefusalKind::OtherKind, reason));
     }
-    // SAFETY: as above.
+    // SAFETY: the table is NULL or static data of the plugin's (# Safety).
     let table = unsafe { read_table(info.table) }?;
     let unknown = not_understood(info.flags, PLUGIN_FLAGS);
     if unknown != 0 {
         let reason = format!("the plugin {}; update devbay", must_understand(unknown));
         return Err(Refusal::new(RefusalKind::NotUnderstood, reason));
     }
-    // SAFETY: as above.
+    // SAFETY: the list is static data of the plugin's (# Safety).
     let (kernels, left_out) = unsafe { read_kernels(&info.kernels) }?;
     let mut needed = vec![Needed::Always];
     if info.kernels.len > 0 {
@@ -268,9 +269,9 @@ pub unsafe fn read(info: *const PluginInfo) -> Result<About, Refusal> {
     refuse_missing(&table, &needed)?;
     Ok(About {
         name,
-        // SAFETY: as above.
+        // SAFETY: static data (# Safety).
         vendor: unsafe { text(&info.vendor) }?,
-        // SAFETY: as above.
+        // SAFETY: static data (# Safety).
         version: unsafe { text(&info.version) }?,
         minors: head.minors,
         threading: match info.threading {
@@ -280,22 +281,22 @@ pub unsafe fn read(info: *const PluginInfo) -> Result<About, Refusal> {
             _ => Threading::Serialised,
         },
         unloadable: info.flags & DEVBAY_PLUGIN_UNLOADABLE != 0,
-        // SAFETY: as above.
+        // SAFETY: static data (# Safety).
         profiles: unsafe { read_list::<Str>(&info.profiles, "Str") }?
             .iter()
-            // SAFETY: as above.
+            // SAFETY: static data (# Safety).
             .map(|profile| unsafe { text(profile) })
             .collect::<Result<_, _>>()?,
-        // SAFETY: as above.
+        // SAFETY: static data (# Safety).
         options: unsafe { read_growable_list::<OptionInfo>(&info.options) }?
             .iter()
-            // SAFETY: as above.
+            // SAFETY: the option's texts are static data (# Safety).
             .map(|option| unsafe { read_option(option) })
             .collect::<Result<_, _>>()?,
         kernels,
         left_out,
         table,
-        // SAFETY: as above.
+        // SAFETY: the list is static data (# Safety).
         layout: unsafe { read_fields(&info.layout) },
     })
 }
@@ -303,14 +304,14 @@ pub unsafe fn read(info: *const PluginInfo) -> Result<About, Refusal> {
 /// Reads what a library that offers a layer says: the layer's name, and its function.
 ///
 /// # Safety
-/// As [`read`].
+/// As for [`read`].
 ///
 /// # Errors
 /// A refusal that names what is wrong, also for a library without a layer.
 pub unsafe fn read_layer(info: *const PluginInfo) -> Result<(String, LayerFn), Refusal> {
-    // SAFETY: the caller's promise, as for every read below.
+    // SAFETY: `info` is static data of a version that the host speaks (# Safety).
     let info = unsafe { read_struct(info) }?;
-    // SAFETY: as above.
+    // SAFETY: static data of the plugin's (# Safety).
     let name = unsafe { text(&info.name) }?;
     if !valid_name(&name) {
         let reason = format!("the layer calls itself `{name}`, expected a name of [a-z][a-z0-9_-]*");
@@ -354,7 +355,7 @@ pub fn valid_name(name: &str) -> bool {
 /// # Safety
 /// `table` is NULL or a plugin's table.
 unsafe fn read_table(table: *const PluginTable) -> Result<PluginTable, Refusal> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `table` is NULL or a plugin's table (# Safety).
     match unsafe { read_struct(table) } {
         Ok(table) => Ok(table),
         Err(ListError::StructSize { name, found, required }) if found >= 8 && found < required => {
@@ -377,11 +378,11 @@ unsafe fn read_table(table: *const PluginTable) -> Result<PluginTable, Refusal> 
 /// The option's texts are static data of the plugin's.
 unsafe fn read_option(option: &OptionInfo) -> Result<OptionDef, ListError> {
     Ok(OptionDef {
-        // SAFETY: the caller's promise.
+        // SAFETY: the option's texts are static data (# Safety).
         key: unsafe { text(&option.key) }?,
-        // SAFETY: the caller's promise.
+        // SAFETY: static data (# Safety).
         default: unsafe { text(&option.default_value) }?,
-        // SAFETY: the caller's promise.
+        // SAFETY: static data (# Safety).
         doc: unsafe { text(&option.doc) }?,
     })
 }
@@ -396,12 +397,12 @@ pub(crate) fn must_understand(unknown: u64) -> String {
 /// # Safety
 /// The list is static data of the plugin's.
 unsafe fn read_kernels(list: &List) -> Result<(KernelTable, Vec<String>), Refusal> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the list is static data (# Safety).
     let infos = unsafe { read_growable_list::<KernelInfo>(list) }?;
     let mut kernels = Vec::with_capacity(infos.len());
     let mut left_out = Vec::new();
     for (idx, info) in infos.iter().enumerate() {
-        // SAFETY: the caller's promise.
+        // SAFETY: `info` is a copy of an element of the list, whose own lists are static data (# Safety).
         match unsafe { read_kernel(idx as u32, info) }? {
             Ok(kernel) => kernels.push(kernel),
             Err(line) => left_out.push(line),
@@ -421,7 +422,7 @@ pub unsafe fn read_kernel(
     idx: u32,
     info: &KernelInfo,
 ) -> Result<std::result::Result<KernelDef, String>, Refusal> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `info` was read from a plugin's data, which lives as long as the plugin (# Safety).
     let kernel = unsafe { KernelDef::read(idx, info) }.map_err(|e| {
         Refusal::new(RefusalKind::BrokenLayout, format!("kernel {idx} of the plugin is broken: {e}"))
     })?;
@@ -435,11 +436,11 @@ pub unsafe fn read_kernel(
 /// show it.
 ///
 /// # Safety
-/// As [`read`].
+/// As for [`read`].
 pub unsafe fn read_layout(info: *const PluginInfo) -> Vec<FieldSeen> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `info` is NULL or what the entry returned (# Safety).
     match unsafe { read_struct(info) } {
-        // SAFETY: as above.
+        // SAFETY: the list is static data of the plugin's (# Safety).
         Ok(info) => unsafe { read_fields(&info.layout) },
         Err(_) => Vec::new(),
     }
@@ -450,7 +451,7 @@ pub unsafe fn read_layout(info: *const PluginInfo) -> Vec<FieldSeen> {
 /// # Safety
 /// The list is static data of the plugin's.
 unsafe fn read_fields(list: &List) -> Vec<FieldSeen> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the list is static data (# Safety).
     let Ok(fields) = (unsafe { read_list::<LayoutField>(list, "LayoutField") }) else {
         return Vec::new();
     };
@@ -458,9 +459,9 @@ unsafe fn read_fields(list: &List) -> Vec<FieldSeen> {
         .iter()
         .map(|field| {
             Ok(FieldSeen {
-                // SAFETY: the caller's promise.
+                // SAFETY: the field's texts are static data (# Safety).
                 struct_name: unsafe { text(&field.struct_name) }?,
-                // SAFETY: the caller's promise.
+                // SAFETY: static data (# Safety).
                 field_name: unsafe { text(&field.field_name) }?,
                 offset: field.offset,
                 size: field.size,

@@ -30,7 +30,7 @@ pub(crate) struct Here(*const Call<'static>);
 
 // SAFETY: only used by `within`, whose caller keeps the call alive.
 unsafe impl Send for Here {}
-// SAFETY: as for Send.
+// SAFETY: `within` only reads the call, whose strings are shared references; its caller keeps it alive.
 unsafe impl Sync for Here {}
 
 static WATCHED: AtomicBool = AtomicBool::new(false);
@@ -57,7 +57,7 @@ pub fn during<R>(call: Call<'_>, body: impl FnOnce() -> R) -> R {
     if !is_watched() {
         return body();
     }
-    // SAFETY: the invariant of `CURRENT`: what it points at is alive at least until this function returns.
+    // SAFETY: the invariant of `CURRENT`: the call that it points at is alive at least until this function returns.
     let outer = unsafe { CURRENT.get().as_ref() }.filter(|outer| outer.plugin == call.plugin);
     let call = match outer {
         Some(outer) => Call {
@@ -85,7 +85,7 @@ fn noted<R>(here: Here, body: impl FnOnce() -> R) -> R {
         }
     }
     let _back = Back(CURRENT.replace(here.0));
-    // A handler runs in this thread: the note only has to be written before what it is about.
+    // A handler runs in this thread: the note only has to be written before the call that it is about.
     compiler_fence(Ordering::SeqCst);
     body()
 }
@@ -127,7 +127,7 @@ mod tests {
         watch();
         let known = |function: &str| Some((function.to_owned(), "p:0".to_owned(), "n".to_owned()));
         during(call("outer", "p:0", "n"), || {
-            // What the inner one does not know, the outer one does.
+            // Fields that the inner call does not know are the outer one's.
             assert_eq!(during(call("prepare", "", ""), now), known("prepare"));
             assert_eq!(now(), known("outer"));
             let other = Call { plugin: "q", ..call("pack", "", "") };

@@ -270,7 +270,7 @@ pub(crate) fn planning<R>(limit: Duration, body: impl FnOnce() -> R) -> R {
     }
     let own = Instant::now().checked_add(limit);
     let outer = PLANS_UNTIL.with(Cell::get);
-    // Regions are planned within the time of the plan around them.
+    // The plan's deadline bounds the planning of regions, too.
     let _restored = Restored(PLANS_UNTIL.with(|until| until.replace(outer.or(own))));
     body()
 }
@@ -283,7 +283,7 @@ pub(crate) fn ended() -> Option<Error> {
 impl Error {
     /// Makes an error of a status that a plugin gave in a phase, with the detail it wrote.
     pub fn from_status(status: Status, phase: Phase, detail: &str) -> Self {
-        // What ended early because its run did says why the run did.
+        // If it ended early because its run did, the reason is the run's.
         if status == DEVBAY_STATUS_CANCELLED
             && let Some(error) = ended()
         {
@@ -323,7 +323,7 @@ mod tests {
             assert!(look().is_ok());
             let kind = Cancel::over(Some(&inner), || look().unwrap_err().kind());
             assert_eq!(kind, ErrorKind::DeadlineExceeded);
-            // Without a flag of its own, work is under what is around it; a helper's is not.
+            // Without a flag of its own, work is under the flag around it; a helper's is not.
             Cancel::over(None, || assert!(look().is_ok()));
             outer.cancel();
             Cancel::over(None, || assert_eq!(look().unwrap_err().kind(), ErrorKind::Cancelled));

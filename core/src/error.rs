@@ -267,7 +267,8 @@ impl std::error::Error for Error {
 /// [`ErrorKind::Internal`], with the panic's message, if it panics.
 #[inline]
 pub fn caught<R>(what: &str, code: impl FnOnce() -> R) -> Result<R> {
-    // What the code left half done is its own: it is used no more, but for what it shares by its own choice.
+    // State that the code left half done is its own: it is used no more, except for state that it shares by its own
+    // choice.
     catch_unwind(AssertUnwindSafe(code)).map_err(|panic| panicked(what, panic))
 }
 
@@ -278,7 +279,7 @@ pub(crate) fn panicked(what: &str, panic: Box<dyn Any + Send>) -> Error {
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     let error =
         Error::new(ErrorKind::Internal, format!("{what} panicked: {}", text.unwrap_or("without a message")));
-    // Dropping what somebody else threw could panic again.
+    // Dropping the payload of a panic could panic again.
     std::mem::forget(panic);
     error
 }

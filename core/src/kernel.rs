@@ -78,7 +78,7 @@ impl KernelDef {
     /// # Safety
     /// `info` was read from a plugin's static data.
     pub(crate) unsafe fn read(idx: u32, info: &KernelInfo) -> Result<Self, ListError> {
-        // SAFETY: the caller's promise, as for every read below.
+        // SAFETY: the list is the plugin's static data (# Safety).
         let typevars = unsafe { read_growable_list::<TypeVar>(&info.typevars) }?
             .iter()
             .map(|typevar| {
@@ -87,25 +87,25 @@ impl KernelDef {
                     len: u64::from(typevar.n_dtypes),
                     stride: size_of::<DType>() as u64,
                 };
-                // SAFETY: as above.
+                // SAFETY: the type variable's dtypes are static data (# Safety).
                 unsafe { read_list::<DType>(&list, "DType") }
             })
             .collect::<Result<Vec<_>, _>>()?;
-        // SAFETY: as above.
+        // SAFETY: static data (# Safety).
         let in_place = unsafe { read_list::<i16>(&info.in_place, "int16_t") }?;
         Ok(Self {
             idx,
-            // SAFETY: as above.
+            // SAFETY: static data (# Safety).
             domain: unsafe { text(&info.domain) }?,
-            // SAFETY: as above.
+            // SAFETY: static data (# Safety).
             op: unsafe { text(&info.op) }?,
             since_version: info.since_version,
             n_inputs: (info.n_inputs_min, info.n_inputs_max),
             n_outputs: (info.n_outputs_min, info.n_outputs_max),
             typevars,
-            // SAFETY: as above.
+            // SAFETY: static data (# Safety).
             input_typevars: unsafe { read_list(&info.input_typevars, "uint8_t") }?,
-            // SAFETY: as above.
+            // SAFETY: static data (# Safety).
             output_typevars: unsafe { read_list(&info.output_typevars, "uint8_t") }?,
             host_value_inputs: info.host_value_inputs,
             in_place: in_place.iter().map(|&input| usize::try_from(input).ok()).collect(),
@@ -113,7 +113,7 @@ impl KernelDef {
             strided: info.flags & DEVBAY_KERNEL_STRIDED != 0,
             deterministic: info.flags & DEVBAY_KERNEL_DETERMINISTIC != 0,
             data_shape: info.flags & DEVBAY_KERNEL_DATA_SHAPE != 0,
-            // SAFETY: as above.
+            // SAFETY: static data (# Safety).
             doc: unsafe { text(&info.doc) }?,
         })
     }
@@ -263,7 +263,7 @@ impl KernelTable {
 /// # Safety
 /// The text's bytes are static data of the plugin's.
 pub(crate) unsafe fn text(text: &Str) -> Result<String, ListError> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the bytes are static data of the plugin's (# Safety).
     Ok(unsafe { text.get() }?.to_owned())
 }
 

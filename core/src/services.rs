@@ -131,7 +131,8 @@ unsafe extern "C" fn now_ns(_: *mut c_void) -> u64 {
 /// # Safety
 /// `ctx` is the context of a [`Services`] that is alive.
 unsafe fn services<'a>(ctx: *mut c_void) -> &'a Services {
-    // SAFETY: the caller's promise: plugins pass back what they were given, and use it until `destroy`.
+    // SAFETY: `ctx` is that of a `Services` that is alive (# Safety): plugins pass back what they were given, and use
+    // it until `destroy`.
     unsafe { &*ctx.cast::<Services>() }
 }
 
@@ -144,7 +145,7 @@ fn contained(body: impl FnOnce()) {
 }
 
 unsafe extern "C" fn log_message(ctx: *mut c_void, level: u32, text: Str) {
-    // SAFETY: the plugin passes its context.
+    // SAFETY: B2: the plugin passes the context of its table, which is alive until `destroy`.
     let services = unsafe { services(ctx) };
     let level = match level {
         DEVBAY_LOG_DEBUG => LogLevel::Debug,
@@ -153,7 +154,7 @@ unsafe extern "C" fn log_message(ctx: *mut c_void, level: u32, text: Str) {
         // Unknown levels are not lost (B5).
         _ => LogLevel::Error,
     };
-    // SAFETY: the plugin's text, borrowed for the call.
+    // SAFETY: B5: the text's bytes are the plugin's, and unchanged for the call.
     match unsafe { text.get() } {
         Ok(text) => contained(|| (services.log)(&services.plugin, level, text)),
         Err(error) => contained(|| {
@@ -167,7 +168,7 @@ struct ChunkCall {
     arg: *mut c_void,
 }
 
-// SAFETY: the plugin's body may be called from any thread with its argument: that is what it asked for.
+// SAFETY: the plugin's body may be called from any thread with its argument: the plugin asked for that.
 unsafe impl Sync for ChunkCall {}
 
 impl ChunkCall {
@@ -187,7 +188,7 @@ unsafe extern "C" fn parallel_for(
     let Some(body) = body else {
         return DEVBAY_STATUS_INVALID;
     };
-    // SAFETY: the plugin passes its context.
+    // SAFETY: B2: the plugin passes the context of its table, which is alive until `destroy`.
     let services = unsafe { services(ctx) };
     let call = ChunkCall { body, arg };
     // Threads that help are in the same call of the plugin's.
@@ -197,13 +198,13 @@ unsafe extern "C" fn parallel_for(
 }
 
 unsafe extern "C" fn look_up(ctx: *mut c_void, key: Str, out: *mut Str) -> Status {
-    // SAFETY: the plugin passes its context.
+    // SAFETY: B2: the plugin passes the context of its table, which is alive until `destroy`.
     let services = unsafe { services(ctx) };
-    // SAFETY: the plugin's text, borrowed for the call.
+    // SAFETY: B5: the text's bytes are the plugin's, and unchanged for the call.
     let Ok(key) = (unsafe { key.get() }) else {
         return DEVBAY_STATUS_INVALID;
     };
-    // SAFETY: the plugin's place for one text, or NULL.
+    // SAFETY: `out` is NULL or the plugin's place for one text, alive for the call.
     let Some(out) = (unsafe { out.as_mut() }) else {
         return DEVBAY_STATUS_INVALID;
     };
@@ -217,13 +218,13 @@ unsafe extern "C" fn look_up(ctx: *mut c_void, key: Str, out: *mut Str) -> Statu
 }
 
 unsafe extern "C" fn add_mark(ctx: *mut c_void, event: *const TraceEvent) {
-    // SAFETY: the plugin passes its context.
+    // SAFETY: B2: the plugin passes the context of its table, which is alive until `destroy`.
     let services = unsafe { services(ctx) };
-    // SAFETY: the plugin's struct, borrowed for the call.
+    // SAFETY: B4: NULL, or the plugin's struct of the size that it says, alive for the call.
     let Ok(event) = (unsafe { read_struct(event) }) else {
         return;
     };
-    // SAFETY: the plugin's texts, borrowed for the call.
+    // SAFETY: B5: the texts' bytes are the plugin's, and unchanged for the call.
     let texts = unsafe { (event.name.get(), event.track.get()) };
     if let (Some(trace), (Ok(name), Ok(track))) = (&services.trace, texts) {
         let (device, stream) = services.streams().get(track).cloned().unwrap_or_default();

@@ -47,7 +47,7 @@ pub struct AlignedBytes {
 
 // SAFETY: it owns its memory, like a Vec.
 unsafe impl Send for AlignedBytes {}
-// SAFETY: shared references only read.
+// SAFETY: the memory is written only through `&mut self`.
 unsafe impl Sync for AlignedBytes {}
 
 impl AlignedBytes {
@@ -88,7 +88,7 @@ impl Bytes for AlignedBytes {
 
 impl Drop for AlignedBytes {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout, freed once.
+        // SAFETY: `start` came from `alloc_zeroed` with this layout, and this is the one place that frees it.
         unsafe { std::alloc::dealloc(self.start.as_ptr(), self.layout) };
     }
 }

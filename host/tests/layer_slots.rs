@@ -24,7 +24,7 @@ fn slots_are_counted_and_come_back() {
 fn slots_are_bounded_and_come_back() {
     let mut held = Vec::new();
     let refusal = loop {
-        // SAFETY: data that is leaked.
+        // SAFETY: the data was leaked, and is of this header's types.
         match unsafe { validation::wrap_info(info(|_, _| ()), &Settings::default()) } {
             Ok(wrapped) => held.push(wrapped),
             Err(refusal) => break refusal,

@@ -182,7 +182,7 @@ impl Bench {
     /// Runs each session once, and gives the memory that devices then hold: a frame for each that is kept.
     fn frames(&self, devices: &[Arc<Device>]) -> u64 {
         let (four, three) = (input(1), Tensor::from_elements(&[3], &INPUT).unwrap());
-        // Those that fail are checked where they are many.
+        // The failing ones are checked where they are many.
         for session in [&self.straight, &self.tasks, &self.background, &self.slow, &self.failing] {
             let _ = session.run(&[("x", &four)]);
         }
@@ -348,7 +348,7 @@ impl Caller {
         let (numbers, _) = self.input.as_mut_slice().as_chunks_mut();
         numbers.fill(x.to_ne_bytes());
         let input = InputView::new(I64, &[4], self.input.as_mut_slice())?;
-        // What an earlier run left is not this one's result.
+        // The output of an earlier run is not this one's result.
         self.output.as_mut_slice().fill(0xA7);
         session.run_into(&[input], &mut [self.output.as_mut_slice()], options)?;
         let (numbers, _) = self.output.as_mut_slice().as_chunks();

@@ -114,7 +114,7 @@ impl Mul<Size> for Size {
 
     fn mul(self, other: Self) -> Self {
         match (self.0, other.0) {
-            // What cannot be counted, of nothing.
+            // An uncountable number of nothing.
             (Some(0), _) | (_, Some(0)) => Self::of(0),
             (a, b) => Self(a.zip(b).and_then(|(a, b)| a.checked_mul(b))),
         }
@@ -268,7 +268,7 @@ pub fn extend<T>(
     let mut elements = elements.into_iter();
     let known = elements.size_hint().0;
     grow(list, known, what)?;
-    // What was promised fits; what comes besides is asked for as it comes.
+    // As many as promised fit; further ones are asked for as they come.
     list.extend(elements.by_ref().take(known));
     for element in elements {
         push(list, element, what)?;
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(zeroed::<[u8; 0]>(3, WHAT), Ok(vec![[]; 3]));
         assert_eq!(copied(&["a", "b"], WHAT), Ok(vec!["a", "b"]));
         assert_eq!(collected(0..5, WHAT), Ok(vec![0, 1, 2, 3, 4]));
-        // One that does not know how many it gives.
+        // An iterator that does not know how many elements it gives.
         assert_eq!(collected((0..100).filter(|i| i % 3 == 0), WHAT).map(|list| list.len()), Ok(34));
         let odd = |i: usize| if i % 2 == 1 { Ok(i) } else { Err(NoMemory::new(Some(i), WHAT)) };
         assert_eq!(try_collected(2, [1, 3, 5].map(odd), WHAT), Ok(vec![1, 3, 5]));

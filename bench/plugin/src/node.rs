@@ -137,9 +137,9 @@ pub fn go_round(seed: u64, rounds: u64) -> u64 {
 /// `refs` has a reference `i`, to a number that may be read.
 #[inline(always)]
 unsafe fn read(refs: *const BufferRef, i: usize) -> i64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: `refs` has a reference `i` (# Safety).
     let addr = unsafe { (*refs.add(i)).addr };
-    // SAFETY: as above; the host aligns operands (`bind_align`).
+    // SAFETY: the reference is to a number that may be read (# Safety); the host aligns operands (`bind_align`).
     unsafe { (addr as *const i64).read() }
 }
 
@@ -149,9 +149,10 @@ unsafe fn read(refs: *const BufferRef, i: usize) -> i64 {
 /// `refs` has a reference `i`, to a number that this launch alone may write.
 #[inline(always)]
 unsafe fn write(refs: *const BufferRef, i: usize, value: i64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `refs` has a reference `i` (# Safety).
     let addr = unsafe { (*refs.add(i)).addr };
-    // SAFETY: as above; the host aligns operands (`bind_align`).
+    // SAFETY: the reference is to a number that this launch alone may write (# Safety); the host aligns operands
+    // (`bind_align`).
     unsafe { (addr as *mut i64).write(value) };
 }
 
@@ -161,7 +162,7 @@ unsafe fn write(refs: *const BufferRef, i: usize, value: i64) {
 /// `refs` has `n` references to numbers that may be read.
 #[inline(always)]
 unsafe fn sum(refs: *const BufferRef, n: usize) -> i64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: `i` is below `n`, and `refs` has `n` references (# Safety).
     (0..n).fold(i64::from(n == 1), |sum, i| sum.wrapping_add(unsafe { read(refs, i) }))
 }
 
@@ -173,7 +174,7 @@ unsafe extern "C" fn launch_one(
 ) -> Status {
     // SAFETY: one input and the output have references (B21).
     let x = unsafe { read(refs, 0) };
-    // SAFETY: as above.
+    // SAFETY: the output's reference comes after the input's (B21).
     unsafe { write(refs, 1, x.wrapping_add(1)) };
     DEVBAY_STATUS_OK
 }
@@ -186,9 +187,9 @@ unsafe extern "C" fn launch_two(
 ) -> Status {
     // SAFETY: two inputs and the output have references (B21).
     let a = unsafe { read(refs, 0) };
-    // SAFETY: as above.
+    // SAFETY: the second input's reference (B21).
     let b = unsafe { read(refs, 1) };
-    // SAFETY: as above.
+    // SAFETY: the output's reference comes after the inputs' (B21).
     unsafe { write(refs, 2, a.wrapping_add(b)) };
     DEVBAY_STATUS_OK
 }
@@ -201,9 +202,9 @@ unsafe extern "C" fn launch_many(
 ) -> Status {
     // SAFETY: the host passes the state that `prepare` returned (B21).
     let n = unsafe { (*state.cast::<KernelState<usize>>()).kernel };
-    // SAFETY: so many inputs have references (B21).
+    // SAFETY: as many inputs as `prepare` was told have references (B21).
     let sum = unsafe { sum(refs, n) };
-    // SAFETY: the output's comes after them.
+    // SAFETY: the output's reference comes after the inputs' (B21).
     unsafe { write(refs, n, sum) };
     DEVBAY_STATUS_OK
 }
@@ -216,10 +217,10 @@ unsafe extern "C" fn launch_busy(
 ) -> Status {
     // SAFETY: the host passes the state that `prepare` returned (B21).
     let Busy { n_inputs, rounds } = unsafe { &(*state.cast::<KernelState<Busy>>()).kernel };
-    // SAFETY: so many inputs have references (B21).
+    // SAFETY: as many inputs as `prepare` was told have references (B21).
     let sum = unsafe { sum(refs, *n_inputs) };
     black_box(go_round(sum.cast_unsigned(), *rounds));
-    // SAFETY: the output's comes after them.
+    // SAFETY: the output's reference comes after the inputs' (B21).
     unsafe { write(refs, *n_inputs, sum) };
     DEVBAY_STATUS_OK
 }

@@ -228,7 +228,7 @@ impl Both {
         let types: Vec<TensorType> = ordered.iter().map(|tensor| tensor.tensor_type()).collect();
         let (program, ours) = self.compile(model, &types)?;
         let (theirs, stored) = self.load(&ours)?;
-        // What the program takes: constants, which stay, and inputs by their positions.
+        // Inputs of the program: constants, which stay, and inputs by their positions.
         let graph = whole::graph(&program)?;
         let mut constants = Vec::new();
         for &number in &stored.inputs {

@@ -56,7 +56,7 @@ impl Page {
         }
         let mut y = MARGIN;
         for mut row in rows {
-            // Below what it waits for, on average, so that few edges cross.
+            // Below its predecessors, on average, so that few edges cross.
             row.sort_by_cached_key(|&i| {
                 let sum: f64 = before[i].iter().map(|&from: &usize| places[from].x).sum();
                 (sum / before[i].len().max(1) as f64) as u64

@@ -80,7 +80,7 @@ fn unknown_ops_and_opsets() {
     let nodes = [node("soft", "com.acme.Soften", &["x"], &["y"])];
     let vendor = Message::default().int(1, 8).with(8, opset("", 17)).with(8, opset("com.acme", 3));
     let vendor = vendor.with(7, graph(&nodes));
-    // By policy each device says what it lacks; a named device says it when it plans.
+    // By policy each device reports what it lacks; a named device does so when it plans.
     let words = ["com.acme.Soften@3", "cpu:0"];
     run(&vendor, &["--random"])
         .expect(4)
@@ -363,7 +363,7 @@ fn input_files_that_are_damaged() {
     let header = |from: &str, to: &str| {
         let text = String::from_utf8_lossy(&bytes[..bytes.len() - 12]).into_owned();
         assert!(text.contains(from), "{text}");
-        // The header's length stands before it: padding is what gives.
+        // The header's length is fixed by the field before it, so only the padding can change.
         let at = bytes.windows(from.len()).position(|part| part == from.as_bytes()).unwrap();
         let mut changed = bytes[..at].to_vec();
         changed.extend_from_slice(to.as_bytes());
@@ -405,7 +405,7 @@ fn plugins_and_devices_that_are_not_there() {
     run(&["--plugin", &text, "--no-probe"])
         .expect(6)
         .says(&["the plugin was refused: not a loadable library"]);
-    // Who names a device does not need the plugin.
+    // With a device named, the plugin is not needed.
     run(&["--plugin", &text, "--device", "cpu"]).expect(0);
 
     run(&["--device", "cpu:7"]).expect(6).says(&["there is no device cpu:7; there are: cpu:0"]);

@@ -452,7 +452,7 @@ fn a_closed_pipe_ends_the_command_quietly() {
     let mut command = command();
     command.arg("inspect").arg(&small.model).stdout(writer).stderr(Stdio::piped());
     let output = command.spawn().unwrap().wait_with_output().unwrap();
-    // As other commands end, when nobody reads any more.
+    // It ends like other commands whose output is no longer read.
     assert_eq!(output.status.signal(), Some(libc::SIGPIPE));
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
 }
@@ -474,9 +474,9 @@ fn on_terminal(environment: &[(&str, &str)]) -> String {
     // SAFETY: two numbers are written; the other arguments may be NULL.
     let status = unsafe { libc::openpty(&mut host, &mut terminal, null, null.cast(), null.cast()) };
     assert_eq!(status, 0, "expected a pseudo-terminal");
-    // SAFETY: made above, and owned by nobody else.
+    // SAFETY: `openpty` just made the descriptor, and this is its only owner.
     let host = unsafe { OwnedFd::from_raw_fd(host) };
-    // SAFETY: as above.
+    // SAFETY: `openpty` just made this one, too, and this is its only owner.
     let terminal = unsafe { OwnedFd::from_raw_fd(terminal) };
     let mut command = command();
     command.arg("devices").env_remove("NO_COLOR").envs(environment.iter().copied()).stdout(terminal);
@@ -486,7 +486,7 @@ fn on_terminal(environment: &[(&str, &str)]) -> String {
     drop(command);
     let (mut text, mut part) = (Vec::new(), [0; 4096]);
     let mut host = fs::File::from(host);
-    // Reading from a terminal that nobody has open any more is an error, not an end.
+    // Reading from a terminal whose other side is closed is an error, not an end.
     while let Ok(n @ 1..) = host.read(&mut part) {
         text.extend_from_slice(&part[..n]);
     }

@@ -102,7 +102,7 @@ fn a_program_is_compiled_once_and_found_again() {
     let second = stage(&plan(&plugin, &case.model, &folder));
     assert_eq!(second["stored"], true);
 
-    // What is damaged is compiled anew, and mended.
+    // A damaged file is compiled anew, and mended.
     let files = || -> Vec<PathBuf> {
         let entries = std::fs::read_dir(folder.path("programs")).expect("the programs");
         entries.map(|entry| entry.expect("an entry").path()).collect()
@@ -221,7 +221,7 @@ fn what_a_compiler_does_not_take_runs_elsewhere() {
     };
     let kinds: Vec<&str> = stages.iter().filter_map(|stage| stage["kind"].as_str()).collect();
     assert_eq!(kinds, ["compiled", "section", "compiled"]);
-    // What is ready goes with the first program, though it stands behind the determinant in the model.
+    // A node that is ready goes with the first program, though it stands behind the determinant in the model.
     assert_eq!(nodes(&stages[0]), ["product", "beside"]);
     assert_eq!(nodes(&stages[2]), ["sum", "result"]);
 

@@ -19,7 +19,7 @@ fn a_limit_of_memory_is_kept() {
             .says(&["devbay.memory_limit is 10000"]);
     }
     run("much", &[]).expect(6).says(&["devbay.memory_limit: expected a number of bytes, found `much`"]);
-    // A plugin that knows no limit takes it, and one of nobody's is refused as ever.
+    // A plugin that knows no limit takes it, and an option that no plugin knows is still refused.
     let folder = Folder::new();
     let minimal = defect(&folder, "MINOR_MIN=DEVBAY_ABI_MINOR");
     let minimal = minimal.to_str().expect("a path");
@@ -100,7 +100,7 @@ fn a_group_goes_to_its_compiler_whole_or_not_at_all() {
     let library = Path::new(env!("CARGO_BIN_EXE_devbay")).with_file_name("libdevbay_plugin_defect.so");
     let compiler = ["--plugin", library.to_str().expect("a path"), "--device", "compiler:0"];
     let pair = "  product (MatMul@13)\n  sum (Add@14)\n";
-    // Whole; one of them elsewhere, where the other one goes too; what is of no group elsewhere.
+    // Whole; one of them elsewhere, where the other one goes too; a node of no group elsewhere.
     for (pin, stages) in [
         (None, ["stage 0: program of 3 nodes on compiler:0", pair]),
         (

@@ -73,7 +73,7 @@ fn each_launch_is_predicted_and_measured() {
         assert!(launch["measured_ns"].as_f64().unwrap() > 0.0, "{launch}");
         assert_eq!(launch["per_run"].as_f64(), Some(1.0), "{launch}");
     }
-    // A launch on many threads is no launch that rates are about.
+    // Rates do not describe a launch on many threads.
     cost(&folder, &["--threads", "2"]).expect(2).says(&["--cost measures on one thread"]);
     cost(&folder, &["--profile", "x.json"]).expect(2);
 }
@@ -107,7 +107,7 @@ fn what_was_measured_is_planned_with() {
     explained.says(&["measured "]);
     run(&[]).expect(0).says(&["estimated "]);
 
-    // A second model adds to the file, and what is damaged is not written over.
+    // A second model adds to the file, and a damaged file is not overwritten.
     let n_known = fs::read_to_string(&path).unwrap().matches("@").count();
     let other = folder.write("branches.devbay", BRANCHES);
     let mut bench = command();

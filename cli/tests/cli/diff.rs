@@ -149,8 +149,8 @@ fn a_fault_in_any_node_is_named() {
 fn behind_fusions_the_border_that_both_sides_have_is_named() {
     let folder = Folder::new();
     let model = folder.write("model.txt", PLAIN);
-    // `second` is Softmax's alone, and not fused: there is nothing between it and its borders. The first product and what
-    // follows it are one op of side b, or of both.
+    // `second` is Softmax's alone, and not fused: there is nothing between it and its borders. The first product and
+    // its successors are one op of side b, or of both.
     for (a, b) in [("cpu", ""), ("cpu,no-pass=all", ""), ("cpu", ",no-pass=all")] {
         let report = against_fault(&model, "second", a, b, &random()).expect(3).json();
         assert!(is(&first(&report).0, "second"), "{report:#}");
@@ -408,8 +408,8 @@ fn of_40_faults_in_trained_models_40_are_named() {
                 // Any order will do, the same each time: a generator of Knuth's.
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let node = names.swap_remove((seed >> 33) as usize % names.len());
-                // Some nodes are folded, views, parts of others or in the branch that is not taken, share the kernel of one
-                // that is like them, or are followed by what hides the fault.
+                // Some nodes are folded, views, parts of others or in the branch that is not taken, share the kernel of
+                // one that is like them, or are followed by a node that hides the fault.
                 if !shows(&model, &inputs, &node, passes, &right_outputs) {
                     continue;
                 }

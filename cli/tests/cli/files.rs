@@ -115,7 +115,7 @@ program "colours"(%image: f32[1,3,2,2]) {
     run("/etc/passwd", &[]).expect(1).says(&["absolute or leads upwards"]);
     run("link", &[]).expect(1).says(&["a link that leads out of it"]);
     run("hard", &[]).expect(1).says(&["hard links"]);
-    // Who names a file may read it; and what a terminal would obey is escaped.
+    // A named file may be read; and codes that a terminal would obey are escaped.
     let labels = folder.write("labels", "\x1b[31mred\n\u{202e}b\nc\x07\n");
     let found = run("", &["--labels".as_ref(), labels.as_ref()]).expect(0);
     assert!(!found.out.contains(['\x1b', '\x07', '\u{202e}']), "{}", found.out);

@@ -99,7 +99,7 @@ fn launches_of_a_task_are_one_submission() {
     };
     let at_once = marks("trace.json", &[]);
     assert_eq!(launches_of(&at_once), [7]);
-    // Each launch is there by the device's clock, under its node's name, and as the host enqueued it.
+    // Each launch is listed by the device's clock, under its node's name, and as the host enqueued it.
     assert!(at_once.iter().filter(|name| name.contains("node_Conv_3")).count() >= 2, "{at_once:?}");
     let earlier = marks("earlier.json", &["--flush"]);
     assert_eq!(launches_of(&earlier).iter().sum::<usize>(), 7, "{earlier:?}");

@@ -34,7 +34,7 @@ fn gpu_check_judges_the_wgpu_plugin() {
             row["name"].is_string() && row["subject"].is_string() && row["required"].is_boolean(),
             "{row}"
         );
-        // Nothing fails, and what is not measured says why.
+        // Nothing fails, and a row that is not measured gives the reason.
         assert_ne!(status, "failed", "{row}");
         assert_eq!(status == "not measured", row["reason"].is_string(), "{row}");
         assert!(said.contains(row["name"].as_str().expect("a name")), "{row} is not in the table: {said}");
@@ -61,7 +61,7 @@ fn gpu_check_judges_the_wgpu_plugin() {
     assert_eq!(row("model mnist_cnn/case0", "devbay")["detail"]["share_of_flops"], 1.0);
     assert!(row("launches, a run of 400", "devbay")["median"].as_f64().is_some_and(|median| median > 0.0));
     assert!(out.with_extension("overlap.json").exists(), "the timeline of copies and launches");
-    // What is not there is a row too.
+    // A check without its hardware is a row too.
     for name in ["replayed launches", "ResNet-50, batch 64", "BERT, 512 tokens"] {
         assert_eq!(row(name, "devbay")["status"], "not measured", "{name}");
     }

@@ -148,7 +148,7 @@ fn compile(kind: &Kind, ending: &str, compiler: &[&str], prelude: &str) {
         let file = folder.write(&format!("page.{ending}"), text);
         let mut command = Command::new(compiler[0]);
         command.args(&compiler[1..]).args(["-fsyntax-only", "-Wall", "-Wextra", "-Werror"]);
-        // Snippets are functions that nobody calls; functions of the table have its parameters.
+        // Snippets are functions without a caller; functions of the table have its parameters.
         command.args(["-Wno-unused-function", "-Wno-unused-const-variable", "-Wno-unused-variable"]);
         command.args(["-Wno-unused-parameter", "-I"]).arg(root().join("plugin-api/include")).arg(file);
         let found = finish(&mut command);

@@ -68,7 +68,7 @@ enum Came {
 
 fn try_model(bytes: &[u8], inputs: &[(String, Tensor)], runtime: &Runtime) -> Came {
     let check = |error: devbay_host::Error| {
-        // What says that a plugin or this repository is at fault is a bug.
+        // A message that blames a plugin or this repository is a bug.
         let fault =
             [ErrorKind::Internal, ErrorKind::PluginBroken, ErrorKind::PluginPoisoned, ErrorKind::Refused];
         assert!(!fault.contains(&error.kind()), "{error:?}");
@@ -140,7 +140,7 @@ fn check(test: &str, model: &[u8], inputs: &[(String, Tensor)], n_flipped: u64) 
                 );
             }
         }
-        // Whatever it was, the next model is none the worse for it.
+        // Whatever happened, the next model must not suffer from it.
         assert!(!runtime.plugins()[0].is_poisoned(), "{test}: {what}: a kernel panicked");
     };
     let step = (model.len() / 300).max(1);
@@ -150,7 +150,7 @@ fn check(test: &str, model: &[u8], inputs: &[(String, Tensor)], n_flipped: u64) 
     for seed in 0..n_flipped {
         let mut damaged = model.to_vec();
         let mut random = Random(seed);
-        // Weights say nothing: half of the damage goes to the first part, where nodes are.
+        // Damage to weights shows little: half of the damage goes to the first part, where nodes are.
         let reach = if seed % 2 == 0 { damaged.len() } else { damaged.len().min(4096) };
         for _ in 0..=random.below(3) {
             let at = random.below(reach);
@@ -158,7 +158,7 @@ fn check(test: &str, model: &[u8], inputs: &[(String, Tensor)], n_flipped: u64) 
                 0 => damaged[at] ^= 1 << random.below(8),
                 1 => damaged[at] = [0, 1, 0x7f, 0x80, 0xff][random.below(5)],
                 2 => damaged[at] = random.below(256) as u8,
-                // A number of eight bytes, which is what extents, counts and positions are.
+                // A number of eight bytes, as extents, counts and positions are.
                 _ => {
                     let number =
                         [i64::MIN, i64::MAX, -1, 0, 1, 1 << 31, -(1 << 31), 1 << 40][random.below(8)];

@@ -73,7 +73,7 @@ impl Job {
         let mut files = Files::new();
         let mut folders = vec![self.folder.path("")];
         while let Some(folder) = folders.pop() {
-            // What was there a moment ago may not be there now.
+            // A file that was there a moment ago may not be there now.
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
                 let path = entry.path();
                 match entry.file_type() {
@@ -199,7 +199,7 @@ struct Counts {
 /// Ends a job at a moment and looks at what is there.
 fn end_one(job: &Job, first: &Files, by: By, is_time: &dyn Fn() -> bool, counts: &mut Counts) {
     if by != By::Kill {
-        // What a kill before has left is swept by who writes, which an interrupted job may not come to.
+        // The next writer sweeps the leftovers of an earlier kill, and an interrupted job may not come to it.
         job.remove_unfinished();
     }
     let mut child = job.start();
@@ -216,7 +216,7 @@ fn end_one(job: &Job, first: &Files, by: By, is_time: &dyn Fn() -> bool, counts:
             counts.unfinished += u32::from(is_unfinished);
         }
         By::Interrupt(_) => {
-            // Before the command takes the signal it ends it, and it may have come too late.
+            // The signal ends the command until the command handles it, and may come too late.
             let is_expected =
                 [Some(job.code), Some(130)].contains(&ended.code()) || ended.signal() == Some(2);
             assert!(is_expected, "{}, {by:?}: {ended}", job.name);
@@ -252,7 +252,7 @@ fn check(jobs: &[Job], n_default: usize) {
         let random = RandomState::new().build_hasher().finish();
         let wait = Duration::from_nanos(random % (took.as_nanos() as u64).max(1));
         let begin = Instant::now();
-        // What takes a few milliseconds ends before it is seen.
+        // A step of a few milliseconds ends before it is seen.
         let is_random = (turn / 2 + at) % 2 == 1 || job.whole_folder.is_some();
         let is_time: &dyn Fn() -> bool =
             if is_random { &|| begin.elapsed() >= wait } else { &|| job.has_unfinished() };
@@ -262,7 +262,7 @@ fn check(jobs: &[Job], n_default: usize) {
         let Counts { killed, interrupted, unfinished } = counts;
         let name = job.name;
         eprintln!("{name}: {killed} killed, {unfinished} left an unfinished file; {interrupted} interrupted");
-        // Who writes next sweeps what is left.
+        // The next writer sweeps the leftovers.
         if job.whole_folder.is_some() {
             fs::remove_dir_all(job.folder.path("project")).into_iter().for_each(drop);
         } else if !job.is_hosts {

@@ -317,7 +317,7 @@ fn results_that_nobody_can_crop_are_refused() {
 fn a_model_that_padding_changes_is_refused_when_it_is_checked() {
     let mean = "  %axes: i64[] = const i64[1] [1]\n  %y = ReduceMean@18(%x, %axes)\n";
     refused(mean, None, ErrorKind::Mismatch, "padding `n` from 5 to 8 changes output `y`");
-    // Whoever pads with what the mean is gets it: the value of the padding is heard.
+    // A fill that equals the mean is used as the mean: the value of the padding counts.
     let runtime = runtime("inline");
     let program = format!("devbay-program 1\n\nprogram \"p\"(%x: f32[2,n]) {{\n{mean}  return %y\n}}\n");
     let options =

@@ -112,7 +112,7 @@ fn what_a_body_only_passes_on_is_collected_and_no_iteration_gives_nothing() {
 
 #[test]
 fn scans_nest_and_a_loop_with_a_constant_trip_count_collects() {
-    // The inner scan sums a row's elements; the loop adds its number to what it carries, and collects that.
+    // The inner scan sums a row's elements; the loop adds its number to the carried value, and collects that.
     let source = r#"devbay-program 1
 
 program "nested"(%x: f32[3,4], %zero: f32[], %one: f32[]) {

@@ -49,7 +49,7 @@ fn check(way: Way, cases: &[Case]) {
         finish(&mut command)
     };
     if let Some(isa) = way.isa.filter(|isa| !has_isa(isa)) {
-        // What this processor cannot do is refused, and nothing is said of the results.
+        // Instructions that this processor lacks are refused, and nothing is said of the results.
         run(&cases[0]).expect(6).says(&[&format!("DEVBAY_CPU_ISA asks for {isa}, this processor has")]);
         return;
     }

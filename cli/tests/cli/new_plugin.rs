@@ -43,7 +43,7 @@ impl Project {
                 None => shell.env_remove(key),
             };
         }
-        // The project's own folder for what cargo builds, and none of this build's flags.
+        // The project's own target folder, and none of this build's flags.
         shell.env_remove("CARGO_TARGET_DIR").env_remove("RUSTFLAGS").env("CARGO_NET_OFFLINE", "true");
         finish(shell.args(["-ec", line]).current_dir(&self.folder).env("PATH", path.unwrap()))
     }

@@ -161,7 +161,7 @@ fn a_model_runs_in_narrower_floats_within_their_precision() {
         let outputs = &run(&["--narrow", narrow, "--rtol", rtol]).expect(0).json()["outputs"];
         assert_eq!(outputs[0]["type"].as_str(), run(&[]).json()["outputs"][0]["type"].as_str());
     }
-    // It is not what the model says to the last digit.
+    // It differs from the model in the last digits.
     run(&["--narrow", "f32=f16", "--rtol", "0.0000001", "--atol", "0"]).expect(3);
 
     let found = passes("inspect", &mnist(), &["--json", "--narrow", "f32=f16"]).expect(0).json();

@@ -44,7 +44,7 @@ fn b27_pjrt_libraries_that_crash_or_hang_harm_nobody_else() {
     for fault in faults {
         library(&folder, fault);
     }
-    // What is slow here is a busy machine.
+    // If this is slow, the machine is busy.
     let found = devices(plugin, &[&with(&faults), "pjrt.probe_ms=60000"]);
     assert_eq!(n_devices(&found), n_good);
     let said = [
@@ -92,7 +92,7 @@ fn packages_for_jax_and_manifests_are_found_and_tried() {
     folder.write("b.pjrt.json", "{");
     let manifests = format!("pjrt.manifests={}", folder.path("").display());
     let found = devices(plugin, &[&manifests, &site, "pjrt.probe_ms=60000"]);
-    // One file is one library, under the name of whoever names it first. What is installed beside it goes on to crash.
+    // One file is one library, under the first name that it is given. The library installed beside it goes on to crash.
     assert!(found.out.contains("(written)") && !found.out.contains("(xla_mine)"), "{}", found.out);
     found.says(&["b.pjrt.json", "xla_mine: it ended the probing process"]);
 }

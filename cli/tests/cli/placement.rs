@@ -124,7 +124,7 @@ fn each_node_runs_where_it_and_its_copies_cost_least() {
     let [x, s] = inputs();
     let expected = session.run(&[("x", &x), ("s", &s)]).expect("a run");
 
-    // The processor would be faster at what is between, but not by two copies.
+    // The processor would be faster at the nodes between, but not by two copies.
     let (devices, results) = placed(&world, by_cost());
     assert_eq!(on(&devices), ["wgpu:0", "wgpu:0", "wgpu:0", "cpu:0", "cpu:0"]);
     expect_same(&results, &expected);
@@ -135,8 +135,8 @@ fn each_node_runs_where_it_and_its_copies_cost_least() {
     assert_eq!(on(&devices), ["wgpu:0"; 5]);
     expect_same(&results, &expected);
 
-    // A pin wins, and what it means for others is reckoned with: one value is copied back in any case, so that what
-    // follows is better off on the processor.
+    // A pin wins, and planning takes its effect on others into account: one value is copied back in any case, so that
+    // the nodes behind it are better off on the processor.
     let pin = |node: &str, device: &Arc<Device>| vec![(node.to_owned(), device.clone())];
     let (devices, results) = placed(&world, SessionOptions { pins: pin("small", &world.gpu), ..by_cost() });
     assert_eq!(on(&devices)[3..], ["wgpu:0", "cpu:0"]);

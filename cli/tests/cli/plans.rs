@@ -344,7 +344,7 @@ fn rates_are_measured_once_and_used() {
         assert!(names.contains(&name), "expected {name} in {names:?}");
     }
     assert!(figures.iter().all(|figure| figure["value"].as_f64().unwrap() > 0.0), "{measured}");
-    // On a machine that others use, threads and clocks may let one down; the others are there.
+    // On a machine that others use, the figures of threads and clocks may be missing; the others are there.
     assert!(figures[..2].iter().all(|figure| figure["measured"] == true), "{measured}");
     let of_kinds = figures[8..].iter();
     assert!(of_kinds.clone().all(|figure| figure["measured"] == true), "{measured}");
@@ -381,7 +381,7 @@ fn calibrating_says_what_was_not_measured() {
         "the default: there is one thread",
         "kept in",
     ]);
-    // Nowhere to keep it: what was measured is shown all the same.
+    // Nowhere to keep it: the measurement is shown all the same.
     let mut nowhere = command();
     nowhere.env_remove("HOME").env_remove("XDG_CACHE_HOME").args([
         "devices",

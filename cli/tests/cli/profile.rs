@@ -376,7 +376,7 @@ fn a_failure_leaves_the_timeline_of_what_was_done() {
         let ran = trace.labels("kernel");
         assert!(ran.contains("before (Neg@13)") && !ran.contains("after (Neg@13)"), "{at}: {ran:?}");
         fs::remove_file(path).unwrap();
-        // Both are told, and the run's decides the code.
+        // Both are reported, and the run's decides the code.
         let finished =
             fail(name, streams, "none/trace.json").says(&["error: cannot write ", "none/trace.json"]);
         assert!(finished.err.trim_end().ends_with(error), "{at}: {}", finished.err);
@@ -555,7 +555,7 @@ fn a_device_that_marks_nothing_is_said_to() {
     let (model, inputs) = (Model::load(&case.model).unwrap(), arrays::read_npz(&case.inputs).unwrap());
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
     let recorder = Recorder::default();
-    // Nobody takes the plugin's marks.
+    // Without a recorder for the plugin's marks.
     let runtime = runtime(1, "async", None);
     let plans = traced(&recorder, Policy::Auto);
     let session = Session::with_options(&model, &runtime.devices()[0], plans).unwrap();

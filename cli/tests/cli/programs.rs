@@ -45,7 +45,7 @@ fn wrong_programs_and_inputs_are_refused_with_words() {
     };
     run(&broken, None).says(&["pjrt:0", "plugin pjrt"]);
     assert_ne!(run(&broken, None).code, 0);
-    // The compiler does not say what a program takes; running it does.
+    // The compiler does not tell the inputs of a program; running it does.
     assert_ne!(run(&good, None).code, 0);
     assert_eq!(run(&good, Some(&arrays)).code, 0);
     run(&folder.path("absent.mlir"), None).expect(1).says(&["absent.mlir"]);

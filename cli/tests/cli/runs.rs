@@ -116,7 +116,7 @@ fn an_idle_runtime_uses_no_processor_time() {
     let before = used();
     std::thread::sleep(Duration::from_millis(200));
     let while_idle = used() - before;
-    // One thread that looked on would use 200 ms.
+    // A thread that kept looking would use 200 ms.
     assert!(while_idle < Duration::from_millis(20), "{while_idle:?} of processor time while idle");
     println!("{DONE}");
 }
@@ -187,7 +187,7 @@ fn an_interrupt_ends_a_bench_and_a_run_writes_nothing() {
     let output = child.wait_with_output().unwrap();
     let err = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(130), "{err}");
-    // The run, or what was before it.
+    // The run, or the work before it.
     assert!(err.contains("was cancelled"), "{err}");
 
     let folder = Folder::new();

@@ -57,7 +57,7 @@ unsafe impl GlobalAlloc for Watched {
         if refuses(layout.size()) {
             return null_mut();
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps to `GlobalAlloc::alloc`, which asks the same of `layout`.
         counted(unsafe { System.alloc(layout) }, layout.size())
     }
 
@@ -65,7 +65,7 @@ unsafe impl GlobalAlloc for Watched {
         if refuses(layout.size()) {
             return null_mut();
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps to `GlobalAlloc::alloc_zeroed`, which asks the same of `layout`.
         counted(unsafe { System.alloc_zeroed(layout) }, layout.size())
     }
 
@@ -73,7 +73,7 @@ unsafe impl GlobalAlloc for Watched {
         if refuses(new_size) {
             return null_mut();
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps to `GlobalAlloc::realloc`: `ptr` came from `System` with this layout.
         let found = counted(unsafe { System.realloc(ptr, layout, new_size) }, new_size);
         if !found.is_null() {
             LIVE.fetch_sub(layout.size() as i64, Ordering::Relaxed);
@@ -83,7 +83,8 @@ unsafe impl GlobalAlloc for Watched {
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size() as i64, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps to `GlobalAlloc::dealloc`: `ptr` came from `System` with this layout, and is given
+        // back once.
         unsafe { System.dealloc(ptr, layout) };
     }
 }

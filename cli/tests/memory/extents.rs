@@ -133,7 +133,7 @@ fn evaluated(words: &str, extents: &[u64; 8]) -> String {
     };
     let product =
         words.split('*').map(factor).try_fold(1u64, |product, next| Some(product.saturating_mul(next?)));
-    // A dimension is at most what the text form reads.
+    // A dimension is at most the largest that the text form reads.
     product.map_or_else(|| words.to_owned(), |product| product.min(i64::MAX as u64).to_string())
 }
 
@@ -256,7 +256,7 @@ fn huge_extents_are_errors() {
                 extents[at] = chance.one_of(HUGE);
             }
             let source = program(form, &extents);
-            // What is refused from 16 MiB cannot be had; what is asked for in other ways would abort.
+            // Requests from 16 MiB on are refused, and cannot be had; requests in other ways would abort.
             let run = || unreserved(16 << 20, || catch_unwind(AssertUnwindSafe(|| planned(&source, &of.1))));
             let (result, past) = limited(16 << 20, run);
             wrong.extend(past.into_iter().map(|place| format!("{source}\n{place}")));
@@ -266,7 +266,7 @@ fn huge_extents_are_errors() {
                 Ok(Err(error)) => wrong.push(format!("{source}\n{error:?}")),
                 Err(_) => wrong.push(format!("{source}\npanicked")),
             }
-            // What panicked is of no use any more.
+            // After a panic the runtime is of no use any more.
             let of_now = wrong.len();
             if of_now > 0 && wrong[of_now - 1].starts_with(&source) {
                 of = runtime();

@@ -14,6 +14,6 @@ fn main() {
         let _ = std::io::stdout().lock().write_all(lines.as_bytes());
     })
     .expect("the tests exist");
-    // Runs what the plugin left to be run at exit, which must not crash.
+    // Runs the functions that the plugin registered for exit, which must not crash.
     std::process::exit(0);
 }

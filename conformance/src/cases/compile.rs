@@ -53,14 +53,14 @@ fn names(table: &CompileTable, device: &Device<'_>) -> Outcome<Vec<String>> {
     // SAFETY: the plugin's function with its own device; the places are ours.
     let status = unsafe { ask(device.info.handle, &mut list, &mut detail.raw) };
     ensure!(status == DEVBAY_STATUS_OK, "formats gave {}", detail.describe(status));
-    // SAFETY: the plugin's list, which it keeps.
+    // SAFETY: the plugin keeps the list as long as the instance.
     let texts = match unsafe { read_list::<Str>(&list, "Str") } {
         Ok(texts) => texts,
         Err(error) => return failed(format!("the list of formats: {error}")),
     };
     let mut names = Vec::new();
     for text in texts {
-        // SAFETY: a text of the plugin's, which it keeps.
+        // SAFETY: the plugin keeps the texts of the list as long as the instance.
         match unsafe { text.get() } {
             Ok(name) => names.push(name.to_owned()),
             Err(error) => return failed(format!("the name of a format: {error}")),
@@ -91,7 +91,7 @@ unsafe impl Sync for Program {}
 impl Drop for Program {
     fn drop(&mut self) {
         if let Some(free) = self.table.executable_free.filter(|_| !self.handle.is_null()) {
-            // SAFETY: made by `compile`, given back once; its runs are over.
+            // SAFETY: a function of the compiler made the handle, and it is given back once, here; its runs are over.
             unsafe { free(self.handle) };
         }
     }
@@ -219,14 +219,14 @@ fn program(rig: &Rig<'_>) -> Outcome {
         // SAFETY: the plugin's function with its own program; the struct is ours.
         let status = unsafe { ask(program.handle, &mut info, &mut detail.raw) };
         ensure!(status == DEVBAY_STATUS_OK, "executable_info gave {}", detail.describe(status));
-        // SAFETY: the plugin's list, which it keeps as long as the program.
+        // SAFETY: the plugin keeps the list as long as the program, which is freed below.
         let outputs = match unsafe { read_growable_list::<Tensor>(&info.outputs) } {
             Ok(outputs) => outputs,
             Err(error) => return failed(format!("the list of results: {error}")),
         };
         ensure!(info.inputs.len == 0, "a program of code names {} values of a graph", info.inputs.len);
         let is_vector = |tensor: &Tensor| {
-            // SAFETY: one extent, as its rank says.
+            // SAFETY: an extent is there, as the rank says.
             tensor.dtype == F32 && tensor.rank == 1 && unsafe { *tensor.shape } == 4
         };
         ensure!(
@@ -254,7 +254,7 @@ fn program(rig: &Rig<'_>) -> Outcome {
         ensure!(results[0].handle != results[1].handle, "two runs gave one buffer");
         // Another number of inputs is not run.
         let mut out = null_mut();
-        // SAFETY: as above.
+        // SAFETY: program and stream are alive, and the arrays are as long as they say.
         let status =
             unsafe { execute(program.handle, stream.handle.as_ptr(), &run_of(&references[..1], &mut out)) };
         ensure!(status != DEVBAY_STATUS_OK && out.is_null(), "a program of two inputs was run with one");

@@ -65,7 +65,7 @@ fn list(rig: &Rig<'_>) -> Outcome {
 /// Describes the constant properties of each device of a list, in words.
 pub(super) fn descriptions(opened: &Opened<'_>, list: &List) -> Outcome<Vec<String>> {
     let text = |text: &Str| {
-        // SAFETY: the plugin's text, which lives as long as the instance.
+        // SAFETY: the plugin keeps the text as long as the instance.
         match unsafe { text.get() } {
             Ok(text) => Ok(text.to_owned()),
             Err(error) => failed(format!("a text of a device is broken: {error}")),
@@ -129,7 +129,7 @@ fn ids(rig: &Rig<'_>) -> Outcome {
     let opened = rig.open()?;
     let mut seen = BTreeSet::new();
     for device in opened.devices()? {
-        // SAFETY: the plugin's texts, which live as long as the instance.
+        // SAFETY: the plugin keeps the texts as long as the instance.
         let texts = unsafe { (device.info.id.get(), device.info.name.get()) };
         let (Ok(id), Ok(name)) = texts else {
             return failed(format!("a text of device {} is broken", device.index));
@@ -151,7 +151,7 @@ fn spaces(rig: &Rig<'_>) -> Outcome {
                 space.alloc_align
             );
             for (what, value) in [("bind_align", space.bind_align), ("copy_align", space.copy_align)] {
-                // 0 is what an older plugin has there.
+                // An older plugin has 0 there.
                 ensure!(
                     value == 0 || value.is_power_of_two(),
                     "{place} has a {what} of {value}, expected a power of two"
@@ -209,7 +209,7 @@ fn memory_info(rig: &Rig<'_>) -> Outcome {
         }
         let mut info = MemoryInfo::empty();
         let beyond = device.spaces.len() as u32;
-        // SAFETY: as above; a space that is not there is what is asked for.
+        // SAFETY: the device is the plugin's own; its struct is ours, and the case asks for a space that is not there.
         let status = unsafe { memory_info(device.info.handle, beyond, &mut info, std::ptr::null_mut()) };
         ensure!(
             status == DEVBAY_STATUS_INVALID,

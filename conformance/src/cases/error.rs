@@ -181,14 +181,14 @@ fn stream(rig: &Rig<'_>) -> Outcome {
     rig.each_device(|device| {
         let stream = device.stream()?;
         let mut detail = Detail::new();
-        // SAFETY: the plugin's function with its own stream; the struct is ours.
+        // SAFETY: the stream is the plugin's own and alive; the struct is ours for the call.
         let status = unsafe { stream_error(stream.handle.as_ptr(), &mut detail.raw) };
         ensure!(status == DEVBAY_STATUS_OK, "a fresh stream's error is {}", detail.describe(status));
         let nonsense = CopyDesc { kind: 0x7fff, size_bytes: 64, ..empty_copy() };
         // SAFETY: the copy names nothing.
         let refusal = unsafe { stream.copy(&nonsense) }?;
         ensure!(refusal != DEVBAY_STATUS_OK, "a copy of an unknown kind was taken");
-        // SAFETY: as above.
+        // SAFETY: the stream is the plugin's own and alive; the struct is ours.
         let status = unsafe { stream_error(stream.handle.as_ptr(), &mut detail.raw) };
         ensure!(
             status == refusal && detail.raw.status == refusal,
@@ -198,7 +198,7 @@ fn stream(rig: &Rig<'_>) -> Outcome {
             status_name(detail.raw.status)
         );
         ensure!(detail.raw.text_len > 0, "`stream_error` has no words for {}", status_name(refusal));
-        // SAFETY: as above; no place for words is legal.
+        // SAFETY: the stream is the plugin's own and alive; NULL stands for no place for words.
         let status = unsafe { stream_error(stream.handle.as_ptr(), null_mut()) };
         ensure!(status == refusal, "`stream_error` without a place gave {}", status_name(status));
         Ok(())

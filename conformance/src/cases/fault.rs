@@ -76,7 +76,7 @@ fn memory(rig: &Rig<'_>) -> Outcome {
         let size = device.pad(device.at_most(CHUNK));
         let sent = pattern(device.pad(10_000), 1);
         let stream = device.stream()?;
-        // What a driver makes when it is first used is made now.
+        // Objects that a driver makes when it is first used are made now.
         stream.upload(&sent, &device.alloc(sent.len())?, 0)?;
         let is_limited = device.space().kind != DEVBAY_SPACE_DEVICE;
         if is_limited && limit_mapped(MORE).is_none() {
@@ -105,7 +105,7 @@ fn memory(rig: &Rig<'_>) -> Outcome {
             status_name(refusal)
         );
         ensure!(!kept.is_empty(), "not even one buffer of {size} bytes can be had");
-        // What was there before is whole, also now.
+        // The earlier content is whole, also now.
         stream.upload(&sent, &kept[0], 0)?;
         let found = stream.download(&kept[0], 0, sent.len())?;
         if let Some(found) = difference(&found, &sent) {
@@ -113,7 +113,7 @@ fn memory(rig: &Rig<'_>) -> Outcome {
         }
         let n = kept.len();
         kept.clear();
-        // What this process may map is its own; of a device's memory others may have taken some meanwhile.
+        // The process may map memory of its own; of a device's memory others may have taken some meanwhile.
         for _ in 0..if is_limited { n } else { n - n / 4 } {
             kept.push(device.alloc(size)?);
         }
@@ -131,16 +131,17 @@ fn in_flight(rig: &Rig<'_>) -> Outcome {
             let mut before: Option<(usize, u64)> = None;
             for (i, stream) in streams.iter().enumerate() {
                 if let (Some((other, value)), Some(wait)) = (before, device.opened.table.stream_wait) {
-                    // SAFETY: two streams of one device, and a value that was signalled.
+                    // SAFETY: both streams are the device's and alive, and the value was signalled.
                     let status =
                         unsafe { wait(stream.handle.as_ptr(), streams[other].handle.as_ptr(), value) };
                     ensure!(status == DEVBAY_STATUS_OK, "stream_wait gave {}", stream.error_words(status));
                 }
-                // SAFETY: source and buffers were made before the streams.
+                // SAFETY: source and buffers were made before the streams, whose drop waits for their work.
                 unsafe { stream.enqueue_in(&source, buffers[i].whole()) }?;
                 before = Some((i, stream.signal()?));
             }
-            // First to last, last to first, and two that are neither: who is waited for may go before who waits.
+            // First to last, last to first, and two that are neither: a stream may go before the stream that waits for
+            // it.
             match order {
                 0 => streams.drain(..).for_each(drop),
                 1 => streams.drain(..).rev().for_each(drop),
@@ -222,27 +223,27 @@ fn poison_once(device: &Device<'_>, fail: FailFn) -> Outcome<bool> {
     })?;
     let calls = Calls::new(4);
 
-    // SAFETY: source and buffers were made before the streams, here and below.
+    // SAFETY: source and buffers were made before the streams, whose drop waits for their work.
     unsafe { failing.enqueue_in(&source, buffers[0].whole()) }?;
     let good = failing.signal()?;
-    // SAFETY: the plugin's function with its own stream.
+    // SAFETY: the stream is the plugin's own, and alive until `Stream` is dropped.
     let status = unsafe { fail(failing.handle.as_ptr(), DEVBAY_STATUS_INTERNAL) };
     ensure!(status == DEVBAY_STATUS_OK, "stream_fail gave {}", failing.error_words(status));
-    // The stream may know by now: then the signal is refused, and nobody can wait for it.
+    // The stream may know by now: then it refuses the signal, and there is no point to wait for.
     let bad = failing.signal().ok();
     call_back(&failing, good, count, calls.arg(0))?;
     if let Some(bad) = bad {
         call_back(&failing, bad, count, calls.arg(1))?;
         if let Some(wait) = device.opened.table.stream_wait {
-            // SAFETY: two streams of one device, and a value that was signalled.
+            // SAFETY: both streams are the device's and alive, and the value was signalled.
             let status = unsafe { wait(waiting.handle.as_ptr(), failing.handle.as_ptr(), bad) };
             ensure!(
                 matches!(status, DEVBAY_STATUS_OK | DEVBAY_STATUS_ABORTED),
                 "stream_wait gave {}",
                 waiting.error_words(status)
             );
-            // This stream may know by now as well, and then refuses what follows.
-            // SAFETY: as above.
+            // This stream may know by now as well, and then refuses later work.
+            // SAFETY: source and buffers were made before the streams, whose drop waits for their work.
             let _ = unsafe { waiting.enqueue_in(&source, buffers[1].whole()) };
             let value = waiting.signal().ok();
             match value {
@@ -277,11 +278,11 @@ fn poison_once(device: &Device<'_>, fail: FailFn) -> Outcome<bool> {
     expect_call(&calls, 0, DEVBAY_STATUS_OK, "of the point before the failure")?;
     if let Some(stream_error) = device.opened.table.stream_error {
         let mut detail = Detail::new();
-        // SAFETY: the plugin's function with its own stream; the struct is ours.
+        // SAFETY: the stream is the plugin's own and alive; the struct is ours for the call.
         unsafe { stream_error(failing.handle.as_ptr(), &mut detail.raw) };
         ensure!(!detail.text().is_empty(), "stream_error has no words for the failure");
     }
-    // A point that nobody reaches any more still calls back, at once.
+    // A point that can be reached no more still calls back, at once.
     if let Some(bad) = bad {
         call_back(&failing, bad, count, calls.arg(3))?;
         expect_call(&calls, 3, DEVBAY_STATUS_INTERNAL, "of a point that had failed before it was asked for")?;
@@ -319,7 +320,7 @@ fn expect_call(calls: &Calls, i: usize, expected: Status, whose: &str) -> Outcom
 fn failed_stream<'a>(device: &'a Device<'a>, fail: FailFn) -> Outcome<Stream<'a>> {
     let stream = device.stream()?;
     let good = stream.signal()?;
-    // SAFETY: the plugin's function with its own stream.
+    // SAFETY: the stream is the plugin's own, and alive until `Stream` is dropped.
     let status = unsafe { fail(stream.handle.as_ptr(), DEVBAY_STATUS_INTERNAL) };
     ensure!(status == DEVBAY_STATUS_OK, "stream_fail gave {}", stream.error_words(status));
     // The stream may know by now, and refuse this.
@@ -360,7 +361,7 @@ fn refuse(rig: &Rig<'_>) -> Outcome {
             size_bytes: sent.len() as u64,
             ..empty_copy()
         };
-        // SAFETY: what is copied and the buffer were made before the stream.
+        // SAFETY: source and buffer were made before the stream, whose drop waits for its work.
         expect_refusal("a copy", unsafe { failing.copy(&desc) }?)?;
         if let Some(wait) = table.stream_wait {
             let (stream, other) = (failing.handle.as_ptr(), other.handle.as_ptr());
@@ -368,11 +369,11 @@ fn refuse(rig: &Rig<'_>) -> Outcome {
             expect_refusal("a wait", unsafe { wait(stream, other, 0) })?;
         }
         if let Some(flush) = table.stream_flush {
-            // SAFETY: the plugin's function with its own stream.
+            // SAFETY: the stream is the plugin's own, and alive until `Stream` is dropped.
             expect_refusal("a flush", unsafe { flush(failing.handle.as_ptr()) })?;
         }
         if let Some(signal) = table.stream_signal {
-            // SAFETY: the plugin's function with its own stream.
+            // SAFETY: the stream is the plugin's own, and alive until `Stream` is dropped.
             expect_refusal("a signal", unsafe { signal(failing.handle.as_ptr(), 1 << 20) })?;
         }
         drop(failing);
@@ -407,7 +408,7 @@ fn lost(rig: &Rig<'_>) -> Outcome {
     if n == 0 {
         return not_run(Why::NoDevice, "the plugin has no device on this machine");
     }
-    // What is lost stays so: each device is lost in an instance of its own.
+    // A lost device stays lost: each device is lost in an instance of its own.
     (0..n).try_for_each(|i| lose(&rig.open()?, i))
 }
 
@@ -434,10 +435,10 @@ fn lose(opened: &Opened<'_>, i: usize) -> Outcome {
     let stream = device.stream()?;
     let kept = device.alloc(device.pad(1000))?;
     stream.finish()?;
-    // SAFETY: the plugin's function with its own device, here and below.
+    // SAFETY: the device is the plugin's own, and listed as long as the instance.
     let status = unsafe { lose(device.info.handle) };
     ensure!(status == DEVBAY_STATUS_OK, "device_lose gave {}", status_name(status));
-    // SAFETY: as above.
+    // SAFETY: the device is still listed, though it is lost.
     expect("device_lose", unsafe { lose(device.info.handle) })?;
     if !device.inline() {
         expect("a signal, or the point behind it,", stream.end_status()?)?;
@@ -457,7 +458,7 @@ fn lose(opened: &Opened<'_>, i: usize) -> Outcome {
     }
     let found = descriptions(opened, &list)?;
     ensure!(found == words, "the first list said {}, and says {}", words.join("; "), found.join("; "));
-    // Those that are there, one that has come back too, are as good as they were.
+    // The remaining devices, including one that has come back, are as good as before.
     for (other, info) in opened.read_devices(&now)?.into_iter().enumerate() {
         let device = Device::read(opened, other, info)?;
         if device.plain_memory().is_err() {

@@ -89,10 +89,11 @@ fn copy(rig: &Rig<'_>) -> Outcome {
         let mut destination = vec![0u8; size];
         let buffer = device.alloc(size)?;
         let stream = device.stream()?;
-        // SAFETY: the source and the buffer were made before the stream.
+        // SAFETY: the source and the buffer were made before the stream, whose drop waits for its work.
         let to = time(&stream, 1, || unsafe { stream.enqueue_in(&source, buffer.whole()) })?;
         let pointer = destination.as_mut_ptr();
-        // SAFETY: as above; nobody else touches the destination until the stream is gone.
+        // SAFETY: source and buffer were made before the stream, and so was the destination, which only this copy
+        // touches until the stream is gone.
         let from = time(&stream, 1, || unsafe { stream.enqueue_out(buffer.whole(), pointer, size) })?;
         let rate = |ns: f64| size as f64 / ns;
         Ok(format!("{:.1} GB/s to the device, {:.1} GB/s back, of {size} bytes", rate(to), rate(from)))

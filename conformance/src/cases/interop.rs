@@ -200,7 +200,7 @@ fn native_stream(table: &InteropTable, stream: &Stream<'_>) -> Outcome<NativeHan
         return failed("the extension that wraps native streams has no stream_export");
     };
     let (mut native, mut detail) = (NativeHandle::empty(), Detail::new());
-    // SAFETY: the plugin's function with its own stream; the struct is ours.
+    // SAFETY: the stream is the plugin's own and alive; the struct is ours for the call.
     let status = unsafe { export(stream.handle.as_ptr(), &mut native, &mut detail.raw) };
     match status {
         DEVBAY_STATUS_OK if native.kind == 0 => failed("stream_export gave a handle without a kind"),
@@ -234,12 +234,12 @@ fn streams(rig: &Rig<'_>) -> Outcome {
             words(&again),
             words(&native)
         );
-        // Through one and the other in turn, and nothing waits in between.
+        // Through one and the other in turn, without waits in between.
         for (i, late) in late.iter_mut().enumerate() {
             let (write, read) = if i % 2 == 0 { (&own, &wrapped) } else { (&wrapped, &own) };
-            // SAFETY: all of it was made before the streams, here and below.
+            // SAFETY: images, buffer and `late` were made before the streams, whose drop waits for their work.
             unsafe { write.enqueue_in(&images[i % 2], buffer.whole()) }?;
-            // SAFETY: as above.
+            // SAFETY: images, buffer and `late` were made before the streams.
             unsafe { read.enqueue_out(buffer.whole(), late.0.as_mut_ptr(), size) }?;
         }
         wrapped.finish()?;

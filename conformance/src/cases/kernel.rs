@@ -221,7 +221,7 @@ fn ask(rig: &Rig<'_>, device: &Device<'_>) -> Outcome<Vec<(u32, Option<String>)>
     let status =
         unsafe { ask(device.opened.handle.as_ptr(), device.info.handle, &mut list, &mut detail.raw) };
     ensure!(status == DEVBAY_STATUS_OK, "device_kernels gave {}", detail.describe(status));
-    // SAFETY: the plugin's list, which it keeps.
+    // SAFETY: the plugin keeps the list as long as the instance.
     let kernels = match unsafe { read_growable_list::<DeviceKernel>(&list) } {
         Ok(kernels) => kernels,
         Err(error) => return failed(format!("the list of a device's kernels: {error}")),
@@ -231,9 +231,9 @@ fn ask(rig: &Rig<'_>, device: &Device<'_>) -> Outcome<Vec<(u32, Option<String>)>
         let op = if info.is_null() {
             None
         } else {
-            // SAFETY: the plugin's description, which it keeps as the list.
+            // SAFETY: `info` is not NULL, and the plugin keeps the description as long as the list.
             let read = unsafe { read_struct(info) };
-            // SAFETY: as above.
+            // SAFETY: the plugin keeps the description's text as long as the list.
             match read.and_then(|info| Ok(unsafe { info.op.get() }?.to_owned())) {
                 Ok(op) => Some(op),
                 Err(error) => return failed(format!("kernel {kernel_idx} of a device: {error}")),
@@ -246,7 +246,7 @@ fn ask(rig: &Rig<'_>, device: &Device<'_>) -> Outcome<Vec<(u32, Option<String>)>
 
 fn listed(rig: &Rig<'_>) -> Outcome {
     rig.each_device(|device| {
-        // SAFETY: what the entry gave, which `load.structs` has read.
+        // SAFETY: the entry gave the data, which `load.structs` has read.
         let n = unsafe { (*rig.query()).kernels.len };
         let kernels = ask(rig, device)?;
         for (position, (idx, op)) in kernels.iter().enumerate() {
@@ -343,7 +343,7 @@ fn sizes(rig: &Rig<'_>) -> Outcome {
                 let mut desc = AnySize::new(&desc, desc_size);
                 for out_size in out_sizes {
                     let mut out = AnySize::new(&Prepared::empty(), out_size);
-                    // SAFETY: every struct is as large as it says.
+                    // SAFETY: every struct has as many bytes as it says (`AnySize`, `Strided`).
                     let answer = unsafe { prepare_raw(device, desc.as_ptr(), out.as_ptr()) }?;
                     let what = format!(
                         "{} with a description of {desc_size} bytes, tensors of {tensor_size}, a result of {out_size}",
@@ -373,7 +373,7 @@ struct Strided {
 impl Strided {
     fn new(tensors: &[Tensor], size: usize) -> Self {
         let stride = size.next_multiple_of(8);
-        // What an older host does not have looks like garbage when it is read all the same.
+        // Fields that an older host does not have look like garbage when they are read all the same.
         let mut bytes = vec![0xd7d7_d7d7_d7d7_d7d7u64; tensors.len() * stride / 8];
         for (i, tensor) in tensors.iter().enumerate() {
             let start = bytes[i * stride / 8..].as_mut_ptr().cast::<u8>();

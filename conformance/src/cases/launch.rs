@@ -154,7 +154,7 @@ fn workspace(rig: &Rig<'_>) -> Outcome {
             n_workspaces += 1;
             let stream = device.stream()?;
             let mut results = Vec::new();
-            // All ones are NaNs, all zeros are what a lucky allocation holds.
+            // All ones are NaNs, all zeros the content of a lucky allocation.
             for fill in [0x00, 0xff] {
                 let ran = node.run(kernel, &stream, &sample, How { fill, ..How::default() })?;
                 ensure!(
@@ -235,7 +235,7 @@ fn slots(rig: &Rig<'_>) -> Outcome {
             device.plain_memory()?;
             let stream = device.stream()?;
             for op in crate::ops::OPS {
-                // How a loop is split is not a question of the dtype.
+                // The way a loop is split does not depend on the dtype.
                 for &(kernel, dtype) in candidates(kernels, op).iter().take(1) {
                     if !kernel.deterministic {
                         continue;
@@ -310,18 +310,18 @@ fn order(rig: &Rig<'_>) -> Outcome {
             let expected = node.run(kernel, &stream, &sample, How::default())?.output;
             let refs = [x.part(0, size), y.part(0, size)];
             for _ in 0..4 {
-                // Nothing waits between these: the launch finds the content, the last copy finds its result, and
-                // what is written afterwards comes too late for both.
-                // SAFETY: all of it was made before the stream.
+                // Nothing waits between these: the launch finds the content, the last copy finds its result, and later
+                // writes come too late for both.
+                // SAFETY: images, buffers and `late` were made before the stream, whose drop waits for its work.
                 unsafe { stream.enqueue_in(&other, x.whole()) }?;
-                // SAFETY: as above.
+                // SAFETY: `content` and the buffer were made before the stream.
                 unsafe { stream.enqueue_in(&content, x.whole()) }?;
                 node.launch(kernel, &stream, &refs)?;
-                // SAFETY: as above.
+                // SAFETY: `other` and the buffer were made before the stream.
                 unsafe { stream.enqueue_in(&other, x.whole()) }?;
-                // SAFETY: as above.
+                // SAFETY: the buffer and `late` were made before the stream.
                 unsafe { stream.enqueue_out(y.whole(), late.0.as_mut_ptr(), padded) }?;
-                // SAFETY: as above.
+                // SAFETY: `other` and the buffer were made before the stream.
                 unsafe { stream.enqueue_in(&other, y.whole()) }?;
             }
             stream.finish()?;
@@ -410,7 +410,7 @@ fn packed(rig: &Rig<'_>) -> Outcome {
             let bytes = sample.inputs[1].bytes();
             constant.make_constant(1, bytes.clone());
             let node = again(device, &constant)?;
-            // SAFETY: the plugin's list, which lives until `unprepare`.
+            // SAFETY: the plugin keeps the list until `unprepare`, which comes with the node's drop.
             let packs = match unsafe { read_growable_list::<ConstantPack>(&node.raw.packs) } {
                 Ok(packs) => packs,
                 Err(error) => return failed(format!("the packed constants of {}: {error}", kernel.op)),
@@ -441,7 +441,8 @@ fn packed(rig: &Rig<'_>) -> Outcome {
             let mut detail = crate::rig::Detail::new();
             let instance = device.opened.handle.as_ptr();
             let src = &constant.inputs[1];
-            // SAFETY: the plugin's function with what it prepared; `dst` is zeroed and as large and aligned as asked.
+            // SAFETY: the plugin's function with the node that it prepared; `dst` is zeroed and as large and aligned as
+            // asked.
             let status = unsafe { pack(instance, &node.raw, 1, src, dst.cast(), &mut detail.raw) };
             ensure!(status == DEVBAY_STATUS_OK, "pack gave {}", detail.describe(status));
             ensure!(
@@ -449,7 +450,7 @@ fn packed(rig: &Rig<'_>) -> Outcome {
                 "{} packed behind the {size} bytes that it asked for",
                 kernel.op
             );
-            // SAFETY: as above; input 0 was not asked for.
+            // SAFETY: `dst` is the same memory; input 0 was not asked for.
             let refusal = unsafe { pack(instance, &node.raw, 0, src, dst.cast(), std::ptr::null_mut()) };
             ensure!(refusal == DEVBAY_STATUS_INVALID, "pack of an input that was not asked for was taken");
 
@@ -494,7 +495,7 @@ fn run_packed(
     };
     let (a, b) = (stage(&sample.inputs[0].bytes()), stage(packed));
     let (x, y) = (device.alloc(a.len())?, device.alloc(sample.expected.size())?);
-    // SAFETY: the plugin's list, which lives until `unprepare`.
+    // SAFETY: the plugin keeps the list until `unprepare`, which comes with the node's drop.
     let align = unsafe { read_growable_list::<ConstantPack>(&node.raw.packs) }
         .map_or(1, |packs| packs.first().map_or(1, |pack| pack.align));
     let mut detail = crate::rig::Detail::new();

@@ -69,17 +69,17 @@ fn entry(rig: &Rig<'_>) -> Outcome {
 /// Returns the bytes of the plugin's data and of its table.
 pub(crate) fn bytes_of(rig: &Rig<'_>) -> Vec<u8> {
     let info: *const PluginInfo = rig.query();
-    // SAFETY: not NULL (`load.entry`), and the size field is there in every version; what the plugin says of its
-    // size is its promise (B4).
+    // SAFETY: not NULL (`load.entry`), and the size field is there in every version; the plugin answers for the size
+    // that it states (B4).
     let size = unsafe { info.cast::<u32>().read() } as usize;
-    // SAFETY: as above.
+    // SAFETY: `info` is not NULL, and has as many bytes as it says (B4).
     let mut bytes = unsafe { std::slice::from_raw_parts(info.cast::<u8>(), size) }.to_vec();
-    // SAFETY: as above; the table's place is in every version.
+    // SAFETY: `info` is not NULL, and the table's place is in every version.
     let table = unsafe { (*info).table };
     if size >= PluginInfo::REQUIRED_SIZE && !table.is_null() {
-        // SAFETY: as above, for the table.
+        // SAFETY: `table` is not NULL, and the size field is there in every version.
         let size = unsafe { table.cast::<u32>().read() } as usize;
-        // SAFETY: as above.
+        // SAFETY: `table` has as many bytes as it says (B4).
         bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(table.cast::<u8>(), size) });
     }
     bytes

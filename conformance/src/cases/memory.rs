@@ -334,7 +334,7 @@ fn sizes(rig: &Rig<'_>) -> Outcome {
                 let mut desc = AnySize::new(&desc, desc_size);
                 let mut out = AnySize::new(&Allocation::empty(), out_size);
                 let mut detail = Detail::new();
-                // SAFETY: both structs are as large as they say.
+                // SAFETY: both structs have as many bytes as they say (`AnySize`).
                 let status = unsafe { device.alloc_raw(desc.as_ptr(), out.as_ptr(), &mut detail.raw) }?;
                 let what = format!("a description of {desc_size} bytes, a result of {out_size}");
                 ensure!(status == DEVBAY_STATUS_OK, "{what}: {}", detail.describe(status));

@@ -148,7 +148,7 @@ fn sizes(rig: &Rig<'_>) -> Outcome {
     for desc_size in desc_sizes {
         for &api_size in &api_sizes {
             let desk = Desk::open(SLOTS);
-            // Leaked, as the desk is: who calls after `destroy` is another case's finding, not a crash here.
+            // Leaked, as the desk is: a call after `destroy` is another case's finding, not a crash here.
             let api = Box::leak(Box::new(AnySize::new(desk.api(), api_size)));
             let desc = CreateDesc {
                 abi_minor: minor,
@@ -227,7 +227,7 @@ fn extensions(rig: &Rig<'_>) -> Outcome {
     let asked = [(0, 0), (0x7fff_fff0, 0), (0x7fff_fff0, 1), (u32::MAX, 0)];
     let future = (1..=6).map(|id| (id, u32::MAX));
     for (id, revision) in asked.into_iter().chain(future) {
-        // SAFETY: the plugin's function with its own instance.
+        // SAFETY: the instance is the plugin's own, and alive until it is dropped.
         let table = unsafe { get(opened.handle.as_ptr(), id, revision) };
         ensure!(table.is_null(), "extension {id:#x} of revision {revision} was not answered with NULL");
     }

@@ -84,7 +84,7 @@ impl Replays {
 
     fn end(self, stream: &Stream<'_>) -> Result<Recorded, Status> {
         let mut recording = null_mut();
-        // SAFETY: as above, and a place for the recording.
+        // SAFETY: the stream is the plugin's own and alive; the place for the recording lives for the call.
         let status = unsafe { (self.end)(stream.handle.as_ptr(), &mut recording) };
         if status == DEVBAY_STATUS_OK { Ok(Recorded { recording, replays: self }) } else { Err(status) }
     }
@@ -117,7 +117,7 @@ impl Recorded {
 
 impl Drop for Recorded {
     fn drop(&mut self) {
-        // SAFETY: made by `record_end`, given back once.
+        // SAFETY: `record_end` made the recording, and it is given back once, here.
         unsafe { (self.replays.free)(self.recording) };
     }
 }
@@ -197,14 +197,14 @@ fn launches(rig: &Rig<'_>) -> Outcome {
         }
         // Nothing waits in between.
         for (image, late) in images.iter().zip(&mut late) {
-            // SAFETY: all of it was made before the stream, here and below.
+            // SAFETY: images, buffers and `late` were made before the stream, whose drop waits for its work.
             unsafe { stream.enqueue_in(image, x.whole()) }?;
             recorded.replay(&stream)?;
-            // SAFETY: as above.
+            // SAFETY: `before` and the buffer were made before the stream.
             unsafe { stream.enqueue_in(&before, x.whole()) }?;
-            // SAFETY: as above.
+            // SAFETY: the buffer and `late` were made before the stream.
             unsafe { stream.enqueue_out(y.whole(), late.0.as_mut_ptr(), padded) }?;
-            // SAFETY: as above.
+            // SAFETY: `before` and the buffer were made before the stream.
             unsafe { stream.enqueue_in(&before, y.whole()) }?;
         }
         stream.finish()?;
@@ -266,10 +266,10 @@ fn copies(rig: &Rig<'_>) -> Outcome {
             stream.upload(&before, buffer, 0)?;
         }
         let recorded = record(replays, &stream, &[], || {
-            // SAFETY: all of it was made before the stream, here and below.
+            // SAFETY: the buffers were made before the stream, whose drop waits for its work.
             unsafe { stream.enqueue_within(from.whole(), x.whole(), padded) }?;
             node.launch(kernel, &stream, &[x.part(0, size), y.part(0, size)])?;
-            // SAFETY: as above.
+            // SAFETY: the buffers were made before the stream, whose drop waits for its work.
             unsafe { stream.enqueue_within(y.whole(), z.whole(), padded) }
         })?;
         let Some(recorded) = recorded else { return Ok(()) };
@@ -313,16 +313,16 @@ fn elsewhere(rig: &Rig<'_>) -> Outcome {
         let Some(recorded) = recorded else { return Ok(()) };
         for round in 0..4 {
             // In the order of this stream: behind the first of these copies, in front of the others.
-            // SAFETY: all of it was made before the stream, here and below.
+            // SAFETY: images, buffers and `late` were made before the streams, whose drop waits for their work.
             unsafe { other.enqueue_in(&before, x.whole()) }?;
-            // SAFETY: as above.
+            // SAFETY: `content` and the buffer were made before the streams.
             unsafe { other.enqueue_in(&content, x.whole()) }?;
             recorded.replay(&other)?;
-            // SAFETY: as above.
+            // SAFETY: `before` and the buffer were made before the streams.
             unsafe { other.enqueue_in(&before, x.whole()) }?;
-            // SAFETY: as above.
+            // SAFETY: the buffer and `late` were made before the streams.
             unsafe { other.enqueue_out(y.whole(), late.0.as_mut_ptr(), padded) }?;
-            // SAFETY: as above.
+            // SAFETY: `before` and the buffer were made before the streams.
             unsafe { other.enqueue_in(&before, y.whole()) }?;
             other.finish()?;
             let what = format!("{} on another stream than recorded it, replay {round}", kernel.op);
@@ -359,7 +359,7 @@ fn bindings(rig: &Rig<'_>) -> Outcome {
         stream.upload(&before, &both, padded)?;
         stream.upload(&image(&other, padded), &elsewhere, padded)?;
         stream.upload(&before, &elsewhere, 2 * padded)?;
-        // What does not fit is refused, and enqueues nothing.
+        // A binding of another size is refused, and enqueues nothing.
         let short = elsewhere.part(padded, padded);
         for (wrong, what) in [(&[short][..], "of fewer bytes"), (&[bound_at, bound_at], "one too many")] {
             let status = recorded.try_replay(&stream, wrong);
@@ -375,7 +375,7 @@ fn bindings(rig: &Rig<'_>) -> Outcome {
         let found = stream.download(&both, padded, padded)?;
         let what = format!("{} in bound memory wrote to what was recorded", kernel.op);
         refuse_difference(&what, &found, &before)?;
-        // And as it was recorded, both ways of saying so.
+        // And as it was recorded, in both ways to ask for it.
         for bindings in [&[][..], &[recorded_at]] {
             stream.upload(&before, &both, padded)?;
             recorded.replay_bound(&stream, bindings)?;
@@ -412,12 +412,12 @@ fn nothing_else(rig: &Rig<'_>) -> Outcome {
             size_bytes: padded as u64,
             ..CopyDesc::empty()
         };
-        // SAFETY: source and buffer were made before the stream.
+        // SAFETY: source and buffer were made before the stream, whose drop waits for its work.
         let status = unsafe { stream.copy(&desc) }?;
         let copied = refused(status, "copy from the host on a stream that records");
         let signalled = match device.opened.table.stream_signal {
             Some(signal) => {
-                // SAFETY: the plugin's function with its own stream.
+                // SAFETY: the stream is the plugin's own, and alive until `Stream` is dropped.
                 let status = unsafe { signal(stream.handle.as_ptr(), stream.signalled() + 1) };
                 refused(status, "stream_signal on a stream that records")
             }

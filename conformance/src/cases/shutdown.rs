@@ -135,7 +135,7 @@ fn rounds(rig: &Rig<'_>) -> Outcome {
     if !rig.own_process {
         return not_run(Why::OwnProcess, "threads and files are counted in a process of the case's own");
     }
-    // The first round starts what stays for good.
+    // The first round starts threads and memory that stay for good.
     exercise(rig, &rig.open()?, 8)?;
     let Some(before) = counts() else {
         return not_run(Why::OwnProcess, "this system does not show a process's threads and files");
@@ -171,7 +171,7 @@ fn memory(rig: &Rig<'_>) -> Outcome {
         return not_run(Why::OwnProcess, "memory is measured in a process of the case's own");
     }
     rig.each_device(|device| {
-        // Written, so that what is not given back is resident.
+        // Written, so that leaked memory is resident.
         let sent = pattern(device.pad(device.at_most(256 << 10)), 1);
         let once = || -> Outcome {
             let buffer = device.alloc(sent.len())?;
@@ -189,7 +189,7 @@ fn memory(rig: &Rig<'_>) -> Outcome {
             once()?;
         }
         let grown = resident().unwrap_or(before).saturating_sub(before);
-        // A quarter of what leaking every buffer would add; allocators keep a little.
+        // A quarter of the growth if every buffer leaked; allocators keep a little.
         ensure!(
             grown < ROUNDS * sent.len() as u64 / 4,
             "{ROUNDS} buffers of {} bytes, each given back, left {grown} bytes behind",

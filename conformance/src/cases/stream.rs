@@ -155,14 +155,14 @@ fn signal_refused(rig: &Rig<'_>) -> Outcome {
         let buffers = device.targets(2, source.len())?;
         let mut found = Lent::new(vec![0; source.len()]);
         let stream = device.stream()?;
-        // SAFETY: source and buffers were made before the stream, and what is read into is leaked until it is done.
+        // SAFETY: source and buffers were made before the stream, and the destination is leaked until it is done.
         unsafe { stream.enqueue_in(&source, buffers[0].whole()) }?;
         stream.signal_value(5)?;
-        // SAFETY: as above.
+        // SAFETY: source and buffers were made before the stream, and the destination is leaked until it is done.
         unsafe { stream.enqueue_out(buffers[0].whole(), found.0.as_mut_ptr(), source.len()) }?;
         for value in [5, 4, 1, 0] {
             let signal = rig.optional(table.stream_signal, "stream_signal")?;
-            // SAFETY: the plugin's function with its own stream.
+            // SAFETY: the stream is the plugin's own, and alive until `Stream` is dropped.
             let status = unsafe { signal(stream.handle.as_ptr(), value) };
             ensure!(
                 status == DEVBAY_STATUS_INVALID,
@@ -170,8 +170,8 @@ fn signal_refused(rig: &Rig<'_>) -> Outcome {
                 status_name(status)
             );
         }
-        // What was enqueued before belongs to the next signal.
-        // SAFETY: as above.
+        // Work that was enqueued before belongs to the next signal.
+        // SAFETY: source and buffers were made before the stream, whose drop waits for its work.
         unsafe { stream.enqueue_in(&source, buffers[1 % buffers.len()].whole()) }?;
         stream.signal_value(6)?;
         stream.poll(6)?;
@@ -264,14 +264,14 @@ fn flush(rig: &Rig<'_>) -> Outcome {
         let buffers = device.targets(N, source.len())?;
         let stream = device.stream()?;
         let flush = || {
-            // SAFETY: the plugin's function with its own stream.
+            // SAFETY: the stream is the plugin's own, and alive until `Stream` is dropped.
             let status = unsafe { flush(stream.handle.as_ptr()) };
             ensure!(status == DEVBAY_STATUS_OK, "stream_flush gave {}", stream.error_words(status));
             Ok(())
         };
         flush()?;
         for i in 0..N {
-            // SAFETY: the source and the buffers were made before the stream.
+            // SAFETY: the source and the buffers were made before the stream, whose drop waits for its work.
             unsafe { stream.enqueue_in(&source, buffers[i % buffers.len()].whole()) }?;
             flush()?;
             let value = stream.signal()?;

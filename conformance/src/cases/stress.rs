@@ -102,7 +102,7 @@ fn leaks(rig: &Rig<'_>, what: &str, n_devices: usize, mut round: impl FnMut(u32)
     let (mut given, mut held) = (vec![(n, allocated())], vec![(n, resident())]);
     let mut verdict = Ok(());
     for window in 0..DOUBLINGS {
-        // A machine that has become busy: a window without a leak says enough, one with a leak does not.
+        // A machine that has become busy: a window without a leak is enough, one with a leak proves nothing.
         if window > 0 && verdict.is_ok() && begin.elapsed() > time_max {
             break;
         }
@@ -227,7 +227,7 @@ fn queue(rig: &Rig<'_>) -> Outcome {
         let stream = device.stream()?;
         let limited = device.inline();
         for (i, source) in sources.iter().enumerate() {
-            // SAFETY: sources and buffers were made before the stream.
+            // SAFETY: sources and buffers were made before the stream, whose drop waits for its work.
             unsafe { stream.enqueue_in(source, buffers[i % buffers.len()].whole()) }?;
             if !limited {
                 stream.signal()?;
@@ -269,7 +269,7 @@ fn visit(rig: &Rig<'_>, device: &Device<'_>, barrier: &Barrier, seed: u64) -> Ou
     let mut outcome = Ok(());
     for meeting in 0..N_MEETINGS {
         barrier.wait();
-        // Who failed still comes to the meetings: others wait for him.
+        // A thread that failed still comes to the meetings, since others wait for it.
         if outcome.is_err() {
             continue;
         }
@@ -288,7 +288,7 @@ fn call(rig: &Rig<'_>, device: &Device<'_>, dice: &mut Dice, seed: u64) -> Outco
     stream.upload(&sent, &buffers[0], 0)?;
     let mut last = &buffers[0];
     if !device.writes_once() {
-        // SAFETY: the buffers were made before the stream.
+        // SAFETY: the buffers were made before the stream, whose drop waits for its work.
         unsafe { stream.enqueue_within(buffers[0].whole(), buffers[1].whole(), sent.len()) }?;
         last = &buffers[1];
     }
@@ -311,7 +311,8 @@ fn call(rig: &Rig<'_>, device: &Device<'_>, dice: &mut Dice, seed: u64) -> Outco
     };
     let ran = node.run(kernel, &stream, &sample, How::default())?;
     ensure!(ran.damage.is_empty(), "{} launched while others launched: {:?}", op.name, ran.damage);
-    // Numbers are of the profile `kernels`: a plugin that does not claim it may have launched what computes nothing.
+    // Numbers are of the profile `kernels`: a plugin that does not claim it may have launched kernels that compute
+    // nothing.
     if !about.profiles.iter().any(|profile| profile == "kernels") {
         return Ok(());
     }

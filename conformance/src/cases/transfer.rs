@@ -118,7 +118,7 @@ fn round_trip(rig: &Rig<'_>) -> Outcome {
             let size = device.at_most(*size);
             let sent = pattern(size, i as u64 + 1);
             let padded = device.pad(size);
-            // Memory that is written once is written and read whole; else there is something behind what is copied.
+            // Memory that is written once is written and read whole; other memory has something behind the copied part.
             let is_whole = device.plain_memory().is_err();
             let behind = if is_whole { Vec::new() } else { pattern(padded + device.pad(1), i as u64 + 101) };
             let buffer = device.alloc(if is_whole { size } else { behind.len() })?;
@@ -130,7 +130,8 @@ fn round_trip(rig: &Rig<'_>) -> Outcome {
             // Received between two guards.
             const GUARD: usize = 64;
             let mut room = vec![0xa5u8; size + 2 * GUARD];
-            // SAFETY: the room is there until `finish` returns; if it fails, the stream is destroyed before it.
+            // SAFETY: the room is there until `finish` returns. TODO: if that fails, the room is dropped before the
+            // stream; lend it (`Lent`).
             unsafe { stream.enqueue_out(buffer.whole(), room.as_mut_ptr().add(GUARD), size) }?;
             stream.finish()?;
             if !is_whole {
@@ -191,14 +192,14 @@ fn within_device(rig: &Rig<'_>) -> Outcome {
         let stream = device.stream()?;
         stream.upload(&a.content, &first, 0)?;
         stream.upload(&b.content, &second, 0)?;
-        // SAFETY: the buffers were made before the stream.
+        // SAFETY: the buffers were made before the stream, whose drop waits for its work.
         unsafe { stream.enqueue_within(first.part(2 * piece, piece), second.part(5 * piece, piece), piece) }?;
         b.content[5 * piece..6 * piece].copy_from_slice(&a.content[2 * piece..3 * piece]);
         stream.finish()?;
         expect(&stream.download(&second, 0, b.content.len())?, &b.content, "between two buffers")?;
         expect(&stream.download(&first, 0, a.content.len())?, &a.content, "the source of a copy")?;
         // Neighbours in one buffer are disjoint.
-        // SAFETY: as above.
+        // SAFETY: the buffer was made before the stream, whose drop waits for its work; both parts are in it.
         unsafe {
             stream.enqueue_within(second.part(5 * piece, piece), second.part(6 * piece, piece), piece)
         }?;
@@ -224,12 +225,12 @@ fn order(rig: &Rig<'_>) -> Outcome {
             let (to, from) = (state / 8 % 8, state / 64 % 8);
             if i % 2 == 0 || to == from {
                 let source = &sources[state / 512 % 16];
-                // SAFETY: the sources and the buffer were made before the stream.
+                // SAFETY: the sources and the buffer were made before the stream, whose drop waits for its work.
                 unsafe { stream.enqueue_in(source, buffer.part(to * piece, piece)) }?;
                 model.content[to * piece..][..piece].copy_from_slice(source);
             } else {
                 let (src, dst) = (buffer.part(from * piece, piece), buffer.part(to * piece, piece));
-                // SAFETY: as above.
+                // SAFETY: the buffer was made before the stream, whose drop waits for its work.
                 unsafe { stream.enqueue_within(src, dst, piece) }?;
                 let moved = model.content[from * piece..][..piece].to_vec();
                 model.content[to * piece..][..piece].copy_from_slice(&moved);
@@ -249,7 +250,7 @@ fn leaves_alone(
     mut desc_of: impl FnMut(&crate::rig::Buffer<'_>, &mut [u8]) -> CopyDesc,
 ) -> Outcome {
     let content = pattern(device.pad(device.step() * 8), 61);
-    // Room for what a plugin that does not look would read or write: this process is not what is tested.
+    // Room for the reads and writes of a plugin that does not look: this process is not under test.
     let mut host = vec![0xa5u8; content.len() * 4];
     let buffer = device.alloc(content.len())?;
     let stream = device.stream()?;
@@ -410,7 +411,7 @@ fn sizes(rig: &Rig<'_>) -> Outcome {
                 ..empty_copy()
             };
             let mut desc = AnySize::new(&desc, size);
-            // SAFETY: the source and the buffer were made before the stream.
+            // SAFETY: the source and the buffer were made before the stream, whose drop waits for its work.
             let status = unsafe { stream.copy(desc.as_ptr()) }?;
             ensure!(
                 status == DEVBAY_STATUS_OK,
@@ -444,7 +445,7 @@ fn host_visible(rig: &Rig<'_>) -> Outcome {
         // SAFETY: the space says that the host may read there, and the copy is done.
         let found = unsafe { std::slice::from_raw_parts(base, second.len()) };
         expect(found, &second, "written by a copy, read by the host")?;
-        // SAFETY: as above.
+        // SAFETY: the space says that the host may write there, and no work uses the buffer.
         unsafe { std::ptr::copy_nonoverlapping(first.as_ptr(), base, first.len()) };
         expect(&stream.download(&buffer, 0, first.len())?, &first, "written by the host after a copy")
     })?;

@@ -165,7 +165,7 @@ impl Hearing {
         {
             self.panic = Some(place.to_owned());
         }
-        // The first lines say what happened; a backtrace follows.
+        // The first lines tell the failure; a backtrace follows.
         if self.words.len() < WORDS_MAX {
             self.words.push(line);
         }

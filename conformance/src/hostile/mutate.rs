@@ -419,7 +419,7 @@ fn put(array: &mut Array, spot: Spot, element: &[u8]) {
 /// Makes a seed hostile; None where the change does not apply.
 pub(super) fn apply(seed: &Seed, mutation: &Mutation) -> Option<HostileModel> {
     let array = |input: usize| seed.arrays.get(input)?.clone();
-    // What an index of another operand counts: the largest extent of what is indexed.
+    // The range of an index into another operand: that operand's largest extent.
     let extent =
         seed.arrays.first().and_then(Option::as_ref).and_then(|array| array.dims.iter().max().copied());
     let extent = extent.unwrap_or(1);

@@ -67,7 +67,7 @@ pub fn work(work: &Work) -> std::result::Result<(), String> {
         let outcome = match run(&model, device, work.deadline) {
             Ok(classes) => Outcome::Ok(classes),
             Err(error) => {
-                // What is left of a plugin that failed is not the next case's business.
+                // The remains of a plugin that failed are not the next case's business.
                 if !is_verdict(error.kind()) {
                     open = None;
                 }
@@ -89,7 +89,7 @@ fn open(work: &Work) -> std::result::Result<Open, String> {
 
 /// Imports, plans and runs.
 fn run(hostile: &HostileModel, device: &Arc<Device>, deadline: Duration) -> Result<Vec<Classes>> {
-    // Import, passes and planning may panic too: the hook has said so on standard error.
+    // Import, passes and planning may panic too: the hook has reported it on standard error.
     devbay_host::internals::core::error::caught("the host", || {
         let program = from_bytes(hostile.model.clone(), None)?;
         let inputs: Vec<_> = hostile
@@ -119,7 +119,7 @@ fn is_verdict(kind: ErrorKind) -> bool {
 
 fn say(said: &Said) -> std::result::Result<(), String> {
     let text = serde_json::to_string(said).map_err(|error| error.to_string())?;
-    // In one piece, on a line of its own, whatever was printed before.
+    // In one piece, on a line of its own, after anything that was printed before.
     let line = format!("\n{MARK}{text}\n");
     let mut out = std::io::stdout().lock();
     out.write_all(line.as_bytes()).and_then(|()| out.flush()).map_err(|error| error.to_string())

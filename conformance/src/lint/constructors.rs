@@ -148,7 +148,7 @@ impl Walk<'_, '_> {
             let mut decoder = Decoder::with_ip(64, bytes, start, DecoderOptions::NONE);
             while decoder.can_decode() {
                 let address = decoder.ip();
-                // A function that is fallen into is one behind a call that does not come back.
+                // A function that is fallen into stands behind a call that does not return.
                 if (address != start && self.begins_function(address)) || self.seen.contains(&address) {
                     break;
                 }
@@ -270,9 +270,9 @@ fn beyond(instruction: &Instruction) -> Option<CpuidFeature> {
                 | CpuidFeature::SEP
         )
     };
-    // What older processors take for an instruction that does nothing, or for another that compilers mean as well
-    // (`tzcnt` is `bsf` with a prefix). `xgetbv` reads what the system keeps of registers: whoever asks has asked the
-    // processor before, and the constructor of every compiler's runtime does.
+    // Instructions that older processors take for one that does nothing, or for another that compilers mean as well
+    // (`tzcnt` is `bsf` with a prefix). `xgetbv` reads which registers the system keeps: code that uses it has asked
+    // the processor before, as the constructor of every compiler's runtime does.
     let is_harmless = matches!(
         instruction.mnemonic(),
         Mnemonic::Endbr64

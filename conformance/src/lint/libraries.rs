@@ -93,7 +93,7 @@ pub(super) fn look(image: &Image<'_>, origin: Option<&Path>, folders: &[PathBuf]
             report.find(&NEEDED_MISSING, format!("{name}{by} is not found"));
         }
     }
-    // What nobody has to have: weak symbols may be absent, and the host's are a finding already.
+    // Symbols that may be missing: weak ones may be absent, and the host's are a finding already.
     let wanted = image.imports().filter(|symbol| symbol.bind != elf::STB_WEAK && !symbol.is_versioned);
     let wanted =
         wanted.map(|symbol| symbol.name).filter(|name| !is_of_host(name) && !known.exports.contains(*name));

@@ -146,7 +146,7 @@ fn flex_attention(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
             bias: vec![0.0; n_keys],
             scale,
             softcap: 0.0,
-            // What it is unless the node says otherwise.
+            // The type unless the node says otherwise.
             softmax: if dtype == F64 { F64 } else { F32 },
         };
         sight.attend(dtype, of_q.row(&queries, batch, head, step)).0
@@ -196,7 +196,7 @@ fn attention(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let [q, k, v] = [of_q, of_k, of_v].map(|heads| random(dtype, dice, &heads.shape(), (-1.0, 1.0)));
     let zero = Near::of(dtype, 0.0);
 
-    // What came before, inside the op; or how much of the keys counts, where the cache is outside.
+    // Keys of earlier steps, inside the op; or the number of keys that count, where the cache is outside.
     let n_past = if matches!(i % 5, 2 | 3) { 1 + dice.below(5) as usize } else { 0 };
     let n_total = n_past + n_keys;
     let cached = |of: Heads| Heads { n_steps: n_past, is_packed: false, ..of };
@@ -239,7 +239,7 @@ fn attention(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let mask = mask(dtype, dice, i, full, n_valid);
     let bias = |batch: usize, head: usize, query: usize, key: usize| {
         let count = counts.as_ref().map_or(n_total, |counts| counts[batch] as usize) as i64;
-        // How many keys stand before the first query.
+        // The number of keys before the first query.
         let offset = match (n_past, &counts) {
             (0, Some(_)) => count - n_queries as i64,
             _ => n_past as i64,

@@ -108,7 +108,7 @@ fn cast(from: DType, to: DType, dice: &mut Dice, i: u64) -> (HostTensor, Expecte
         (false, false) => wrapped(to, value as i128),
     };
     let values: Vec<f64> = x.values.iter().map(value).collect();
-    // What the dtype has is itself; else the nearest, or the one beside it.
+    // A value of the dtype stays; another becomes the nearest, or the one beside it.
     let kept = HostTensor::new(to, &shape, values.clone()).values;
     let bound = |(&value, kept): (&f64, f64)| {
         if value == kept || !is_float(to) { 0.0 } else { Rounding::Exact.bound(to, value) }
@@ -139,7 +139,7 @@ fn tf_idf(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
             grams.push(gram);
         }
     }
-    // Coordinates in any order, and some that are nobody's.
+    // Coordinates in any order, some of which belong to no n-gram.
     let n_out = grams.len() + dice.below(3) as usize;
     let coordinates = &shuffled(dice, n_out)[..grams.len()];
     let n_out = 1 + *coordinates.iter().max().expect("the pool is not empty");

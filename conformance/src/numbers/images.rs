@@ -318,7 +318,7 @@ fn non_max_suppression(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
         };
         let (batches, classes) = (1 + (i % 2) as i64, 1 + dice.below(3) as i64);
         let mut boxes = random(dtype, dice, &[batches, n, 4], (0.0, 1.0));
-        // An overlap of just as much as may be: the same box again and again.
+        // An overlap of exactly the limit: the same box again and again.
         let is_same = i == 6;
         if is_same {
             let one = boxes.values[..4].to_vec();
@@ -331,7 +331,7 @@ fn non_max_suppression(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
         }
         let scores = random(dtype, dice, &[batches, classes, n], (0.0, 1.0));
         let number = |dtype, value| HostTensor::new(dtype, &[], vec![value]);
-        // Left out: no boxes at all; 0 of what may overlap; any score.
+        // Left out: no boxes at all; an overlap limit of 0; any score.
         let limit = (i % 8 != 7).then(|| number(I64, [1.0, 3.0, 100.0][dice.below(3) as usize]));
         let most_overlap =
             (i % 4 != 3).then(|| number(F32, if is_same { 1.0 } else { dice.between(0.1, 0.9) }));

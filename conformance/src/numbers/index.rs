@@ -70,7 +70,7 @@ pub(super) fn limits(dtype: DType) -> (f64, f64) {
 /// Values from all over a dtype's range, among those of floats some that only a copy of their bits keeps.
 pub(super) fn anything(dtype: DType, dice: &mut Dice, shape: &[i64]) -> HostTensor {
     let range = match dtype {
-        // What an f64 holds.
+        // The range of an f64.
         I64 => (-9e15, 9e15),
         U64 => (0.0, 9e15),
         dtype if is_float(dtype) || dtype == BOOL => (-100.0, 100.0),

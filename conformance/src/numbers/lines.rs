@@ -9,7 +9,7 @@ pub(super) const OPS: &[OpTrials] = &[
         let p = 1 + i as i64 % 2;
         let mut lines = Lines::new(dtype, dice, i, (-3.0, 3.0));
         if i % 3 == 2 {
-            // The norm of zeros is 0, and so is what comes out.
+            // The norm of zeros is 0, and so is the result.
             lines.set_first(|_| 0.0);
         }
         // 2 is the default.
@@ -34,7 +34,7 @@ pub(super) const OPS: &[OpTrials] = &[
         lines.trial(|line| {
             let finite = line.iter().copied().filter(|x| x.value.is_finite());
             let Some(max) = finite.clone().reduce(Near::max) else {
-                // Of nothing but negative infinities: their difference is no number.
+                // A line of negative infinities alone: their difference is NaN.
                 return line.iter().map(|_| Near::of(dtype, f64::NAN)).collect();
             };
             let sum = Near::sum(dtype, finite.map(|x| (x - max).exp()));

@@ -93,7 +93,7 @@ impl Expected {
         } else {
             values
         };
-        // Not HostTensor::new, which rounds: the exact values are what bounds are about.
+        // Not HostTensor::new, which rounds: bounds are about the exact values.
         Self { tensor: HostTensor { dtype, shape: shape.to_vec(), values }, bounds, flushed: None }
     }
 }

@@ -259,7 +259,7 @@ fn pad(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
         let n = own[axis];
         let any = |dice: &mut Dice, low: i64, high: i64| low + dice.below((high - low + 1) as u64) as i64;
         (before[axis], after[axis]) = match mode {
-            // What goes at both ends together is less than what there is.
+            // Both ends together lose less than there is.
             "constant" => (any(dice, -((n - 1) / 2), 4), any(dice, -((n - 1) / 2), 4)),
             "reflect" => (any(dice, 0, (n - 1).min(4)), any(dice, 0, (n - 1).min(4))),
             // Also more than there is.

@@ -200,7 +200,7 @@ fn layer(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
 }
 
 fn mean_variance(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
-    // Of a line of equal numbers the formula is no number.
+    // For a line of equal numbers the formula gives NaN.
     let shape: Vec<i64> = match i {
         0 => vec![2, 1, 1, 1],
         1 => vec![2, 3, 5, 13],

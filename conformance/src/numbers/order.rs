@@ -9,7 +9,7 @@ const SCANNED: &[DType] = &[F32, F64, I32, I64, U32, U64, F16, BF16];
 pub(super) const OPS: &[OpTrials] = &[
     OpTrials::new("TopK", NUMBERS, |dtype, dice, i| {
         let own = shape_of(dice, i, 1..=4);
-        // Equal elements meet: their order is that of their positions. Of NaN the specification says nothing.
+        // Equal elements meet: their order is that of their positions. The specification does not mention NaN.
         let mut x = random(dtype, dice, &own, (-9.0, 9.0));
         if is_float(dtype) {
             x.values.iter_mut().for_each(|value| match dice.below(20) {
@@ -62,7 +62,7 @@ pub(super) const OPS: &[OpTrials] = &[
         })
     }),
     OpTrials::new("CumProd", SCANNED, |dtype, dice, i| {
-        // Products of many stay in range: of integers few are not 1.
+        // Products of many stay in range: few integers are not 1.
         let x = |dice: &mut Dice, shape: &[i64]| {
             let mut x = random(dtype, dice, shape, (0.8, 1.2));
             for value in &mut x.values {

@@ -129,7 +129,7 @@ fn average_pool(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let shape = planes(dice, i, &input);
     let x = random(dtype, dice, &shape, (-2.0, 2.0));
     let counts_pads = i % 2 == 1;
-    // What ceil_mode adds beyond the padding is never counted.
+    // Positions that ceil_mode adds beyond the padding never count.
     let average =
         |found: &[f64], n_places| mean(dtype, found, if counts_pads { n_places } else { found.len() });
     let outputs = vec![pool(&x, &windows, average)];

@@ -27,7 +27,7 @@ fn extents(dice: &mut Dice, i: u64) -> (i64, i64, i64) {
 pub(super) fn gemm(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let (m, mut k, n) = extents(dice, i);
     if i == 6 {
-        // Sums of nothing: what is added is left.
+        // Sums of nothing, so that only the addend is left.
         k = 0;
     }
     let (turns_a, turns_b) = (i % 2 == 1, i % 4 > 1);

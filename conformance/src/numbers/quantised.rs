@@ -44,7 +44,7 @@ fn convolution(dtype: DType, dice: &mut Dice, i: u64) -> Convolution {
     let input = if i == 2 { vec![17, 18] } else { spatial(dice, i) };
     let windows = Windows::random(dice, i, &input, false);
     let (groups, c, m) = channels(dice, i);
-    // Which dtypes meet must not go with which channels do.
+    // The choice of dtypes must not follow the choice of channels.
     let w_dtype = if (i / 2).is_multiple_of(2) { I8 } else { U8 };
     let x =
         random(dtype, dice, &[&[1 + (i % 2) as i64, groups * c], input.as_slice()].concat(), (-128.0, 255.0));

@@ -243,7 +243,7 @@ fn trial(cell: Cell, dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     };
     let n_states = n_directions * batches * hidden;
     let (inputs, mut y_h, mut y_c) = (nears(&x), numbers(&h, n_states), numbers(&c, n_states));
-    // What stands after the end of a sequence nobody says: any number will do.
+    // The content after the end of a sequence is unspecified: any number will do.
     let anything = Near::of(dtype, 0.0).at_least_off(f64::MAX);
     let mut y = vec![anything; steps * n_states];
     for (d, batch) in (0..n_directions).flat_map(|d| (0..batches).map(move |batch| (d, batch))) {

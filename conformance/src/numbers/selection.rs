@@ -37,7 +37,7 @@ pub(super) const OPS: &[OpTrials] = &[
         let own = shape_of(dice, i, 1..=4);
         let x = anything(dtype, dice, &own);
         let n_batch = if i % 3 == 0 { 0 } else { any_axis(dice, own.len()) };
-        // How many axes a tuple of positions says.
+        // The number of axes that a tuple of positions gives.
         let n_said = 1 + any_axis(dice, own.len() - n_batch);
         let wanted: Vec<i64> = (0..dice.below(3)).map(|_| 1 + dice.below(4) as i64).collect();
         let tuples = [&own[..n_batch], &wanted, &[n_said as i64]].concat();
@@ -153,7 +153,7 @@ pub(super) const OPS: &[OpTrials] = &[
         let own = shape_of(dice, i, 0..=3);
         let depth = 1 + dice.below(9) as i64;
         let index_dtype = [I64, I32, F32, U8, I8, F64][i as usize % 6];
-        // Some are nowhere. What is not whole is cast, towards 0.
+        // Some are nowhere. Fractions are cast, towards 0.
         let indices = random(index_dtype, dice, &own, (-12.0, 12.0));
         let depth_dtype = [I64, I32, F32][i as usize / 2 % 3];
         let depth_shape: &[i64] = if i % 2 == 0 { &[] } else { &[1] };
@@ -182,7 +182,7 @@ pub(super) const OPS: &[OpTrials] = &[
         let x = anything(dtype, dice, &own);
         let axis = (i % 3 != 0).then(|| any_axis(dice, own.len()));
         let extent = axis.map_or(x.values.len() as i64, |axis| own[axis]);
-        // What the condition is too short for is not taken.
+        // Slices beyond the end of the condition are not taken.
         let n = if i % 2 == 0 { extent } else { 1 + dice.below(extent as u64) as i64 };
         let condition = random(BOOL, dice, &[n], (0.0, 1.0));
         let taken: Vec<i64> = (0..n).filter(|&k| condition.values[k as usize] != 0.0).collect();
@@ -201,7 +201,7 @@ pub(super) const OPS: &[OpTrials] = &[
     OpTrials::new("NonZero", ANYTHING, |dtype, dice, i| {
         let own = shape_of(dice, i, 0..=4);
         let mut x = anything(dtype, dice, &own);
-        // Zeros of both signs; what is no number is not 0.
+        // Zeros of both signs; NaN is not 0.
         for value in &mut x.values {
             match dice.below(4) {
                 0 => *value = 0.0,
@@ -210,7 +210,7 @@ pub(super) const OPS: &[OpTrials] = &[
             }
         }
         let found: Vec<usize> = (0..x.values.len()).filter(|&k| x.values[k] != 0.0).collect();
-        // Of a scalar there are no indices, and of those as many as it has elements that are not 0.
+        // A scalar has no indices, and so there are as many as it has elements other than 0.
         let shape = [own.len() as i64, found.len() as i64];
         let values =
             filled(&shape, |index| index_of(found[index[1] as usize], &own)[index[0] as usize] as f64);

@@ -40,20 +40,20 @@ fn window(dtype: DType, dice: &mut Dice, i: u64, [a, b, c]: [f64; 3]) -> Trial {
         0 => 1,
         1 => 67,
         2 => 1030,
-        // Of one element the symmetric window is 0 / 0.
+        // The symmetric window of one element is 0 / 0.
         _ => 2 + dice.below(40) as usize,
     };
     let period = if is_periodic { size } else { size - 1 } as f64;
     let angle = |n: usize| 2.0 * PI * n as f64 / period;
     let exact: Vec<f64> = (0..size).map(|n| a - b * angle(n).cos() + c * (2.0 * angle(n)).cos()).collect();
-    // The specification's function computes in f32, whatever comes out.
+    // The specification's function computes in f32, for every type of result.
     let off = |value: f64| Rounding::Function.bound(F32, value);
     let shape = [size as i64];
     let expected = if is_float(dtype) {
         let bounds = exact.iter().map(|&value| off(value) + Rounding::Exact.bound(dtype, value)).collect();
         Expected::within(dtype, &shape, exact, bounds)
     } else {
-        // Towards zero: what is almost 1 may be either.
+        // Towards zero: a value of almost 1 may be either.
         let bounds = exact.iter().map(|&value| f64::from(u8::from((value - 1.0).abs() < off(1.0))));
         Expected::within(dtype, &shape, exact.iter().map(|value| value.trunc()).collect(), bounds.collect())
     };
@@ -245,7 +245,7 @@ fn mel_weight_matrix(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
             values[bin * n_mels + mel] = if is_float(dtype) { value } else { value.trunc() };
         }
     }
-    // A quotient of f32, and what the type makes of it.
+    // A quotient of f32, rounded to the type.
     let bound = |&value: &f64| match value {
         _ if !is_float(dtype) || value == 0.0 || value == 1.0 => 0.0,
         _ => Rounding::Division.bound(F32, value) + Rounding::Exact.bound(dtype, value),

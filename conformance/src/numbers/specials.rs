@@ -294,7 +294,7 @@ fn convolution(dtype: DType, dice: &mut Dice, i: usize, activation: Option<&Acti
     let spatial = image[2..].iter().zip(kernel).map(|(n, taps)| (n + 2 * pad - taps) / stride + 1);
     let shape: Vec<i64> = [image[0], weights[0]].into_iter().chain(spatial).collect();
     let x = sprinkled(dtype, dice, image, 41);
-    // Weights are finite and none is zero: what a zero around the image times an infinity is, not every device asks.
+    // Weights are finite and none is zero: not every device computes a zero around the image times an infinity.
     let mut w = random(dtype, dice, weights, (0.1, 1.0));
     w.values.iter_mut().skip(1).step_by(2).for_each(|weight| *weight = -*weight);
     let bias = (i % 3 != 1).then(|| sprinkled(dtype, dice, &[weights[0]], 7));

@@ -11,7 +11,7 @@ pub(super) const OPS: &[OpTrials] = &[
     OpTrials::new("Dropout", FLOATS, |dtype, dice, i| {
         let shape = shape_of(dice, i, 0..=4);
         let x = anything(dtype, dice, &shape);
-        // Without training nothing is dropped, whatever the ratio.
+        // Without training nothing is dropped, at any ratio.
         let ratio_dtype = if i % 3 == 1 { dtype } else { F32 };
         let ratio = (i % 3 != 0).then(|| HostTensor::new(ratio_dtype, &[], vec![0.25]));
         let is_training = (i % 4 > 1).then(|| integers(BOOL, &[], &[0]));
@@ -63,14 +63,14 @@ impl Labelled {
         let shape = shape_of(dice, i, 2..=4);
         let n_classes = shape[1];
         let label_shape = [&shape[..1], &shape[2..]].concat();
-        // What is ignored may be a class or none.
+        // An ignored label may be a class or none.
         let ignored = match i % 4 {
             2 if n_classes > 1 => Some(0),
             3 => Some(-100),
             _ => None,
         };
         let mut label = |k: usize| match ignored {
-            // Not all, of which there is no mean.
+            // Not all of them, since there would be no mean.
             Some(ignored) if k > 0 && dice.below(3) == 0 => ignored,
             Some(0) => 1 + dice.below(n_classes as u64 - 1) as i64,
             _ => dice.below(n_classes as u64) as i64,
@@ -93,7 +93,7 @@ impl Labelled {
     /// Returns the loss, from logarithms of probabilities and how far each may be off.
     fn loss(&self, dtype: DType, logs: &[f64], bounds: &[f64]) -> Expected {
         let shape = &self.labels.shape;
-        // Loss, weight and error of each; what is ignored has no weight, in a mean either: so the reference
+        // Loss, weight and error of each label. An ignored one has no weight, in a mean either: so the reference
         // implementation and its test cases, where the text says only `mean(loss)`.
         let each: Vec<(f64, f64, f64)> = (0..self.labels.values.len())
             .map(|k| {
@@ -256,7 +256,7 @@ fn adam(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
         let is_first = step.count == 0;
         let rate =
             if is_first { step.rate() } else { step.rate() * (1.0 - power_b).sqrt() / (1.0 - power_a) };
-        // What a power is off grows in its distance from 1.
+        // The error of a power grows with its distance from 1.
         let powers = if is_first { 0.0 } else { power_a / (1.0 - power_a) + power_b / (1.0 - power_b) };
         let update = rate * average_size / root * (squares_size / squares + powers);
         [

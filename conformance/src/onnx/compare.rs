@@ -19,7 +19,7 @@ pub(crate) fn difference(found: &Tensor, expected: &Tensor, tolerance: Tolerance
         return Some(format!("expected {}, found {}", ty(expected), ty(found)));
     }
     let (Some(found_numbers), Some(numbers)) = (numbers(found), numbers(expected)) else {
-        // Elements below a byte need not fill the last one: what is behind them is nobody's.
+        // Elements below a byte need not fill the last one: the bits behind them belong to no element.
         let n_bits = found.shape().iter().product::<usize>() * usize::from(found.dtype().bits);
         let own = |at: usize, byte: u8| match n_bits.saturating_sub(8 * at) {
             n @ 1..8 => byte & ((1 << n) - 1),

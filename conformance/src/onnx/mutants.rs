@@ -101,7 +101,7 @@ impl Seed {
         change(&mut seed.program, &mut outputs);
         seed.program.main.outputs = outputs.iter().copied().flatten().collect();
         seed.program.main.nodes[0].outputs = outputs;
-        // What the test says of results is no longer so.
+        // The test's expectations of results no longer hold.
         for id in seed.program.main.outputs.clone() {
             seed.program.value_mut(id).ty = None;
         }
@@ -249,7 +249,7 @@ const WINDOWS: &[&str] = &[
 
 /// Mutants of attributes.
 fn of_attributes(seed: &Seed) -> Vec<(String, Seed)> {
-    // Nothing between a few and more than any memory: what is large and fits takes time, and is no fault.
+    // Nothing between a few and more than any memory: a large size that fits takes time, and is no fault.
     const NUMBERS: &[i64] = &[0, -1, 2, 3, 1 << 40, i64::MIN, i64::MAX];
     let mut attrs = seed.program.main.nodes[0].attrs.clone();
     let has = |attrs: &[(std::sync::Arc<str>, AttrValue)], name: &str| {
@@ -445,7 +445,7 @@ fn one_number_is_a_scalar_or_a_vector() {
     let square = tensor(&[2, 2], &[1, 2, 3, 4]);
     let image = tensor(&[1, 1, 2, 2], &[1, 2, 3, 4]);
     let shapes: [&[usize]; 2] = [&[], &[1]];
-    // Every way to write the numbers of a node gives what the first one does.
+    // Every way to write the numbers of a node gives the same as the first.
     let check = |op: &str, inputs: &Inputs<'_>| {
         let mut first: Option<Vec<u8>> = None;
         for scale_shape in shapes {

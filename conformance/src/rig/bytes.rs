@@ -49,7 +49,7 @@ impl<T: Growable> AnySize<T> {
         let len = size.max(size_of::<T>()) + 64;
         let mut bytes = vec![u64::from_ne_bytes([POISON; 8]); len.div_ceil(8)];
         let known = size.min(size_of::<T>());
-        // SAFETY: `known` bytes of a plain struct, into memory that is longer.
+        // SAFETY: `known` is at most the size of `T`, and the memory behind `bytes` is longer.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 std::ptr::from_ref(value).cast::<u8>(),
@@ -61,9 +61,9 @@ impl<T: Growable> AnySize<T> {
         // SAFETY: the struct's size is its first field (`Growable`).
         unsafe { start.write(size as u32) };
         if size > size_of::<T>() {
-            // A newer host's fields: zero is what it would have there.
+            // A newer host's fields, which would be zero there.
             let start: *mut u8 = bytes.as_mut_ptr().cast();
-            // SAFETY: within the memory above.
+            // SAFETY: the memory has at least `size` bytes, of which these are the end.
             unsafe { start.add(size_of::<T>()).write_bytes(0, size - size_of::<T>()) };
         }
         Self { bytes, size, marker: PhantomData }
@@ -76,7 +76,7 @@ impl<T: Growable> AnySize<T> {
     /// Returns the fields that lie within its size.
     pub(crate) fn value(&self) -> T {
         let mut value = T::empty();
-        // SAFETY: a plain struct's bytes, as far as both have them.
+        // SAFETY: `T` is plain data, and as many bytes are there on both sides.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 self.bytes.as_ptr().cast::<u8>(),

@@ -28,9 +28,9 @@ pub(crate) struct Device<'a> {
     pub(super) stuck: AtomicBool,
 }
 
-// SAFETY: as for `Opened`.
+// SAFETY: a device may be used from any thread as the plugin's threading class says.
 unsafe impl Send for Device<'_> {}
-// SAFETY: as for `Opened`.
+// SAFETY: cases ask for the plugin's threading class before they use several threads at once; `stuck` is atomic.
 unsafe impl Sync for Device<'_> {}
 
 impl<'a> Device<'a> {
@@ -38,7 +38,7 @@ impl<'a> Device<'a> {
         if info.handle.is_null() {
             return failed(format!("device {index} has no handle"));
         }
-        // SAFETY: the plugin's list, which lives as long as the instance.
+        // SAFETY: the plugin keeps the list as long as the instance.
         let spaces = match unsafe { read_growable_list::<MemorySpace>(&info.spaces) } {
             Ok(spaces) => spaces,
             Err(error) => return failed(format!("the spaces of device {index} are broken: {error}")),
@@ -136,7 +136,7 @@ impl<'a> Device<'a> {
         let Some(alloc) = self.opened.table.buffer_alloc else {
             return failed("the plugin has no buffer_alloc");
         };
-        // SAFETY: the plugin's function with its own device; the rest is the caller's promise.
+        // SAFETY: the device is the plugin's own; the pointers are as `PluginTable::buffer_alloc` says (# Safety).
         Ok(unsafe { alloc(self.info.handle, desc, out, error) })
     }
 
@@ -144,12 +144,12 @@ impl<'a> Device<'a> {
     pub(crate) fn extension<T: Growable>(&self, id: u32, what: &str) -> Outcome<T> {
         let nothing = || not_run(Why::NotOffered, format!("the plugin has no extension that {what}"));
         let Some(get_extension) = self.opened.table.get_extension else { return nothing() };
-        // SAFETY: the plugin's function with its own instance.
+        // SAFETY: the instance is the plugin's own, and alive until it is dropped.
         let table = unsafe { get_extension(self.opened.handle.as_ptr(), id, 1) };
         if table.is_null() {
             return nothing();
         }
-        // SAFETY: the extension's table, which lives as long as the instance.
+        // SAFETY: the plugin keeps the extension's table as long as the instance.
         match unsafe { read_struct(table.cast::<T>()) } {
             Ok(table) => Ok(table),
             Err(error) => failed(format!("the table of the extension that {what} is broken: {error}")),
@@ -237,9 +237,9 @@ pub(crate) struct Buffer<'a> {
     pub usable: u64,
 }
 
-// SAFETY: as for `Opened`.
+// SAFETY: a buffer may be used from any thread as the plugin's threading class says.
 unsafe impl Send for Buffer<'_> {}
-// SAFETY: as for `Opened`.
+// SAFETY: no method changes the buffer, and cases ask for the threading class before they use several threads at once.
 unsafe impl Sync for Buffer<'_> {}
 
 impl Drop for Buffer<'_> {
@@ -248,8 +248,8 @@ impl Drop for Buffer<'_> {
             return;
         }
         if let Some(free) = self.device.opened.table.buffer_free {
-            // SAFETY: made by `buffer_alloc`, given back once; its work is done (`stuck`), or its streams are
-            // gone (invariant 2).
+            // SAFETY: `buffer_alloc` made the buffer, and it is given back once, here; its work is done (`stuck`), or
+            // its streams are gone (invariant 2).
             unsafe { free(self.handle.as_ptr()) };
         }
     }

@@ -274,13 +274,14 @@ pub(crate) struct Opened<'a> {
 // SAFETY: an instance may be used from any thread as the plugin's threading class says, and cases ask for the
 // class before they do (`allows_threads`).
 unsafe impl Send for Opened<'_> {}
-// SAFETY: as for Send.
+// SAFETY: cases ask for the plugin's threading class before they use several threads at once.
 unsafe impl Sync for Opened<'_> {}
 
 impl Drop for Opened<'_> {
     fn drop(&mut self) {
         if let Some(destroy) = self.table.destroy {
-            // SAFETY: made by `create`, given back once; what was made from it borrowed it and is gone.
+            // SAFETY: `create` made the instance, and it is given back once, here; the objects made from it borrowed it
+            // and are gone.
             unsafe { destroy(self.handle.as_ptr()) };
         }
         self.desk.close();
@@ -305,7 +306,7 @@ impl<'a> Opened<'a> {
 
     /// Returns the current content of such a list.
     pub(crate) fn read_devices(&self, list: &List) -> Outcome<Vec<DeviceInfo>> {
-        // SAFETY: the plugin's list, which lives as long as the instance.
+        // SAFETY: the plugin keeps the list as long as the instance.
         match unsafe { read_growable_list::<DeviceInfo>(list) } {
             Ok(infos) => Ok(infos),
             Err(error) => failed(format!("the list of devices is broken: {error}")),

@@ -16,15 +16,16 @@ pub(crate) struct Stream<'a> {
     pub(super) signalled: AtomicU64,
 }
 
-// SAFETY: as for `Opened`; cases enqueue on a stream from one thread at a time.
+// SAFETY: a stream may be used from any thread as the plugin's threading class says, and cases enqueue on one from one
+// thread at a time.
 unsafe impl Send for Stream<'_> {}
-// SAFETY: as for Send.
+// SAFETY: cases ask for the plugin's threading class before they use several threads at once; the number is atomic.
 unsafe impl Sync for Stream<'_> {}
 
 impl Drop for Stream<'_> {
     fn drop(&mut self) {
         if let Some(destroy) = self.device.opened.table.stream_destroy {
-            // SAFETY: made by `stream_create`, given back once.
+            // SAFETY: `stream_create` made the stream, and it is given back once, here.
             unsafe { destroy(self.handle.as_ptr()) };
         }
     }
@@ -43,7 +44,7 @@ impl Stream<'_> {
         let Some(copy) = self.table().copy else {
             return failed("the plugin has no copy");
         };
-        // SAFETY: the plugin's function with its own stream; the rest is the caller's promise.
+        // SAFETY: the stream is the plugin's own and alive; the memory that the description names stays (# Safety).
         Ok(unsafe { copy(self.handle.as_ptr(), desc) })
     }
 
@@ -52,7 +53,7 @@ impl Stream<'_> {
     /// # Safety
     /// As [`Stream::copy`].
     unsafe fn copy_or_fail(&self, desc: &CopyDesc, what: &str) -> Outcome {
-        // SAFETY: the caller's promise.
+        // SAFETY: the memory that the description names stays until the stream has done it or is destroyed (# Safety).
         match unsafe { self.copy(desc) }? {
             DEVBAY_STATUS_OK => Ok(()),
             status => {
@@ -74,14 +75,14 @@ impl Stream<'_> {
             size_bytes: src.len() as u64,
             ..empty_copy()
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the source and the buffer stay alive until the stream has done it or is destroyed (# Safety).
         unsafe { self.copy_or_fail(&desc, "from the host") }
     }
 
     /// Enqueues a copy to host memory.
     ///
     /// # Safety
-    /// As [`Stream::copy`]; nobody else touches `dst` meanwhile.
+    /// As [`Stream::copy`]; nothing else touches `dst` meanwhile.
     pub(crate) unsafe fn enqueue_out(&self, src: BufferRef, dst: *mut u8, size: usize) -> Outcome {
         let desc = CopyDesc {
             kind: DEVBAY_COPY_BUFFER_TO_HOST,
@@ -90,7 +91,7 @@ impl Stream<'_> {
             size_bytes: size as u64,
             ..empty_copy()
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: buffer and destination stay alive, and only this copy touches the destination (# Safety).
         unsafe { self.copy_or_fail(&desc, "to the host") }
     }
 
@@ -106,16 +107,15 @@ impl Stream<'_> {
             size_bytes: size as u64,
             ..empty_copy()
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the buffers stay alive until the stream has done it or is destroyed (# Safety).
         unsafe { self.copy_or_fail(&desc, "on the device") }
     }
 
     /// Writes bytes into a buffer and waits.
     pub(crate) fn upload(&self, bytes: &[u8], buffer: &Buffer<'_>, offset: usize) -> Outcome {
-        // SAFETY: both live until `finish` returns, or until the stream is destroyed if that fails: the buffer
-        // by invariant 2, and the bytes are leaked then.
+        // The buffer lives by invariant 2, and the bytes are leaked if `finish` fails.
         let bytes = Lent::new(bytes.to_vec());
-        // SAFETY: as above.
+        // SAFETY: both live until `finish` returns, or until the stream is destroyed if that fails.
         unsafe { self.enqueue_in(&bytes.0, buffer.part(offset, bytes.0.len())) }?;
         self.finish()?;
         bytes.done();
@@ -125,7 +125,8 @@ impl Stream<'_> {
     /// Reads bytes of a buffer and waits.
     pub(crate) fn download(&self, buffer: &Buffer<'_>, offset: usize, size: usize) -> Outcome<Vec<u8>> {
         let mut bytes = Lent::new(vec![0u8; size]);
-        // SAFETY: as in `upload`.
+        // SAFETY: the buffer lives by invariant 2 until the stream is destroyed, and the bytes are leaked if `finish`
+        // fails.
         unsafe { self.enqueue_out(buffer.part(offset, size), bytes.0.as_mut_ptr(), size) }?;
         self.finish()?;
         Ok(bytes.done())
@@ -141,7 +142,7 @@ impl Stream<'_> {
         let Some(signal) = self.table().stream_signal else {
             return failed("a device with a timeline, and no stream_signal");
         };
-        // SAFETY: the plugin's function with its own stream.
+        // SAFETY: the stream is the plugin's own, and alive until `Stream` is dropped.
         match unsafe { signal(self.handle.as_ptr(), value) } {
             DEVBAY_STATUS_OK => {
                 self.signalled.store(value, Ordering::Relaxed);
@@ -217,7 +218,7 @@ impl Stream<'_> {
             return failed("a device with a timeline, and no stream_signal");
         };
         let value = self.signalled() + 1;
-        // SAFETY: the plugin's function with its own stream.
+        // SAFETY: the stream is the plugin's own, and alive until `Stream` is dropped.
         match unsafe { signal(self.handle.as_ptr(), value) } {
             DEVBAY_STATUS_OK => self.signalled.store(value, Ordering::Relaxed),
             status => return Ok(status),
@@ -240,7 +241,7 @@ impl Stream<'_> {
     pub(crate) fn words(&self, status: Status) -> String {
         let mut detail = Detail::new();
         if let Some(stream_error) = self.table().stream_error {
-            // SAFETY: the plugin's function with its own stream; the struct is ours.
+            // SAFETY: the stream is the plugin's own and alive; the struct is ours for the call.
             unsafe { stream_error(self.handle.as_ptr(), &mut detail.raw) };
         }
         if detail.raw.status == status { detail.text() } else { String::new() }
@@ -250,7 +251,7 @@ impl Stream<'_> {
     pub(crate) fn error_words(&self, status: Status) -> String {
         let mut detail = Detail::new();
         if let Some(stream_error) = self.table().stream_error {
-            // SAFETY: the plugin's function with its own stream; the struct is ours.
+            // SAFETY: the stream is the plugin's own and alive; the struct is ours for the call.
             unsafe { stream_error(self.handle.as_ptr(), &mut detail.raw) };
         }
         detail.describe(status)

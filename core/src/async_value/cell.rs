@@ -152,7 +152,7 @@ impl<T: Payload> Cell<T> {
 }
 
 /// # Safety
-/// 1. `header` is the front of a boxed `C`, which nobody uses any more.
+/// 1. `header` is the front of a boxed `C`, which is not used any more.
 pub(super) unsafe fn free<C>(header: NonNull<Header>) {
     // SAFETY: condition 1; `table` is the one of `C`, which was leaked from a box.
     drop(unsafe { Box::from_raw(header.cast::<C>().as_ptr()) });
@@ -161,7 +161,7 @@ pub(super) unsafe fn free<C>(header: NonNull<Header>) {
 /// # Safety
 /// 1. The cell holds a `T`, is in state error, and that was read with Acquire.
 unsafe fn error_in<T: Payload>(header: NonNull<Header>) -> *const Error {
-    // SAFETY: condition 1: nobody writes a concrete body, and the pointer is live.
+    // SAFETY: condition 1: a concrete body is written no more, and the pointer is live.
     let body = unsafe { header.cast::<Cell<T>>().as_ref() }.body.with(|body| unsafe { &*body });
     match body {
         Body::Error(error) => error,
@@ -179,7 +179,7 @@ pub struct AsyncValueAny {
 
 // SAFETY: the value is `Send + Sync` (Payload), and so are errors and waiters; the rest is atomic, by the protocol.
 unsafe impl Send for AsyncValueAny {}
-// SAFETY: as for Send.
+// SAFETY: a shared reference gives `&T` of a payload that is `Sync`, or an error; the rest is atomic.
 unsafe impl Sync for AsyncValueAny {}
 
 impl AsyncValueAny {
@@ -255,14 +255,15 @@ impl AsyncValueAny {
     /// Puts a waiter in front of the list; false if the value is concrete, and the waiter still the caller's.
     ///
     /// # Safety
-    /// 1. `waiter` is live, in no list, and its function suits what it stands in.
+    /// 1. `waiter` is live, in no list, and its function suits the object that it stands in.
     pub(super) unsafe fn push(&self, waiter: NonNull<Waiter>) -> bool {
         let mut word = self.header().word.load(Ordering::Acquire);
         loop {
             if state_of(word) & CONCRETE != 0 {
                 return false;
             }
-            // SAFETY: condition 1; nobody sees it before the exchange below succeeds.
+            // SAFETY: condition 1: the waiter is live and in no list; no other thread sees it before the exchange below
+            // succeeds.
             unsafe { (*waiter.as_ptr()).next = list_of(word) };
             let front = waiter.as_ptr().map_addr(|addr| addr | state_of(word));
             match self.header().word.compare_exchange_weak(word, front, Ordering::Release, Ordering::Acquire)
@@ -277,7 +278,7 @@ impl AsyncValueAny {
 impl Clone for AsyncValueAny {
     #[inline]
     fn clone(&self) -> Self {
-        // Relaxed: whoever has a reference can give another.
+        // Relaxed: the holder of a reference can give another.
         if self.header().refs.fetch_add(1, Ordering::Relaxed) > REFS_MAX {
             std::process::abort();
         }
@@ -304,7 +305,7 @@ pub(super) struct Grave {
 impl Grave {
     #[inline]
     pub(super) fn free(self) {
-        // SAFETY: the count was 1 or came to 0 (AcqRel), so nobody else has a reference; the table is the cell's.
+        // SAFETY: the count was 1 or came to 0 (AcqRel), so this is the last reference; the table is the cell's.
         unsafe { (self.header.as_ref().table.free)(self.header) };
     }
 }
@@ -327,7 +328,7 @@ impl Graves {
 
     pub(super) fn pop(&mut self) -> Option<Grave> {
         let header = self.newest?;
-        // SAFETY: as in `push`.
+        // SAFETY: `newest` is the header of a grave, whose cell is live until `free`.
         let next = unsafe { header.as_ref() }.word.load(Ordering::Relaxed);
         self.newest = NonNull::new(next.cast());
         Some(Grave { header })
@@ -376,7 +377,7 @@ impl<T: Payload> AsyncValueRef<T> {
         }
         // SAFETY: the cell holds a `T` (type), and lives as long as this reference.
         let cell = unsafe { self.any.header.cast::<Cell<T>>().as_ref() };
-        // SAFETY: the state is concrete, read with Acquire: nobody writes the body any more.
+        // SAFETY: the state is concrete, read with Acquire: the body is written no more.
         match cell.body.with(|body| unsafe { &*body }) {
             Body::Value(value) => Some(Ok(value)),
             Body::Error(error) => Some(Err(error)),
@@ -391,9 +392,9 @@ impl<T: Payload> AsyncValueRef<T> {
         if self.any.raw_state() != FORWARDED {
             return self;
         }
-        // SAFETY: as in `outcome`.
+        // SAFETY: the cell holds a `T` (type), and lives as long as this reference.
         let cell = unsafe { self.any.header.cast::<Cell<T>>().as_ref() };
-        // SAFETY: as in `outcome`.
+        // SAFETY: FORWARDED is concrete, and was read with Acquire: the body is written no more.
         match cell.body.with(|body| unsafe { &*body }) {
             Body::Forwarded(target) => target,
             _ => self,
@@ -432,9 +433,9 @@ pub struct AsyncValuePtr<'a, T: Payload> {
     marker: PhantomData<&'a AsyncValueRef<T>>,
 }
 
-// SAFETY: it is what `&AsyncValueRef` is, which is Send.
+// SAFETY: it is a `&AsyncValueRef`, which is Send.
 unsafe impl<T: Payload> Send for AsyncValuePtr<'_, T> {}
-// SAFETY: as for Send.
+// SAFETY: it gives what `&AsyncValueRef` gives, which is `Sync`.
 unsafe impl<T: Payload> Sync for AsyncValuePtr<'_, T> {}
 
 impl<'a, T: Payload> AsyncValuePtr<'a, T> {
@@ -463,8 +464,8 @@ impl<T: Payload> Deref for AsyncValuePtr<'_, T> {
     type Target = AsyncValueRef<T>;
 
     fn deref(&self) -> &AsyncValueRef<T> {
-        // SAFETY: both are a pointer to the header and nothing else; the reference given is not dropped, and what
-        // this borrows from keeps the cell alive.
+        // SAFETY: both are a pointer to the header and nothing else; the reference given is not dropped, and this
+        // borrows from one that keeps the cell alive.
         unsafe { &*std::ptr::from_ref(&self.header).cast::<AsyncValueRef<T>>() }
     }
 }
@@ -477,7 +478,7 @@ pub(super) struct Producer<T: Payload> {
 
 // SAFETY: it is a reference to a cell, and a `T` may be given to it on any thread (Payload).
 unsafe impl<T: Payload> Send for Producer<T> {}
-// SAFETY: through a shared one nothing can be written.
+// SAFETY: nothing can be written through a shared one.
 unsafe impl<T: Payload> Sync for Producer<T> {}
 
 impl<T: Payload> Producer<T> {
@@ -496,7 +497,7 @@ impl<T: Payload> Producer<T> {
 
     #[inline]
     fn write(&self, body: Body<T>) {
-        // SAFETY: the state is not concrete, so nobody but the producer touches the body; there is one producer.
+        // SAFETY: the state is not concrete, so only the producer touches the body; there is one producer.
         self.cell().body.with_mut(|place| unsafe { *place = body });
     }
 
@@ -527,7 +528,8 @@ impl<T: Payload> Producer<T> {
 
     /// The value that was built.
     pub(super) fn constructed_mut(&mut self) -> Option<&mut T> {
-        // SAFETY: as in `write`; the reference ends before the producer can publish.
+        // SAFETY: the state is not concrete, so only the producer touches the body, and this is the producer
+        // (`&mut self`); the reference ends before it can publish.
         match self.cell().body.with_mut(|body| unsafe { &mut *body }) {
             Body::Value(value) => Some(value),
             _ => None,
@@ -571,7 +573,7 @@ impl<T: Payload> Producer<T> {
         let (refs, word) = (&own.header().refs, &own.header().word);
         let state = without_provenance_mut(state);
         let before = if refs.load(Ordering::Acquire) == 1 {
-            // Alone, and what those did that are gone is seen.
+            // Alone, and the writes of earlier holders are seen.
             let before = word.load(Ordering::Relaxed);
             word.store(state, Ordering::Relaxed);
             before

@@ -54,7 +54,7 @@ fn a_value_is_set_once_and_a_second_value_comes_back() {
     let publish: Act = |setter| setter.set_available().err().map(|_| 0);
     let fail: Act = |setter| setter.set_error(failure()).err().map(|_| 0);
     let error = "device fake:0: the device is gone";
-    // What is done in order, which of it is refused, and what the value is then.
+    // The acts in order, which of them are refused, and the value afterwards.
     let cases: &[(&[Act], &[bool], &str)] = &[
         (&[], &[], "Unconstructed"),
         (&[emplace], &[true], "7"),
@@ -172,7 +172,7 @@ fn an_error_reaches_what_depends_on_it_as_one_and_nothing_else() {
         assert_eq!((error.kind(), error.place().node.as_str()), (ErrorKind::DeviceLost, "add_1"));
     }
     assert_eq!(tried.error().unwrap().kind(), ErrorKind::DeviceLost);
-    // What a dependent adds is its own.
+    // Words that a dependent adds are its own.
     let own = a.error().unwrap().clone().in_file("x.onnx");
     assert_eq!((own.place().file.as_str(), origin.place().file.as_str()), ("x.onnx", ""));
 }
@@ -217,7 +217,7 @@ fn an_indirect_value_is_what_it_is_forwarded_to() {
     assert_eq!((a.get(), b.get()), (Some(&3), Some(&3)));
     // All three have one value.
     assert!(std::ptr::eq(a.get().unwrap(), c.get().unwrap()));
-    // To what is concrete already, and to itself.
+    // To a value that is concrete already, and to itself.
     let (mut forwarder, d) = AsyncValueRef::indirect();
     forwarder.forward_to(a).unwrap();
     assert!(std::ptr::eq(d.get().unwrap(), c.get().unwrap()));
@@ -420,11 +420,11 @@ fn a_deep_chain_fires_and_fails_and_goes_without_a_deep_stack() {
         let (mut setter, last) = chain();
         setter.set_error(failure()).unwrap();
         assert!(last.is_error(), "{name}");
-        // Nobody waits for it any more, and then nobody will set it.
+        // The last waiter is gone, and then the setter goes.
         let (setter, last) = chain();
         drop(last);
         drop(setter);
-        // Nobody will set it, and somebody waits.
+        // The setter goes while a waiter still waits.
         let (setter, last) = chain();
         drop(setter);
         assert_eq!(last.error().unwrap().kind(), ErrorKind::Cancelled, "{name}");

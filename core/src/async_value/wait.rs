@@ -118,7 +118,8 @@ impl<T: Payload> Future for AwaitedValue<T> {
         if !self.value.is_concrete() {
             let waker = Some(Arc::new(context.waker().clone()));
             if let Some(slot) = &self.waker {
-                // The waiter takes what it finds after the value is set: it finds this one, or what follows sees that.
+                // The waiter takes all it finds after the value is set: it finds this one, or the code below sees the
+                // value.
                 slot.store(waker);
             } else {
                 let slot = Arc::new(ArcSwapOption::new(waker));

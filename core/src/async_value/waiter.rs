@@ -53,7 +53,7 @@ impl<T: Payload> Source for AsyncValueRef<T> {
     }
 
     unsafe fn of(any: &AsyncValueAny) -> &Self {
-        // SAFETY: the caller's condition.
+        // SAFETY: `any` is of type `Self` (# Safety).
         unsafe { Self::of(any) }
     }
 }
@@ -121,7 +121,7 @@ impl Waiters {
     #[inline]
     pub(super) fn pop(&mut self) -> Option<Due> {
         let (waiter, last) = self.ends?;
-        // SAFETY: as in `append`.
+        // SAFETY: waiters that are due are live, and this list is their only owner.
         let next = unsafe { waiter.as_ref() }.next;
         self.ends = NonNull::new(next).map(|next| (next, last));
         Some(Due { waiter })
@@ -144,7 +144,8 @@ impl Due {
         let header = unsafe { NonNull::new_unchecked(source.map_addr(|addr| addr & !LAST)) };
         // The reference of the last waiter, or borrowed from it: the last runs after this one.
         let source = ManuallyDrop::new(AsyncValueAny { header });
-        // SAFETY: the function is of what the waiter stands in, and this is the one call (invariant of Waiter).
+        // SAFETY: the function is made for the object around the waiter, and this is the one call (invariant of
+        // Waiter).
         unsafe { run(self.waiter, &source) };
         if is_last {
             drop(ManuallyDrop::into_inner(source));
@@ -169,13 +170,13 @@ pub(super) fn when_concrete<S: Source, F: FnOnce(&S) + Send + 'static>(source: &
     let waiter: NonNull<Waiter> = NonNull::from(Box::leak(task)).cast();
     // SAFETY: just made, and its function is the one for this task and source.
     if !unsafe { source.any().push(waiter) } {
-        // SAFETY: it was refused, so it is still this thread's.
+        // SAFETY: `push` refused it, so it is still this thread's.
         unsafe { run_task::<S, F>(waiter, source.any()) };
     }
 }
 
 /// # Safety
-/// 1. `waiter` is the front of a boxed `Task<F>`, which nobody uses any more.
+/// 1. `waiter` is the front of a boxed `Task<F>`, which is not used any more.
 /// 2. `source` is of type `S`.
 unsafe fn run_task<S: Source, F: FnOnce(&S)>(waiter: NonNull<Waiter>, source: &AsyncValueAny) {
     // SAFETY: condition 1; it was leaked from a box.
@@ -253,7 +254,7 @@ impl<U: Payload, W: Work<U>> Link<U, W> {
             return Err((self, work));
         }
         let linked = self.producer.header.cast::<Linked<U, W>>();
-        // SAFETY: the waiter waits for nothing, so nobody but this link touches the work; the cell is live.
+        // SAFETY: the waiter waits for nothing, so only this link touches the work; the cell is live.
         unsafe { linked.as_ref() }.work.with_mut(|place| unsafe { *place = Some(work) });
         // SAFETY: within the allocation, to which `header` has the right.
         let waiter = unsafe { NonNull::new_unchecked(&raw mut (*linked.as_ptr()).waiter) };
@@ -263,7 +264,7 @@ impl<U: Payload, W: Work<U>> Link<U, W> {
         if unsafe { source.any().push(waiter) } {
             return Ok(());
         }
-        // SAFETY: it was refused, so it is still this thread's.
+        // SAFETY: `push` refused it, so it is still this thread's.
         Err(unsafe { take_work(waiter) })
     }
 }
@@ -274,7 +275,8 @@ impl<U: Payload, W: Work<U>> Link<U, W> {
 unsafe fn take_work<U: Payload, W: Work<U>>(waiter: NonNull<Waiter>) -> (Link<U, W>, W) {
     // SAFETY: condition 1; the pointer was made from one to the whole cell.
     let linked = unsafe { waiter.byte_sub(offset_of!(Linked<U, W>, waiter)) }.cast::<Linked<U, W>>();
-    // SAFETY: the waiter holds the producer's reference, so the cell lives; nobody else touches the work.
+    // SAFETY: the waiter holds the producer's reference, so the cell lives; it is in no list (condition 1), so only
+    // this thread touches the work.
     let work = unsafe { linked.as_ref() }.work.with_mut(|place| unsafe { (*place).take() });
     let producer = Producer { header: linked.cast(), marker: PhantomData };
     let link = Link { producer, marker: PhantomData };

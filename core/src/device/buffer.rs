@@ -21,10 +21,9 @@ pub struct Buffer {
     pub(super) owner: Option<Box<dyn Any + Send + Sync>>,
 }
 
-// SAFETY: the handle is used as the plugin's threading class says; who works in the memory is ordered by
-// streams.
+// SAFETY: the handle is used as the plugin's threading class says; streams order the accesses to the memory.
 unsafe impl Send for Buffer {}
-// SAFETY: as for Send.
+// SAFETY: no method changes the handle, and streams order the accesses to the memory.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
@@ -86,8 +85,8 @@ impl Drop for Buffer {
         }
         self.device.plugin.release(|table| {
             if let Some(free) = table.buffer_free {
-                // SAFETY: the plugin's function with its own buffer, once; whoever used it has waited for
-                // its point (B9).
+                // SAFETY: the plugin made the buffer, which is freed once, here; its users have waited for their points
+                // (B9).
                 unsafe { free(self.handle.as_ptr()) };
             }
         });

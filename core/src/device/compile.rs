@@ -57,7 +57,7 @@ pub enum BlobUse {
 
 // SAFETY: the plugin takes a program's calls from any thread, which the table says.
 unsafe impl Send for Executable {}
-// SAFETY: as above, several at once.
+// SAFETY: several threads may use a program at once, which the table says.
 unsafe impl Sync for Executable {}
 
 impl Device {
@@ -73,10 +73,10 @@ impl Device {
             // SAFETY: the plugin's function with its own device; the place is ours for the call.
             Some(unsafe { formats(self.handle.as_ptr(), &mut list, error) })
         })?;
-        // SAFETY: the plugin's list of texts, which it keeps.
+        // SAFETY: the plugin keeps the list of texts as long as the instance.
         let texts = unsafe { read_list::<Str>(&list, "Str") };
         let texts = texts.map_err(|e| self.broken(&format!("the list of formats: {e}")))?;
-        // SAFETY: as above.
+        // SAFETY: the texts of that list, kept as long.
         let text = |text: &Str| unsafe { text.get() }.map(str::to_owned);
         let texts: std::result::Result<Vec<String>, _> = texts.iter().map(text).collect();
         texts.map_err(|e| self.broken(&format!("the name of a format: {e}")))
@@ -252,8 +252,8 @@ impl Device {
         let mut out = null_mut();
         self.call(phase, |_, error| {
             let make = function(&table)?;
-            // SAFETY: the plugin's function with its own device; struct, what it names, and place are the callers' for the
-            // call.
+            // SAFETY: the plugin's function with its own device; the struct, all that it names, and the place are the
+            // callers' for the call.
             Some(unsafe { make(self.handle.as_ptr(), &desc, &mut out, error) })
         })?;
         let handle = NonNull::new(out)
@@ -348,7 +348,7 @@ fn read_info(plugin: &Plugin, table: &CompileTable, handle: NonNull<abi::Executa
         Some(unsafe { ask(handle.as_ptr(), &mut info, error) })
     })?;
     let broken = |text: String| Error::new(ErrorKind::PluginBroken, text).in_plugin(plugin.name());
-    // SAFETY: the plugin's list, which it keeps as long as the program.
+    // SAFETY: the plugin keeps the list as long as the program, which was not freed.
     let takes = unsafe { read_list::<u32>(&info.inputs, "uint32_t") };
     let takes = takes.map_err(|error| of_list(error, |e| broken(format!("the operands of a program: {e}"))))?;
     let unknown = not_understood(info.flags, EXECUTABLE_FLAGS);
@@ -403,7 +403,7 @@ fn check_outputs(graph: &Graph<'_>, outputs: &[TensorType]) -> std::result::Resu
 
 /// Types in a plugin's list.
 fn types(list: &List) -> std::result::Result<Vec<TensorType>, String> {
-    // SAFETY: the plugin's list, which it keeps as long as the program.
+    // SAFETY: the plugin keeps the list as long as the program, which the callers have not freed.
     let tensors = unsafe { read_growable_list::<abi::Tensor>(list) };
     let tensors = tensors.map_err(|e| format!("the types of a program: {e}"))?;
     let ty = |tensor: &abi::Tensor| {
@@ -526,13 +526,14 @@ impl Executable {
         for tensor in inputs {
             let buffer = self.device.alloc_tensor(&tensor.tensor_type(), DEVBAY_USAGE_TRANSIENT)?;
             let bytes = tensor.bytes();
-            // SAFETY: so many bytes, which stay until the stream has been waited for, below.
+            // SAFETY: `bytes` are as many as the range, and are borrowed until after the stream's drop, which waits for
+            // its work.
             unsafe { stream.copy_in(bytes.as_ptr(), buffer.reference(0, bytes.len()))? };
             buffers.push(buffer);
         }
         let references: Vec<&Buffer> = buffers.iter().collect();
         let run = self.execute(&mut stream, &references, &[]);
-        // Whatever was enqueued is over before its memory goes.
+        // All enqueued work is over before its memory goes.
         let results = match run {
             Ok(results) => results,
             Err(error) => {
@@ -544,7 +545,8 @@ impl Executable {
         let mut tensors = Vec::with_capacity(results.len());
         for (buffer, ty) in results.iter().zip(&self.outputs) {
             let mut bytes = vec![0u8; size_of_type(ty)?];
-            // SAFETY: so many bytes, which stay until the stream has been waited for.
+            // SAFETY: `bytes` are as many as the range, and `finish` waits for the copy. TODO: after its error `bytes`
+            // is dropped before the stream; leak it as `Buffer::read` does.
             unsafe { stream.copy_out(buffer.reference(0, bytes.len()), bytes.as_mut_ptr())? };
             stream.finish(limit)?;
             let tensor = Tensor::from_bytes(ty.dtype, &ty.known_shape().unwrap_or_default(), &bytes)?;
@@ -576,7 +578,8 @@ impl Drop for Executable {
     fn drop(&mut self) {
         self.device.plugin.release(|_| {
             if let Some(free) = self.table.executable_free {
-                // SAFETY: made by `compile`, given back once; whoever ran it has waited for its point (B9).
+                // SAFETY: the compiler made the handle, and it is given back once, here; users of the program have
+                // waited for its point (B9).
                 unsafe { free(self.handle.as_ptr()) };
             }
         });

@@ -78,18 +78,19 @@ impl DeviceAbout {
     /// # Safety
     /// `raw` was read from a plugin's list of devices.
     pub(super) unsafe fn read(raw: &DeviceInfo) -> std::result::Result<Self, Refusal> {
-        // SAFETY: the caller's promise, as for the texts below.
+        // SAFETY: `raw` was read from a plugin's list of devices (# Safety), which the plugin keeps with all that it
+        // names.
         let spaces = unsafe { read_growable_list::<MemorySpace>(&raw.spaces) }?;
         if spaces.is_empty() {
             return Err(Refusal::new(RefusalKind::DevicesFailed, "a device has no memory space"));
         }
         Ok(Self {
             kind: raw.kind,
-            // SAFETY: as above.
+            // SAFETY: text of that list (# Safety).
             id: unsafe { crate::about::text(&raw.id) }?,
-            // SAFETY: as above.
+            // SAFETY: text of that list (# Safety).
             product: unsafe { crate::about::text(&raw.name) }?,
-            // SAFETY: as above.
+            // SAFETY: text of that list (# Safety).
             driver: unsafe { crate::about::text(&raw.driver) }?,
             inline: raw.flags & DEVBAY_DEVICE_INLINE != 0,
             may_block: raw.flags & DEVBAY_DEVICE_ENQUEUE_MAY_BLOCK != 0,

@@ -55,8 +55,8 @@ impl Ferry {
     pub fn copy_out(&mut self, n: usize) -> Result<()> {
         let src = self.buffer.reference(0, self.size);
         self.copy(n, |stream, host| {
-            // SAFETY: `host` is as large as `src`, and nobody else has it; `copy` keeps it until the copies are over, or
-            // leaks it.
+            // SAFETY: `host` is as large as `src`, and only this copy uses it; `copy` keeps it until the copies are
+            // over, or leaks it.
             unsafe { stream.copy_out(src, host.as_mut_slice().as_mut_ptr()) }
         })
     }
@@ -73,7 +73,7 @@ impl Ferry {
         copied.inspect_err(|error| {
             let lent = self.lent.take();
             if must_leak(error) {
-                // Nobody can say when the device stops touching it (ABI-NOTES 1).
+                // The device may touch it at any later time (ABI-NOTES 1).
                 std::mem::forget(lent);
             }
         })

@@ -73,7 +73,7 @@ impl Device {
     /// # Errors
     /// [`ErrorKind::UnsupportedOp`] if the device has no native streams; what else the plugin says.
     pub unsafe fn import_stream(self: &Arc<Self>, native: *mut c_void) -> Result<Stream> {
-        // The native streams that applications have today; plugins of others get a kind with them.
+        // The native streams that applications have today; other kinds come with the plugins that need them.
         let native = NativeHandle {
             kind: DEVBAY_NATIVE_CUDA_STREAM,
             value: native.expose_provenance() as u64,

@@ -84,9 +84,9 @@ pub struct PreparedKernel {
     pub(super) packs: Vec<Pack>,
 }
 
-// SAFETY: what `prepare` returns is immutable and launched by many threads at once (B21).
+// SAFETY: `prepare`'s result belongs to no thread (B21).
 unsafe impl Send for PreparedKernel {}
-// SAFETY: as for Send.
+// SAFETY: `prepare`'s result is immutable, and launched by many threads at once (B21).
 unsafe impl Sync for PreparedKernel {}
 
 impl PreparedKernel {
@@ -118,8 +118,8 @@ impl PreparedKernel {
         self.device.call(Phase::Pack, |table, error| {
             let pack_fn = table.pack?;
             let dst = packed.as_mut_slice().as_mut_ptr().cast();
-            // SAFETY: the plugin's function with what its `prepare` made; `dst` is zeroed memory of the size and
-            // alignment that it asked for.
+            // SAFETY: the plugin's function with the kernel that its `prepare` made; `dst` is zeroed memory of the size
+            // and alignment that it asked for.
             Some(unsafe {
                 pack_fn(plugin.instance.as_ptr(), &self.raw, pack.input_idx as u32, &src, dst, error)
             })
@@ -138,8 +138,8 @@ impl Drop for PreparedKernel {
         let plugin = &self.device.plugin;
         plugin.release(|table| {
             if let Some(unprepare) = table.unprepare {
-                // SAFETY: the plugin's function with what its `prepare` made, once; no launch is in flight,
-                // because who launched has waited for its point (B9).
+                // SAFETY: `prepare` made the state, which is given back once, here; no launch is in flight, because its
+                // caller has waited for its point (B9).
                 unsafe { unprepare(plugin.instance.as_ptr(), &mut self.raw) };
             }
         });

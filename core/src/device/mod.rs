@@ -84,7 +84,8 @@ pub struct Device {
 
 // SAFETY: the handle is used as the plugin's threading class says (`Plugin::call`).
 unsafe impl Send for Device {}
-// SAFETY: as for Send.
+// SAFETY: the plugin's threading class tells whether several threads may call at once, which `Plugin::call` keeps to;
+// the rest is atomic.
 unsafe impl Sync for Device {}
 
 impl Device {
@@ -372,7 +373,7 @@ impl Device {
         let Some(launch) = out.launch else {
             return Err(self.broken("prepare succeeded without a launch function (B21)"));
         };
-        // Given back from here on, whatever else is wrong with it.
+        // Given back from here on, even after an error.
         let mut kernel = PreparedKernel { device: Arc::clone(self), raw: out, launch, packs: Vec::new() };
         kernel.packs = self.read_packs(&out, request)?;
         if !(out.workspace_align == 0 || out.workspace_align.is_power_of_two()) {
@@ -386,7 +387,7 @@ impl Device {
         if self.plugin.minor < 2 {
             return Ok(Vec::new());
         }
-        // SAFETY: the plugin's list, alive until `unprepare`.
+        // SAFETY: the plugin keeps the list until `unprepare`, and the kernel was just prepared.
         let raw = unsafe { read_growable_list::<ConstantPack>(&prepared.packs) }.map_err(|error| {
             let text = |e| format!("prepare gave a broken list of packed constants: {e}");
             of_list(error, |e| self.broken(&text(e)))

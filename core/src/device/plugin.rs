@@ -49,7 +49,7 @@ pub struct Plugin {
 // SAFETY: the instance may be used from any thread as its threading class says, which `call` keeps to
 // (invariant 2).
 unsafe impl Send for Plugin {}
-// SAFETY: as for Send.
+// SAFETY: the threading class tells whether several threads may call at once, which `call` keeps to (invariant 2).
 unsafe impl Sync for Plugin {}
 
 impl Plugin {
@@ -98,7 +98,7 @@ impl Plugin {
         let status = calls::during(call, create);
         let failed = |text: String| Err(Refusal::new(RefusalKind::CreateFailed, text));
         if status == DEVBAY_STATUS_PANICKED {
-            // What it had begun may still run: services and library stay (B19).
+            // Threads that it began may still run: services and library stay (B19).
             std::mem::forget((services, library));
             return failed(Error::from_status(status, Phase::Create, &detail.text()).text().to_owned());
         }
@@ -182,7 +182,7 @@ impl Plugin {
             Some(unsafe { devices(self.instance.as_ptr(), &mut list, error) })
         })
         .map_err(|e| failed(&e))?;
-        // SAFETY: the plugin's list, which lives as long as the instance.
+        // SAFETY: the plugin keeps the list as long as the instance (B9).
         let infos = unsafe { read_growable_list::<DeviceInfo>(&list) }?;
         let mut devices = Vec::new();
         let mut left_out = self.about.left_out.clone();
@@ -199,7 +199,7 @@ impl Plugin {
                 devices.push(Arc::clone(device));
                 continue;
             }
-            // SAFETY: as above.
+            // SAFETY: `raw` was read from that list, which is kept.
             let info = unsafe { DeviceAbout::read(raw) }?;
             let index = number_of(&mut seen.ids, &info.id, &mut taken);
             let name = format!("{}:{index}", self.about.name);
@@ -268,18 +268,18 @@ impl Plugin {
             Some(unsafe { device_kernels(self.instance.as_ptr(), device.as_ptr(), &mut list, error) })
         })
         .map_err(|e| e.text().to_owned())?;
-        // SAFETY: the plugin's list, which lives as long as the instance.
+        // SAFETY: the plugin keeps the list as long as the instance (B9).
         let listed = unsafe { read_growable_list::<DeviceKernel>(&list) }.map_err(|e| e.to_string())?;
         let mut kernels = Vec::with_capacity(listed.len());
         for DeviceKernel { kernel_idx, info, .. } in listed {
             if info.is_null() {
-                // One that this host leaves out has had its line.
+                // A kernel that this host leaves out has had its line.
                 kernels.extend(self.about.kernels.get(kernel_idx).cloned());
                 continue;
             }
-            // SAFETY: as above.
+            // SAFETY: NULL was handled; the list's kernels are kept as long as it.
             let info = unsafe { read_struct(info) }.map_err(|e| format!("kernel {kernel_idx}: {e}"))?;
-            // SAFETY: as above.
+            // SAFETY: `info` was read from the plugin's data, which is kept as long as the instance.
             match unsafe { read_kernel(kernel_idx, &info) }.map_err(|e| e.reason)? {
                 Ok(kernel) => kernels.push(kernel),
                 Err(line) => left_out.push(line),
@@ -404,9 +404,9 @@ impl Drop for Plugin {
             }
         });
         if !self.is_poisoned() {
-            // SAFETY: dropped once, here, and used by nobody: the instance is destroyed.
+            // SAFETY: dropped once, here; the instance, which used the services, is destroyed.
             unsafe { ManuallyDrop::drop(&mut self.services) };
-            // SAFETY: as above.
+            // SAFETY: dropped once, here; no function of the library runs any more, because the instance is destroyed.
             unsafe { ManuallyDrop::drop(&mut self.library) };
         }
     }

@@ -29,21 +29,24 @@ impl Device {
     /// Enqueues a copy.
     ///
     /// # Safety
-    /// As the ABI's `copy`: the stream is the device's, and nobody else's now.
+    /// As the ABI's `copy`:
+    /// 1. `stream` is the device's, and no other thread uses it now.
+    /// 2. The memory that `desc` names stays until a point behind the copy is reached.
     pub(crate) unsafe fn copy_on(&self, stream: *mut abi::Stream, desc: &CopyDesc) -> Status {
         let Some(copy) = self.plugin.about.table.copy else {
             return DEVBAY_STATUS_UNSUPPORTED;
         };
         let _serial = self.plugin.serialise();
-        // SAFETY: the caller's promise.
+        // SAFETY: the stream is the device's and this thread's (# Safety, 1), and the memory stays (2).
         unsafe { copy(stream, desc) }
     }
 
     /// Enqueues a wait for a value of another stream.
     ///
     /// # Safety
-    /// As the ABI's `stream_wait`: both streams are the device's, the first one nobody else's now, and `value` was
-    /// signalled on the other.
+    /// As the ABI's `stream_wait`:
+    /// 1. Both streams are the device's, and no other thread uses the first one now.
+    /// 2. `value` was signalled on the other.
     pub(crate) unsafe fn wait_on(
         &self,
         stream: *mut abi::Stream,
@@ -54,20 +57,23 @@ impl Device {
             return DEVBAY_STATUS_UNSUPPORTED;
         };
         let _serial = self.plugin.serialise();
-        // SAFETY: the caller's promise.
+        // SAFETY: both streams are the device's, `stream` is this thread's (# Safety, 1), and `value` was signalled
+        // (2).
         unsafe { wait(stream, other, value) }
     }
 
     /// Signals a value.
     ///
     /// # Safety
-    /// As the ABI's `stream_signal`: the stream is the device's, and nobody else's now; values rise.
+    /// As the ABI's `stream_signal`:
+    /// 1. The stream is the device's, and no other thread uses it now.
+    /// 2. Values rise.
     pub(crate) unsafe fn signal_on(&self, stream: *mut abi::Stream, value: u64) -> Status {
         let Some(signal) = self.plugin.about.table.stream_signal else {
             return DEVBAY_STATUS_UNSUPPORTED;
         };
         let _serial = self.plugin.serialise();
-        // SAFETY: the caller's promise.
+        // SAFETY: the stream is the device's and this thread's (# Safety, 1), and values rise (2).
         unsafe { signal(stream, value) }
     }
 
@@ -83,7 +89,7 @@ impl Device {
     /// As the ABI's `stream_flush`: the stream is the device's, and no other thread uses it during the call.
     pub(crate) unsafe fn flush_on(&self, stream: *mut abi::Stream) -> Status {
         match self.plugin.about.table.stream_flush {
-            // SAFETY: the caller's promise.
+            // SAFETY: the stream is the device's, and no other thread uses it during the call (# Safety).
             Some(flush) => unsafe { flush(stream) },
             None => DEVBAY_STATUS_OK,
         }
@@ -92,8 +98,10 @@ impl Device {
     /// Has `done(arg, status)` called once when a value is reached or can be no more; if this fails, never.
     ///
     /// # Safety
-    /// As the ABI's `stream_on_reached`: the stream is the device's and lives until the call, `value` was signalled,
-    /// and what `arg` points to lives until then and may be used from any thread.
+    /// As the ABI's `stream_on_reached`:
+    /// 1. The stream is the device's, and lives until the call.
+    /// 2. `value` was signalled.
+    /// 3. The object behind `arg` lives until the call, and may be used from any thread.
     pub(crate) unsafe fn call_when_reached(
         self: &Arc<Self>,
         stream: *mut abi::Stream,
@@ -106,7 +114,8 @@ impl Device {
             return DEVBAY_STATUS_OK;
         };
         let _serial = self.plugin.serialise();
-        // SAFETY: the caller's promise.
+        // SAFETY: the stream is alive (# Safety, 1), `value` was signalled (2), and `arg` may be handed back on any
+        // thread (3).
         unsafe { on_reached(stream, value, Some(done), arg) }
     }
 }
@@ -122,7 +131,7 @@ impl Stream {
             return point;
         }
         if value > self.signalled {
-            // Nobody could say when to stop polling for it.
+            // It may never be signalled, so polling for it might never stop.
             let text = format!("point {value} of a stream that has signalled {}", self.signalled);
             let _ =
                 setter.set_error(Error::new(ErrorKind::InvalidArgument, text).on_device(self.device.name()));
@@ -158,7 +167,7 @@ impl Waiting {
 }
 
 unsafe extern "C" fn reached(arg: *mut c_void, status: Status) {
-    // SAFETY: the box that `Stream::point` made, given once.
+    // SAFETY: `arg` came from `Box::into_raw` in `Stream::point`, and a call comes once (B16).
     let mut waiting = unsafe { Box::from_raw(arg.cast::<Waiting>()) };
     if status == DEVBAY_STATUS_OK {
         let _ = waiting.setter.emplace(());
@@ -205,7 +214,8 @@ impl Point {
     }
 
     fn call(self, status: Status) {
-        // SAFETY: the promise of `call_when_reached`; the point is gone after this.
+        // SAFETY: `arg` is alive until this call (# Safety of `call_when_reached`, 3), which is the only one: `self` is
+        // taken.
         unsafe { (self.done)(self.arg, status) };
     }
 }
@@ -243,7 +253,7 @@ impl Poller {
 
     fn add(&self, point: Point) {
         if POLLER.get().is_some_and(Result::is_err) {
-            // Nobody would look at it.
+            // Without a poller the point would never be looked at.
             point.call(DEVBAY_STATUS_ABORTED);
             return;
         }

@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(rates.divided(201.0, 4), 101.0);
         assert_eq!(rates.divided(4001.0, 4), 1001.0);
         assert_eq!(rates.divided(4001.0, 1), 4001.0);
-        // What was measured may be less than a launch was reckoned with.
+        // The measured time may be less than the assumed time of a launch.
         assert_eq!(rates.divided(0.5, 4), 0.5);
     }
 

@@ -38,13 +38,13 @@ pub(crate) struct Recording {
     plugin: Arc<Plugin>,
 }
 
-// SAFETY: a recording is used by whoever has its stream, and freed from any thread.
+// SAFETY: a recording is used by the thread that has its stream, and freed from any thread.
 unsafe impl Send for Recording {}
 
 impl Drop for Recording {
     fn drop(&mut self) {
         self.plugin.release(|_| {
-            // SAFETY: made by `record_end`, given back once, behind its replays.
+            // SAFETY: `record_end` made the handle, and it is given back once, here, after its replays.
             unsafe { (self.fns.free)(self.handle.as_ptr()) };
         });
     }
@@ -77,7 +77,8 @@ impl Stream {
         self.check(status, Phase::BeginRecording)?;
         let launched = launches();
         let mut recording = null_mut();
-        // SAFETY: as above, and a place for the recording.
+        // SAFETY: the plugin's function with its own stream, one at a time (`&mut self`); the place for the recording
+        // lives for the call.
         let status = unsafe { (fns.end)(stream, &mut recording) };
         let handle = NonNull::new(recording).filter(|_| status == DEVBAY_STATUS_OK);
         let recording = handle.map(|handle| Recording { handle, fns, plugin });

@@ -107,8 +107,8 @@ impl Stream {
         };
         let status = {
             let _serial = self.device.plugin.serialise();
-            // SAFETY: the plugin's function with its own stream, one at a time (`&mut self`); what it names
-            // is lent as the callers promise.
+            // SAFETY: the plugin's function with its own stream, one at a time (`&mut self`); the memory that `desc`
+            // names is lent as the callers promise.
             let copy = || unsafe { copy(self.handle.as_ptr(), desc) };
             calls::during(self.device.calling(Phase::Copy.name()), copy)
         };
@@ -130,7 +130,7 @@ impl Stream {
     /// (B13): what failed was enqueued before.
     #[cold]
     pub(crate) fn has_failed_with(&self, status: Status) -> bool {
-        // These are the device's or the plugin's, and a stream is not asked any more.
+        // These are failures of the device or the plugin, about which a stream is not asked any more.
         let is_streams = status != DEVBAY_STATUS_DEVICE_LOST && status != DEVBAY_STATUS_PANICKED;
         is_streams && !self.device.info.inline && self.reached().is_ok_and(|(_, failure)| failure == status)
     }
@@ -262,7 +262,8 @@ impl Drop for Stream {
         points::forget(&self.device, self.handle.as_ptr());
         self.device.plugin.release(|table| {
             if let Some(destroy) = table.stream_destroy {
-                // SAFETY: the plugin's function with its own stream, once.
+                // SAFETY: the plugin made the stream, which is destroyed once, here; no other thread uses it
+                // (`&mut self`).
                 unsafe { destroy(self.handle.as_ptr()) };
             }
         });

@@ -55,7 +55,7 @@ impl<'a> AttrViews<'a> {
         let row = devbay_ops::find(&op.domain, &op.name);
         let is_of_op = |(name, _): &&(Arc<str>, AttrValue)| row.is_none_or(|row| row.attributes.has(name));
         let attrs: Vec<&'a (Arc<str>, AttrValue)> = attrs.iter().filter(is_of_op).collect();
-        // What the list points to is made first, so that nothing moves afterwards.
+        // The list's targets are made first, so that nothing moves afterwards.
         let each = |(_, value): &&(Arc<str>, AttrValue)| match value {
             AttrValue::Floats(values) => values.iter().map(|&v| f64::from(v)).collect(),
             _ => Vec::new(),

@@ -121,9 +121,9 @@ impl Phase {
     /// Whose fault it is if the plugin finds the call's arguments invalid.
     fn invalid(self) -> ErrorKind {
         match self {
-            // What is asked about is a node with its attributes, types and constants.
+            // The question is about a node with its attributes, types and constants.
             Self::InferShape | Self::Prepare => ErrorKind::InvalidModel,
-            // The node was accepted: what is invalid came with the run's data, as an index out of range or a length below 0.
+            // The node was accepted: the run's data is invalid, as an index out of range or a length below 0.
             Self::Copy
             | Self::Launch
             | Self::Execute

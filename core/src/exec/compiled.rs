@@ -56,7 +56,7 @@ pub(super) fn run(
         Some(stream) => stream,
         None => device.create_stream("programs")?,
     };
-    // What uploads read stays until the stream is at rest, or is leaked.
+    // Sources of uploads stay until the stream is at rest, or are leaked.
     let mut sources: Vec<RunTensor> = Vec::new();
     let mut given: Vec<Given<'_>> = Vec::with_capacity(stage.takes.len());
     let mut donated = Vec::with_capacity(stage.takes.len());
@@ -89,7 +89,7 @@ pub(super) fn run(
     match stream.finish(REST_LIMIT) {
         Ok(()) => {}
         Err(error) if must_leak(&error) => {
-            // Nobody can say when the device stops touching them (ABI-NOTES 1).
+            // The device may touch them at any later time (ABI-NOTES 1).
             let inputs: Vec<Arc<Buffer>> = given
                 .into_iter()
                 .filter_map(|given| match given {
@@ -108,7 +108,7 @@ pub(super) fn run(
     // A full queue drops the stream.
     let _ = idle.0.push(stream);
     let results = results?;
-    // The device could not be stopped; what it made is not wanted.
+    // The device could not be stopped; its results are not wanted.
     Cancel::check(cancel)?;
     for ((&id, ty), buffer) in stage.results.iter().zip(&stage.types).zip(results) {
         values.set(id, RunTensor::device(ty.clone(), buffer));

@@ -173,7 +173,7 @@ impl Collected {
         }
         self.n += 1;
         values.env.options.limits.check_bytes((self.n as u64).saturating_mul(of.size as u64))?;
-        // What has no elements is counted.
+        // A value without elements is only counted.
         if of.size > 0 {
             reserve::push(&mut self.parts, part, COLLECTED)?;
         }

@@ -118,7 +118,7 @@ pub fn run(
         return Ok(vec![constant(&result, &env.constants)?]);
     }
 
-    // What kernels must know is read back in any case; what shapes need, if they turn out to need it.
+    // Values that kernels must know are read back in any case; values that shapes need, if they turn out to need them.
     let mut values = constants;
     // A view has no kernel that would look at its shape or axes.
     let wanted = match def.is_some_and(|def| def.kind == OpKind::View) {
@@ -255,14 +255,14 @@ fn prepare(
             .collect();
         // Ops that run by themselves are few, and constants are folded for every plan.
         let types = node_types(types, &values, types_of_outputs);
-        // As where a node is planned; a driver would call it a mistake.
+        // Checked as where a node is planned: a driver would call the size a mistake.
         let mut sizes = shapes.iter().chain(&outputs).flatten().map(|ty| ty.size);
         if let Some(size) = sizes.find(|&size| !takes(device, size)) {
             let text = format!("an operand of {size} bytes is larger than the device takes");
             let error = Error::new(ErrorKind::OutOfMemory, text).at_node(node.label());
             return Err(error.in_plugin(device.plugin().name()).on_device(device.name()));
         }
-        // As where a node is planned, also for results without elements: a kernel may refuse what they are of.
+        // As where a node is planned, also for results without elements: a kernel may refuse their types.
         Some(choose_for(node, &types, device, Numerics::Strict)?)
     };
     let is_empty = !data_shape && outputs.iter().flatten().all(|ty| ty.size == 0);
@@ -420,7 +420,7 @@ fn launch(
     let launched = stream.check(status, Phase::Launch);
     let finished = stream.finish(REST_LIMIT);
     if finished.as_ref().is_err_and(must_leak) {
-        // Nobody can say when the device stops touching them (ABI-NOTES 1).
+        // The device may touch them at any later time (ABI-NOTES 1).
         std::mem::forget((stream, workspace, extents, results));
         std::mem::forget(inputs.iter_mut().map(Option::take).collect::<Vec<_>>());
         std::mem::forget((entry.packed.clone(), Arc::clone(&chosen.kernel)));
@@ -429,7 +429,7 @@ fn launch(
     }
     launched?;
     finished?;
-    // A kernel whose loops ended early may have kept that to itself.
+    // A kernel whose loops ended early may not have reported it.
     cancel::look()?;
     match extents {
         Some(extents) => trimmed(results, &extents.to_tensor()?),
@@ -483,7 +483,7 @@ impl Evaluator for Evaluate<'_> {
                 self.env.folds.keep(node, inputs, &results);
                 Ok(Some(results))
             }
-            // A device without this kernel cannot fold it; placement will say what it lacks.
+            // A device without this kernel cannot fold it; placement will report the lack.
             Err(error) if error.kind() == ErrorKind::UnsupportedOp => Ok(None),
             Err(error) => Err(error),
         }

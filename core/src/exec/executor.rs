@@ -34,7 +34,7 @@ impl Executor for Here {
     }
 
     fn wrap(&self, section: &mut Section, told: Told<'_>) {
-        // What is traced is the whole of a step, its note included.
+        // The trace covers the whole of a step, its note included.
         watched::watch(section);
         traced::trace(section, told);
     }

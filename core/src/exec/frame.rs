@@ -175,7 +175,7 @@ impl Staged {
     }
 }
 
-// SAFETY: the references are addresses of the frame's own memory and of what its owner lends it.
+// SAFETY: the references are addresses of the frame's own memory and of memory that its owner lends it.
 unsafe impl Send for Frame {}
 
 impl Frame {
@@ -243,13 +243,13 @@ impl Frame {
         let Some(timelines) = self.context.timelines() else {
             return self.streams.first.finish(REST_LIMIT);
         };
-        // What the run's steps have signalled, or were to.
+        // Values that the run's steps have signalled, or were to.
         if self.is_spent {
-            // All of them, whatever the first says.
+            // All of them, even if the first fails.
             let mut rested = Ok(());
             for stream in self.streams.iter_mut() {
                 let finished = stream.finish(REST_LIMIT);
-                // What must be leaked counts most.
+                // An error after which memory must be leaked counts most.
                 if rested.is_ok() || finished.as_ref().is_err_and(must_leak) {
                     rested = finished;
                 }

@@ -111,7 +111,7 @@ impl Unit {
     /// Finds the plan for inputs that the program takes. None if there is none yet.
     #[inline]
     pub fn planned<'a>(&'a self, inputs: &'a [InputView<'a>]) -> Option<Planned<'a>> {
-        // INVARIANT: this is what `fit` compares.
+        // INVARIANT: `fit` compares these.
         let found = self.find(|plan| fit(inputs, plan))?;
         Some(Planned { unit: self, plan: Held::Found(found), inputs })
     }
@@ -384,7 +384,7 @@ fn run_staged(
     match frame.rest() {
         Ok(()) => {}
         Err(error) if must_leak(&error) => {
-            // Nobody can say when the device stops touching the frame (ABI-NOTES 1).
+            // The device may touch the frame at any later time (ABI-NOTES 1).
             std::mem::forget(frame);
             section.leak();
             return Err(enqueued.err().unwrap_or(error));
@@ -392,7 +392,7 @@ fn run_staged(
         // A failed stream is destroyed, not recovered (ABI-NOTES 10).
         Err(error) => return Err(first_cause(enqueued, error)),
     }
-    // The device could not be stopped; what it made is not wanted.
+    // The device could not be stopped; its results are not wanted.
     let enqueued =
         enqueued.and_then(|()| if section.device.about().inline { Ok(()) } else { Cancel::check(cancel) });
     if enqueued.is_ok()
@@ -440,7 +440,7 @@ fn enqueue_staged(
                 continue;
             };
             let src = buffer.reference(0, side.size);
-            // SAFETY: as for the inputs.
+            // SAFETY: the staging memory is kept until the stream is at rest, or leaked, as for the copies in above.
             unsafe { frame.streams.first.copy_out(src, side.host.as_mut_slice().as_mut_ptr()) }?;
         }
         Ok(())

@@ -110,7 +110,7 @@ impl Refs {
     /// The step has a reference `i`.
     #[inline(always)]
     unsafe fn get(self, i: usize) -> *const BufferRef {
-        // SAFETY: the caller's promise.
+        // SAFETY: the step has a reference `i` (# Safety).
         unsafe { self.0.add(i) }
     }
 
@@ -120,15 +120,15 @@ impl Refs {
     /// The step has a reference `i`.
     #[inline(always)]
     unsafe fn addr(self, i: usize) -> u64 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the step has a reference `i` (# Safety).
         unsafe { (*self.get(i)).addr }
     }
 
     /// # Safety
-    /// Reference 0 is the frame's context, which nobody changes during the run.
+    /// Reference 0 is the frame's context, which does not change during the run.
     #[inline(always)]
     unsafe fn context<'a>(self) -> &'a Context {
-        // SAFETY: the caller's promise.
+        // SAFETY: reference 0 is the frame's context, which does not change during the run (# Safety).
         unsafe { &*(self.addr(0) as *const Context) }
     }
 }
@@ -139,14 +139,14 @@ impl Refs {
 /// The block is the region's, among the references of a step that is launched now.
 #[inline(always)]
 unsafe fn run(region: &Section, block: &Block, refs: Refs, stream: *mut Stream, context: &Context) -> Status {
-    // SAFETY: the flag outlives the run.
+    // SAFETY: the flag is NULL, or outlives the run.
     let cancel = unsafe { context.cancel.load(Ordering::Relaxed).as_ref() };
-    // SAFETY: the caller's promise.
+    // SAFETY: the block's references are among the step's (# Safety).
     let own = unsafe { refs.get(block.first_ref) };
     let ended = match cancel {
         // SAFETY: the block has the references of these steps, bound as the section around them is.
         None => unsafe { launch_steps::<false>(region, &region.steps, own, &stream, None) },
-        // SAFETY: as above.
+        // SAFETY: the same references, bound.
         cancel => unsafe { launch_steps::<true>(region, &region.steps, own, &stream, cancel) },
     };
     if let Err(ended) = ended {
@@ -154,7 +154,7 @@ unsafe fn run(region: &Section, block: &Block, refs: Refs, stream: *mut Stream, 
     }
     for i in 0..block.n_copies {
         let pair = block.first_copy + 2 * i;
-        // SAFETY: the caller's promise.
+        // SAFETY: the block's copies are pairs of references among the step's (# Safety).
         let (src, dst) = unsafe { (&*refs.get(pair), &*refs.get(pair + 1)) };
         // SAFETY: both are memory of the host's that is lent for the run, of one size, and apart.
         unsafe {
@@ -172,7 +172,7 @@ fn failed(region: &Section, ended: &Ended<'_>, context: &Context) -> Status {
             if status != CANCELLED {
                 let label = region.label(step);
                 let mut blame = lock(&context.blame);
-                // The innermost comes first; those around it say where it is.
+                // The innermost comes first; the outer ones add where it is.
                 *blame =
                     Some(blame.take().map_or_else(|| label.to_owned(), |inner| format!("{label} / {inner}")));
             }
@@ -190,7 +190,7 @@ pub(super) unsafe extern "C" fn launch_if(
     // SAFETY: the launch loop passes the state of this step.
     let state = unsafe { &*state.cast::<IfState>() };
     let refs = Refs(refs);
-    // SAFETY: the first reference of every such step.
+    // SAFETY: the first reference of every nested step is the frame's context.
     let context = unsafe { refs.context() };
     // SAFETY: the condition is one truth value that the host may read.
     let taken = unsafe { *(refs.addr(1) as *const u8) } != 0;
@@ -209,21 +209,21 @@ pub(super) unsafe extern "C" fn launch_loop(
     // SAFETY: the launch loop passes the state of this step.
     let state = unsafe { &*state.cast::<LoopState>() };
     let refs = Refs(refs);
-    // SAFETY: the first reference of every such step.
+    // SAFETY: the first reference of every nested step is the frame's context.
     let context = unsafe { refs.context() };
-    // SAFETY: references of a loop; those of optional operands are absent or named.
+    // SAFETY: a loop has references at these places, as planned; those of absent operands have address 0.
     let (trips, condition) = unsafe { (refs.addr(TRIPS) as *const i64, refs.addr(CONDITION) as *const u8) };
     // SAFETY: NULL, or one number that the host may read.
     let trips = unsafe { trips.as_ref() }.map_or(i64::MAX, |trips| *trips);
     // SAFETY: NULL, or one truth value that the host may read.
     let mut go_on = unsafe { condition.as_ref() }.is_none_or(|condition| *condition != 0);
-    // SAFETY: references of a loop.
+    // SAFETY: a loop has references at these places, which are in the step's workspace, as planned.
     let (number, taken) =
         unsafe { (refs.addr(ITERATION) as *mut i64, refs.addr(CONDITION_TAKEN) as *mut u8) };
-    // SAFETY: references of a loop.
+    // SAFETY: a loop has a reference to the condition that its body gives, as planned.
     let given = unsafe { refs.addr(CONDITION_GIVEN) as *const u8 };
     let mut iteration = 0i64;
-    // SAFETY: the flag outlives the run.
+    // SAFETY: the flag is NULL, or outlives the run.
     let cancel = unsafe { context.cancel.load(Ordering::Relaxed).as_ref() };
     while go_on && iteration < trips {
         // A body without launches would not look.
@@ -233,9 +233,9 @@ pub(super) unsafe extern "C" fn launch_loop(
         if iteration as u64 >= context.trips_max {
             return TOO_MANY_TRIPS;
         }
-        // SAFETY: one number in the step's own workspace.
+        // SAFETY: the number is in the step's own workspace, as planned, and no iteration runs now.
         unsafe { number.write(iteration) };
-        // SAFETY: one truth value there.
+        // SAFETY: the truth value is there, too.
         unsafe { taken.write(1) };
         let block = &state.blocks[if iteration == 0 { 0 } else { 2 - (iteration & 1) as usize }];
         // SAFETY: the block is the body's, as planned.
@@ -247,11 +247,11 @@ pub(super) unsafe extern "C" fn launch_loop(
         // SAFETY: one truth value that the body has written.
         go_on = unsafe { given.read() } != 0;
     }
-    // An even number of iterations, but for none, ends in the even place.
+    // An even number of iterations ends in the even place, except for none.
     if iteration == 0 || iteration & 1 == 1 {
         for c in 0..state.n_carried {
             let from = CARRIED + 3 * c + usize::from(iteration != 0);
-            // SAFETY: references of a loop.
+            // SAFETY: a loop has three references for each carried value, as planned.
             let (src, dst) = unsafe { (&*refs.get(from), &*refs.get(CARRIED + 3 * c + 2)) };
             // SAFETY: both are memory of the host's that is lent for the run, of one size, and apart.
             unsafe {

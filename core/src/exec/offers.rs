@@ -61,7 +61,7 @@ impl Offers {
     pub fn show(&self, range: Range) -> bool {
         debug_assert!(range.begin < range.end);
         for word in &self.words {
-            // Nobody else fills an empty word.
+            // No other thread fills an empty word.
             if word.load(Ordering::Relaxed) == 0 {
                 word.store(range.pack(), Ordering::Release);
                 return true;

@@ -61,7 +61,7 @@ impl FramePool {
     #[cold]
     pub(crate) fn new_counter(&self) -> RunCounter {
         let mut runs = lock(&self.runs);
-        // A counter that the pool alone has is that of a frame that was dropped.
+        // If the pool alone has a counter, its frame was dropped.
         let (counters, gone): (Vec<_>, Vec<_>) =
             std::mem::take(&mut runs.counters).into_iter().partition(|it| Arc::strong_count(&it.0) > 1);
         runs.counters = counters;
@@ -92,9 +92,10 @@ impl FramePool {
     #[inline]
     pub fn give(&self, frame: Box<Frame>) {
         let frame = Box::into_raw(frame);
-        // Release: what the run wrote into the frame is there for who takes it.
+        // Release: the next thread that takes the frame sees the run's writes to it.
         if self.first.compare_exchange(null_mut(), frame, Ordering::Release, Ordering::Relaxed).is_err() {
-            // SAFETY: made above, and nobody else has seen it.
+            // SAFETY: the pointer came from `Box::into_raw` above, and the failed exchange has shown it to no other
+            // thread.
             self.give_to_rest(unsafe { Box::from_raw(frame) });
         }
     }

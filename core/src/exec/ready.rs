@@ -100,7 +100,7 @@ impl Ready {
     /// Returns the place of a task that came by itself; the first is number 0.
     #[inline(always)]
     pub fn single(&self, number: u32) -> u32 {
-        // SAFETY: it is an index of the ring.
+        // SAFETY: `ring_idx` gives an index of the ring.
         unsafe { *self.ring.get_unchecked(self.ring_idx(self.first.wrapping_add(number))) }
     }
 

@@ -71,7 +71,7 @@ impl Choice<'_> {
 
     /// A reference of the section.
     fn get(&self, at: u32) -> BufferRef {
-        // SAFETY: positions are the section's, as planned; nobody writes this one meanwhile.
+        // SAFETY: positions are the section's, as planned; no other task writes this reference meanwhile.
         unsafe { *self.refs.add(at as usize) }
     }
 
@@ -119,7 +119,7 @@ impl Choice<'_> {
             self.point(&value.taken, value.places[place(iteration)]);
             self.point(&value.given, value.places[place(iteration + 1)]);
         }
-        // SAFETY: one number in the section's arena, which nobody reads between iterations.
+        // SAFETY: the number is in the section's arena, and no task reads it between iterations.
         unsafe { (self.get(number).addr as *mut i64).write(iteration) };
         self.enter(0);
         DEVBAY_STATUS_OK
@@ -138,7 +138,8 @@ pub(super) unsafe extern "C" fn launch_entry(
 ) -> Status {
     // SAFETY: the launch loop passes the state of this step.
     let control = unsafe { &*state.cast::<Control>() };
-    // SAFETY: its references.
+    // SAFETY: the launch loop passes the entry's references, which begin at `entry_ref` of the frame's, in a run that
+    // is under way.
     let choice = unsafe { Choice::new(control, refs, control.entry_ref) };
     match &control.flow {
         Flow::If { .. } => {
@@ -169,7 +170,8 @@ pub(super) unsafe extern "C" fn launch_exit(
 ) -> Status {
     // SAFETY: the launch loop passes the state of this step.
     let control = unsafe { &*state.cast::<Control>() };
-    // SAFETY: its references.
+    // SAFETY: the launch loop passes the exit's references, which begin at `exit_ref` of the frame's, in a run that is
+    // under way.
     let choice = unsafe { Choice::new(control, refs, control.exit_ref) };
     let at = choice.progress.at.load(Ordering::Relaxed);
     match &control.flow {

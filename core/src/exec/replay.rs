@@ -66,7 +66,7 @@ impl Frame {
     pub(crate) unsafe fn launch_once(&mut self, section: &Section, cancel: Option<&Cancel>) -> Result<()> {
         if let Replay::Recorded { places: Some(_), stays, .. } = &mut self.replay {
             *stays = true;
-            // SAFETY: the caller's promise.
+            // SAFETY: the frame is bound, and its memory stays (# Safety of `launch`).
             let launched = unsafe { self.launch(section, cancel) };
             if let Replay::Recorded { stays, .. } = &mut self.replay {
                 *stays = false;
@@ -74,7 +74,7 @@ impl Frame {
             return launched;
         }
         let replay = std::mem::replace(&mut self.replay, Replay::Off);
-        // SAFETY: the caller's promise.
+        // SAFETY: bound memory that stays (# Safety of `launch`).
         let launched = unsafe { self.launch(section, cancel) };
         self.replay = replay;
         launched
@@ -104,29 +104,30 @@ impl Frame {
                     (true, None) => None,
                 };
                 if let Some(places) = places {
-                    // SAFETY: all that the recording names is where it was, or bound; the rest is the caller's promise.
+                    // SAFETY: memory that the recording names is where it was when it was recorded, or bound; it stays
+                    // (# Safety of `launch`).
                     return unsafe { self.streams.first.replay(recording, places) };
                 }
                 if *stays {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the frame is bound, and its memory stays (# Safety of `launch`).
                     return unsafe { self.launch_line(section, cancel) };
                 }
                 *n_moves + 1
             }
             Replay::Launched { before: true, n_moves } => {
                 let n_moves = *n_moves;
-                // SAFETY: the caller's promise.
+                // SAFETY: bound memory that stays (# Safety of `launch`).
                 return unsafe { self.record(section, cancel, n_moves) };
             }
             Replay::Launched { n_moves, .. } => *n_moves,
             Replay::Off => MOVES_MAX,
         };
-        // What was recorded is at rest: the frame is.
+        // The recorded work is at rest: the frame is.
         self.replay = match n_moves < MOVES_MAX {
             true => Replay::Launched { before: true, n_moves },
             false => Replay::Off,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: bound memory that stays (# Safety of `launch`).
         unsafe { self.launch_line(section, cancel) }
     }
 
@@ -139,7 +140,7 @@ impl Frame {
     /// As [`Frame::launch`].
     unsafe fn record(&mut self, section: &Section, cancel: Option<&Cancel>, n_moves: u32) -> Result<()> {
         let (streams, refs) = (self.streams.handles(), self.refs.as_ptr());
-        // SAFETY: the caller's promise; the frame's references are the section's.
+        // SAFETY: references and streams are the frame's, made for this section, and bound (# Safety of `launch`).
         let launches = || unsafe { launch_steps::<false>(section, &section.steps, refs, streams, None) };
         let bound: Box<[BufferRef]> = bound_refs(section, &self.refs).collect();
         let mut places = Some(Places::of(&bound));
@@ -148,20 +149,21 @@ impl Frame {
         let mut recorded = unsafe { self.streams.first.record(bindings, launches) };
         if matches!(recorded, Ok(Ok(None))) && !bindings.is_empty() {
             places = None;
-            // SAFETY: as above.
+            // SAFETY: memory and kernels stay as long as the frame, as for the recording with bindings.
             recorded = unsafe { self.streams.first.record(&[], launches) };
         }
         match recorded? {
             Ok(Some(recording)) => {
-                // SAFETY: as above, and the caller's promise.
+                // SAFETY: the new recording names memory and kernels of the frame, where they are; they stay
+                // (# Safety of `launch`).
                 let replayed = unsafe { self.streams.first.replay(&recording, &[]) };
                 self.replay = Replay::Recorded { recording, bound, places, n_moves, stays: false };
                 replayed
             }
-            // It cannot be recorded; what a launch had to say against it is said again if it was no matter of that.
+            // It cannot be recorded. If a launch failed for another reason, it fails again below with the same words.
             Ok(None) | Err(_) => {
                 self.replay = Replay::Off;
-                // SAFETY: the caller's promise.
+                // SAFETY: the frame is bound, and its memory stays (# Safety of `launch`).
                 unsafe { self.launch_line(section, cancel) }
             }
         }

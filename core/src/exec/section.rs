@@ -44,7 +44,8 @@ impl Frame {
     /// Launches the section's steps. On an asynchronous device the work is enqueued when this returns.
     ///
     /// # Safety
-    /// The frame is bound to memory of the section's sizes, which stays until the stream has come to rest.
+    /// 1. The frame is bound to memory of the section's sizes.
+    /// 2. That memory stays until the stream has come to rest.
     ///
     /// # Errors
     /// The first status that was not 0, with node and plugin's words; cancelled or past the deadline. On an
@@ -52,12 +53,12 @@ impl Frame {
     #[inline(always)]
     pub(crate) unsafe fn launch(&mut self, section: &Section, cancel: Option<&Cancel>) -> Result<()> {
         if cancel.is_none() {
-            // SAFETY: the caller's promise.
+            // SAFETY: the frame is bound, and its memory stays (# Safety).
             return unsafe { self.launch_all(section, None) };
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: bound memory that stays, as without a flag.
         Cancel::over(cancel, || unsafe { self.launch_all(section, cancel) })?;
-        // A kernel whose loops ended early may have kept that to itself.
+        // A kernel whose loops ended early may not have reported it.
         Cancel::check(cancel)
     }
 
@@ -77,14 +78,14 @@ impl Frame {
             self.context.begin(cancel);
         }
         if self.tasks.is_some() {
-            // SAFETY: the caller's promise.
+            // SAFETY: the frame is bound, and its memory stays (# Safety).
             return unsafe { self.launch_tasks(section, cancel) };
         }
         if self.replay.is_on() {
-            // SAFETY: the caller's promise.
+            // SAFETY: bound memory that stays (# Safety).
             return unsafe { self.launch_or_replay(section, cancel) };
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: bound memory that stays (# Safety).
         unsafe { self.launch_line(section, cancel) }
     }
 
@@ -101,9 +102,9 @@ impl Frame {
         let streams = self.streams.handles();
         let refs = self.refs.as_ptr();
         let ended = match cancel {
-            // SAFETY: the caller's promise; the frame's references are the section's.
+            // SAFETY: references and streams are the frame's, made for this section, and bound (# Safety of `launch`).
             None => unsafe { launch_steps::<false>(section, &section.steps, refs, streams, None) },
-            // SAFETY: as above.
+            // SAFETY: the same references and streams, bound.
             cancel => unsafe { launch_steps::<true>(section, &section.steps, refs, streams, cancel) },
         };
         drop(serial);
@@ -127,8 +128,8 @@ impl Frame {
         }
         // Entries and exits of control flow write references.
         let (context, streams, refs) = (&self.context, &self.streams, self.refs.as_mut_ptr());
-        // SAFETY: the caller's promise; asynchronous lanes are those of a placed section, whose run has left them
-        // at rest when it ends well.
+        // SAFETY: the frame is bound, and its memory stays (# Safety); asynchronous lanes are those of a placed
+        // section, whose run has left them at rest when it ends well.
         let ran = unsafe { tasks::run(section, tasks, context, streams, refs, cancel) };
         if let Some(timelines) = self.context.timelines() {
             self.streams.have_signalled(timelines.signalled());
@@ -198,7 +199,7 @@ impl Section {
             label = format!("{label} / {inner}");
         }
         match stream.check(status, Phase::Launch) {
-            // Which node it was, the stream's words say, if anything does.
+            // The stream's words name the node, if anything does.
             Err(error) if stream.has_failed_with(status) => error,
             Err(error) => error.at_node(label),
             Ok(()) => Error::from_status(status, Phase::Launch, "").at_node(label),
@@ -209,8 +210,9 @@ impl Section {
 /// The launch loop.
 ///
 /// # Safety
-/// The steps are the section's; `refs` has the references of these steps, bound to memory that their kernels may use, and `streams` has for each
-/// of their lanes a stream of its device that nobody else uses now.
+/// 1. The steps are the section's.
+/// 2. `refs` has the references of these steps, bound to memory that their kernels may use.
+/// 3. `streams` has for each of their lanes a stream of its device that no other thread uses now.
 #[inline(always)]
 pub(crate) unsafe fn launch_steps<'a, const CHECKED: bool>(
     section: &Section,
@@ -225,12 +227,12 @@ pub(crate) unsafe fn launch_steps<'a, const CHECKED: bool>(
         }
         let _told =
             if CHECKED { cancel.and_then(|cancel| cancel.tell(|| section.launching(step))) } else { None };
-        // SAFETY: the step's references begin there.
+        // SAFETY: the step's references begin at `first_ref` of `refs` (# Safety, 2).
         let refs = unsafe { refs.add(step.first_ref as usize) };
-        // SAFETY: the caller's promise.
+        // SAFETY: `streams` has one for each lane (# Safety, 3).
         let stream = unsafe { *streams.add(step.lane as usize) };
-        // SAFETY: function, state and number of references belong together (B21); the rest is the caller's
-        // promise.
+        // SAFETY: function, state and number of references belong together (B21); the references are bound (# Safety,
+        // 2), and no other thread uses the stream (3).
         let status = unsafe { (step.launch)(step.state, stream, refs, null()) };
         if status != DEVBAY_STATUS_OK {
             return Err(Ended::Failed(step, status));

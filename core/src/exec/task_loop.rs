@@ -105,7 +105,7 @@ impl<'a> TaskLoop<'a> {
                 return ControlFlow::Continue(if ready { join } else { NO_TASK });
             }
             if let ControlFlow::Break(task) = self.run_task::<SHARED, CHECKED>(local, task) {
-                // Not ready: this task waits to be counted.
+                // The join cannot be ready yet: this task is not counted.
                 self.count_down::<SHARED>(join, n);
                 return ControlFlow::Break(task);
             }
@@ -164,7 +164,7 @@ impl<'a> TaskLoop<'a> {
         debug_assert!(range.start <= range.end && range.end <= self.steps.len());
         // SAFETY: the invariant of `TaskRun`: a task's steps are the section's.
         let steps = unsafe { self.steps.get_unchecked(range) };
-        // SAFETY: the promise of `tasks::run`; the stream is this participant's.
+        // SAFETY: `refs` are bound (# Safety of `tasks::run`), and the streams are this participant's own.
         let launched =
             unsafe { launch_steps::<CHECKED>(run.section, steps, self.refs, self.streams, run.cancel) };
         if let Err(ended) = launched {

@@ -153,7 +153,8 @@ pub(super) struct TaskRun<'a> {
     failure: Mutex<Option<Error>>,
 }
 
-// SAFETY: `refs` are the frame's references, which nobody changes while it runs.
+// SAFETY: `refs` are the frame's references. While it runs only entries and exits of control flow write them, at places
+// that no other running task reads (`regions.rs`).
 unsafe impl Sync for TaskRun<'_> {}
 
 /// Runs the tasks of a section. All threads of the queue may take part; the calling one does until the end.
@@ -260,7 +261,7 @@ impl TaskRun<'_> {
         let n_sources = self.graph.n_sources;
         local.ready.push(Range { begin: 0, end: n_sources });
         let n_worth = if SHARED { self.section.n_worth } else { NO_TASK };
-        // What arrives from a device may be taken by anybody, who then counts down beside the caller.
+        // Any participant may take arrivals from a device, and then counts down beside the caller.
         let is_alone = !(SHARED && self.inbox.is_some());
         self.go_on(local, n_worth, is_alone && n_sources < n_worth && SINGLES_WORTH < n_worth);
         if !SHARED && self.inbox.is_none() {
@@ -383,7 +384,7 @@ impl TaskRun<'_> {
 
     /// Runs a task, if one is given, and all that the participant has or gets, as one of several.
     fn work_shared(&self, slot: u32, local: &mut Local, n_worth: u32, task: u32) {
-        // As one of several it does not break.
+        // With several participants it does not break.
         let _ = match self.cancel {
             None => self.work::<true, false>(slot, local, n_worth, task),
             Some(_) => self.work::<true, true>(slot, local, n_worth, task),
@@ -421,7 +422,7 @@ impl TaskRun<'_> {
         }
         // The thread goes on with the front half of the only range itself.
         if let Some(range) = local.ready.split_ranges().or_else(|| local.ready.split_singles()) {
-            // There is room, and nobody else fills it.
+            // There is room, and no other thread fills it.
             participant.offers.show(range);
             self.queue.offered();
             if self.state.sleeper.is_asleep() {
@@ -477,14 +478,14 @@ impl TaskRun<'_> {
         let Some(region) = chosen.filter(|_| !failed).map(|region| &regions[region]) else {
             return (!is_exit).then_some(exit);
         };
-        // Nobody else touches these counts: the tasks have ended, or not begun.
+        // No other thread touches these counts: the tasks have ended, or not begun.
         for task in region.first..region.end {
             let n_preds = self.graph.n_preds[task as usize];
             self.state.ready[task as usize].store(n_preds, Ordering::Relaxed);
         }
         self.state.ready[exit as usize].store(region.n_last, Ordering::Relaxed);
-        // Before any of them can be subtracted. What this participant has run is, too, so that counts stay small however
-        // long a loop runs; it does not become 0, because the exit is to come.
+        // Before any of them can be subtracted. The steps that this participant has run are subtracted, too, so that
+        // counts stay small however long a loop runs; the count does not become 0, because the exit is to come.
         let n = (region.n_own + u32::from(is_exit)).wrapping_sub(std::mem::take(&mut local.n_ended));
         self.remaining.fetch_add(n, Ordering::AcqRel);
         if region.n_last == 0 {
@@ -562,7 +563,7 @@ mod loom_tests {
         }
         // SAFETY: the model checks that one thread at a time uses `iteration`.
         unsafe impl Sync for Region {}
-        // SAFETY: as above.
+        // SAFETY: the model checks that one thread at a time uses `iteration`, and the rest is atomic.
         unsafe impl Send for Region {}
         fn end_task(region: &Region, me: usize) {
             if !count_down::<true>(&region.exit, 1) {

@@ -110,7 +110,7 @@ pub(crate) struct Timelines {
 
 // SAFETY: the streams are the frame's, the calls point into `inbox` beside them; both are used as the protocol says.
 unsafe impl Send for Timelines {}
-// SAFETY: as for Send.
+// SAFETY: the clocks are atomic, and the calls are read-only while a run is under way.
 unsafe impl Sync for Timelines {}
 
 impl Timelines {
@@ -181,7 +181,7 @@ impl Drop for Timelines {
 /// # Safety
 /// `refs` are those of a step whose first reference is the context of a frame with timelines, which runs now.
 unsafe fn timelines<'a>(refs: *const BufferRef) -> Option<&'a Timelines> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the first reference names the context of a frame that runs now (# Safety).
     let context: &'a Context = unsafe { &*((*refs).addr as *const Context) };
     // Frames of sections with such steps have them: `Frame::new`.
     context.timelines()
@@ -195,7 +195,7 @@ pub(super) unsafe extern "C" fn launch_copy(
 ) -> Status {
     // SAFETY: the launch loop passes the state of this step.
     let CopyState { device, kind } = unsafe { &*state.cast::<CopyState>() };
-    // SAFETY: the two references of a copy.
+    // SAFETY: a copy step has two references, the source and the destination.
     let (src, dst) = unsafe { (*refs, *refs.add(1)) };
     if device.about().inline {
         // SAFETY: an inline device of a section works in the host's memory; both ranges are lent for the run, and the
@@ -240,7 +240,8 @@ pub(super) unsafe extern "C" fn launch_wait(
 ) -> Status {
     // SAFETY: the launch loop passes the state of this step.
     let WaitState { device, wait } = unsafe { &*state.cast::<WaitState>() };
-    // SAFETY: the reference of a wait.
+    // SAFETY: a wait's first reference is its frame's context, which has timelines (`Frame::new`), and the frame runs
+    // now.
     let Some(timelines) = (unsafe { timelines(refs) }) else {
         return DEVBAY_STATUS_INVALID;
     };
@@ -258,7 +259,8 @@ pub(super) unsafe extern "C" fn launch_signal(
 ) -> Status {
     // SAFETY: the launch loop passes the state of this step.
     let SignalState { device, lane, at } = unsafe { &*state.cast::<SignalState>() };
-    // SAFETY: the reference of a signal.
+    // SAFETY: a signal's first reference is its frame's context, which has timelines (`Frame::new`), and the frame runs
+    // now.
     let Some(timelines) = (unsafe { timelines(refs) }) else {
         return DEVBAY_STATUS_INVALID;
     };
@@ -270,7 +272,7 @@ pub(super) unsafe extern "C" fn launch_signal(
     };
     timelines.inbox.calls.ask();
     let arg = std::ptr::from_ref(&timelines.calls[arrival as usize]).cast_mut().cast();
-    // SAFETY: the value was signalled; the frame keeps what `arg` points to until every call has come (`calls`).
+    // SAFETY: the value was signalled; the frame keeps the object behind `arg` until every call has come (`calls`).
     let status = unsafe { device.call_when_reached(stream, value, arrived, arg) };
     if status != DEVBAY_STATUS_OK {
         // It will not be called.
@@ -295,14 +297,14 @@ pub(super) unsafe extern "C" fn launch_flush(
 unsafe extern "C" fn arrived(arg: *mut c_void, status: Status) {
     // SAFETY: the argument is that of `launch_signal`, lent until `calls` is counted down below.
     let call = unsafe { &*arg.cast::<ArrivalCall>() };
-    // SAFETY: as above.
+    // SAFETY: the call points to the inbox beside it in the timelines, which are kept until `calls` is counted down.
     let inbox = unsafe { &*call.inbox };
     // There is room for every arrival once.
     let _ = inbox.ready.push((call.arrival, status));
     if !inbox.sleeper.wake()
         && let Some(queue) = &inbox.queue
     {
-        // The application's threads may be asked, which is its code: what it throws ends here.
+        // The application's threads may be asked, which runs its code: a panic of it ends here.
         let _ = caught("waking a thread", || queue.offered());
     }
     // Nothing may touch the frame behind this.
@@ -322,9 +324,9 @@ mod loom_tests {
             calls: Calls,
             memory: UnsafeCell<u32>,
         }
-        // SAFETY: the model checks that nobody reads `memory` while it is written.
+        // SAFETY: the model checks that no thread reads `memory` while another writes it.
         unsafe impl Sync for Frame {}
-        // SAFETY: as above.
+        // SAFETY: `memory` may be written on any thread, one at a time, which the model checks.
         unsafe impl Send for Frame {}
         loom::model(|| {
             let frame = LoomArc::new(Frame { calls: Calls::default(), memory: UnsafeCell::new(1) });
@@ -332,7 +334,7 @@ mod loom_tests {
             let device = {
                 let frame = LoomArc::clone(&frame);
                 loom::thread::spawn(move || {
-                    // SAFETY: nobody writes before `end`.
+                    // SAFETY: `memory` is not written before `end`.
                     assert_eq!(frame.memory.with(|memory| unsafe { *memory }), 1);
                     frame.calls.end();
                 })

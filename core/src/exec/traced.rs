@@ -27,7 +27,7 @@ struct TracedStep {
 
 // SAFETY: function and state are a prepared kernel's or a control-flow step's, which many threads launch at once (B21).
 unsafe impl Send for TracedStep {}
-// SAFETY: as for Send.
+// SAFETY: function and state may be used by several threads at once (B21).
 unsafe impl Sync for TracedStep {}
 
 /// Has a section's steps traced, if they are to be; each has the reference of the frame's context in front of its own.
@@ -135,7 +135,7 @@ impl Env {
     /// Does a run on the calling thread, as a traced one if plans are traced.
     #[inline]
     pub(crate) fn traced<R>(&self, run: impl FnOnce() -> R) -> R {
-        // Apart from each other: what a run that is not traced does not keep, it need not clear away.
+        // Separate, so that an untraced run has nothing to clean up.
         let Some(recorder) = &self.options.trace else {
             return run();
         };
@@ -157,7 +157,8 @@ unsafe extern "C" fn launch(
     // SAFETY: the frame has filled in its context, which it owns.
     let run = unsafe { (*context).run() };
     let begin_ns = now_ns();
-    // SAFETY: what the launch loop promised for the step holds for the function that was there first.
+    // SAFETY: `state` and `launch` are those of the step, and stream and references are what the launch loop passed for
+    // it (B21).
     let status = unsafe { (step.launch)(step.state, stream, refs, dims) };
     let end_ns = now_ns();
     let what = What::Launch { section: step.section, step: step.step, stream: stream.addr() as u64 };

@@ -198,7 +198,7 @@ impl Unit {
         plans.push(Prepared::new(Arc::new(plan), &self.env));
         self.plans.store(Arc::new(plans));
         self.tally.evicted(&evicted);
-        // Nobody else plans as long as the lock is held: these are the plans that were stored.
+        // No other thread plans as long as the lock is held: these are the plans that were stored.
         Ok((Found { plans: self.plans.load(), at }, true))
     }
 
@@ -209,7 +209,7 @@ impl Unit {
         passes.extend(self.env.run_passes(&mut program, Moment::Device)?);
         laps.passed();
         let mut plan = Plan::build(program, &self.env)?;
-        // A kernel that was prepared may have kept it to itself that the work is to end.
+        // A kernel that was prepared may not have reported that the work is to end.
         look()?;
         self.env.options.limits.check_bytes(plan.bytes())?;
         plan.passes = passes.into();
@@ -287,7 +287,7 @@ impl Unit {
         cancel: Option<&Cancel>,
     ) -> Result<Vec<RunTensor>> {
         let plan = &**prepared.plan();
-        // One device that has the first stage to itself waits for the point; else this thread does.
+        // A device that has the first stage to itself waits for the point; otherwise this thread does.
         let mut after = after;
         let waits = |stage: &Stage, point: &Point<'_>| match stage {
             Stage::Section(stage) => stage.section.waits_for(point.stream),
@@ -450,7 +450,7 @@ fn run_section(
         Ok(()) if frame.is_spent => drop(frame),
         Ok(()) => runs.frames.give(frame),
         Err(error) if must_leak(&error) => {
-            // Nobody can say when the device stops touching them (ABI-NOTES 1).
+            // The device may touch them at any later time (ABI-NOTES 1).
             std::mem::forget((frame, inputs, written));
             section.leak();
             return Err(launched.err().unwrap_or(error));
@@ -460,7 +460,7 @@ fn run_section(
     }
     launched?;
     if !device.about().inline {
-        // The device could not be stopped; what it made is not wanted.
+        // The device could not be stopped; its results are not wanted.
         Cancel::check(cancel)?;
     }
     let mut results: Vec<RunTensor> = Vec::with_capacity(section.results.len());

@@ -150,8 +150,8 @@ impl RunTensor {
         let _traced = trace::begin(What::CopyIn { bytes: self.ty.size as u64 });
         let buffer = device.alloc_tensor(&tensor.tensor_type(), DEVBAY_USAGE_TRANSIENT)?;
         let dst = buffer.reference(0, self.ty.size);
-        // SAFETY: the caller keeps the tensor, which is given back with the buffer, until the stream is at rest; if nothing
-        // was enqueued nobody reads it.
+        // SAFETY: the caller keeps the tensor, which is given back with the buffer, until the stream is at rest; after
+        // an error nothing was enqueued that reads it.
         unsafe { stream.copy_in(tensor.bytes().as_ptr(), dst) }?;
         let source = Self { ty: self.ty, content: Content::Host(tensor) };
         Ok((Arc::new(buffer), Some(source)))
@@ -199,7 +199,7 @@ impl RunTensor {
     /// Out of memory, or what the plugin says of the copies.
     pub fn stack(ty: Shaped, parts: &mut [Self], device: &Arc<Device>) -> Result<Self> {
         if device.space().write_once {
-            // One copy makes all of such a buffer: they are joined before.
+            // One copy fills such a buffer: the tensors are joined before.
             let mut bytes = AlignedBytes::zeroed(ty.size)?;
             let mut rest = bytes.as_mut_slice();
             for part in parts {

@@ -18,7 +18,7 @@ struct WatchedStep {
 
 // SAFETY: function and state are a prepared kernel's, which many threads launch at once (B21).
 unsafe impl Send for WatchedStep {}
-// SAFETY: as for Send.
+// SAFETY: function and state may be used by several threads at once (B21).
 unsafe impl Sync for WatchedStep {}
 
 /// Makes the launches of a section's kernels leave notes, if notes are on.
@@ -65,7 +65,8 @@ unsafe extern "C" fn launch(
         device: step.device.name(),
         node: &step.node,
     };
-    // SAFETY: what the launch loop promised for the step holds for the function that was there first.
+    // SAFETY: `state` and `launch` are those of the step, and stream and references are what the launch loop passed for
+    // it (B21).
     let launch = || unsafe { (step.launch)(step.state, stream, refs, dims) };
     calls::noted_as(call, launch)
 }

@@ -40,7 +40,7 @@ fn share(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) -
                 for (i, output) in node.outputs.iter().enumerate() {
                     match (kept[first].outputs[i], *output) {
                         (Some(first), Some(second)) => renames.add(second, first),
-                        // Nobody wanted it until now.
+                        // It was not used until now.
                         (None, Some(second)) => kept[first].outputs[i] = Some(second),
                         (_, None) => {}
                     }

@@ -29,8 +29,8 @@ fn sweep(region: &mut Region, used: &mut HashSet<ValueId>) -> Result<usize> {
             continue;
         }
         for output in &mut node.outputs {
-            // An optional result that nobody wants need not be made. Only trailing ones of kernels could be
-            // required; positions stay.
+            // An optional result that is unused need not be made. Only trailing ones of kernels could be required;
+            // positions stay.
             if node.regions.is_empty() && output.is_some_and(|id| !used.contains(&id)) && optional(&node.op) {
                 *output = None;
             }

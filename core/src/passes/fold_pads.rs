@@ -22,7 +22,7 @@ pub fn run(program: &mut Program, stay: &dyn Fn(&Node) -> bool) -> Result<usize>
 }
 
 fn fold(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) -> Result<usize> {
-    // What a padded value was before, with the zeros around it.
+    // For each padded value the original, with the zeros around it.
     let mut padded: HashMap<ValueId, (ValueId, Vec<i64>)> = HashMap::new();
     let mut folded = 0;
     for node in &mut region.nodes {

@@ -46,7 +46,7 @@ fn fold(
     uses: &Uses,
 ) -> Result<usize> {
     let mut folded = 0;
-    // Position of the node that makes a value, as long as nobody else uses it.
+    // Position of the node that makes a value, as long as the value has no other use.
     let mut makers: HashMap<ValueId, usize> = HashMap::new();
     let mut kept: Vec<Node> = Vec::with_capacity(region.nodes.len());
     for node in std::mem::take(&mut region.nodes) {
@@ -291,17 +291,17 @@ fn folded(program: &Program, node: &Node, change: &Change, uses: &Uses) -> Optio
     let (factor, term) = (lists(&change.factor)?, lists(&change.term)?);
     let weights = match &factor {
         None => None,
-        // Weights that others use stay, so that these would be there twice.
+        // Weights with other uses stay, so that these would be there twice.
         Some(_) if !change.copies_weights && uses.count(id) > 1 => return None,
         Some(factor) => {
             let old = tensor.elements::<f32>()?.iter().enumerate();
-            // What becomes 0, or loses digits below the normal numbers, is another weight: an infinity times it is no
-            // number, and a large number times it is off.
+            // A weight that becomes 0, or loses digits below the normal numbers, is another weight: an infinity times
+            // it is NaN, and a large number times it is off.
             let exact = |(i, &w): (usize, &f32)| f64::from(w) * factor[form.channel(shape, i)];
             if !old.clone().map(exact).all(|exact| exact == 0.0 || (exact as f32).is_normal()) {
                 return None;
             }
-            // Without memory for them it is not done.
+            // Without memory for the new weights it is not done.
             Some((shape.to_vec(), reserve::collected(old.map(|w| exact(w) as f32), FOLDED).ok()?))
         }
     };
@@ -321,7 +321,7 @@ fn folded(program: &Program, node: &Node, change: &Change, uses: &Uses) -> Optio
             Some(new.collect::<Vec<f32>>())
         }
     };
-    // An infinite factor times a weight of zero is none of the results that there were.
+    // An infinite factor times a weight of zero is NaN, which was no result before.
     let finite = |list: Option<&Vec<f32>>| list.is_none_or(|list| list.iter().all(|value| value.is_finite()));
     let all_finite = finite(weights.as_ref().map(|(_, list)| list)) && finite(bias.as_ref());
     all_finite.then_some(Folded { weights, bias })

@@ -129,7 +129,7 @@ fn a_product_takes_factors_alone() {
             format!("  %k = const f32[2] [2.0, 4.0]\n  %y = MatMul@13(%u, %w)\n  %m = {op}\n  return %m\n");
         stays(&product(&body));
     }
-    // Nobody knows whether the result has two axes; here it is known.
+    // It is unknown whether the result has two axes; here it is known.
     let wide = |x: &str| {
         format!(
             "  %k = const f32[1,2] [2.0, 4.0]\n  %y = MatMul@13({x}, %w)\n  %m = Mul@14(%y, %k)\n  return %m\n"

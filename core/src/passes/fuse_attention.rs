@@ -164,7 +164,7 @@ impl Search<'_> {
         let (of_q, q) = self.scaled(of_product.input(0)?, &mut members);
         let (of_k, turned) = self.scaled(of_product.input(1)?, &mut members);
         scale *= of_q * of_k;
-        // Factors one after the other may be numbers where their product is none.
+        // Single factors may be finite where their product is not.
         if !(scale as f32).is_normal() {
             return None;
         }
@@ -227,7 +227,7 @@ impl Search<'_> {
         found.result = flat(&found.result);
         for operand in &mut found.operands {
             operand.extents = flat(&operand.extents);
-            // Before it was divided into heads it was what the op takes.
+            // Before it was divided into heads it was the op's input.
             let divided = self.made_by(operand.id, "Reshape");
             let divided = divided.filter(|(_, node)| has_constant_shape(self.program, node));
             let whole = divided.and_then(|(at, node)| Some((at, node.input(0)?)));

@@ -191,14 +191,14 @@ fn what_is_something_else_stays() {
     // Weights that others want.
     let softmax = ["%w: f32[1,1,2,2] = Softmax@13(%s) {axis = 3}"];
     stays(&[PLAIN, &softmax, &end[..1], &["return %y, %w"]].concat());
-    // One number for all keys of a query: a mask says something of each key.
+    // One number for all keys of a query, while a mask has one for each key.
     let line = [
         "%column = const f32[2,1] [1.0, 2.0]",
         "%t: f32[1,1,2,2] = Add@14(%s, %column)",
         "%w: f32[1,1,2,2] = Softmax@13(%t) {axis = 3}",
     ];
     stays(&[PLAIN, &line, &end].concat());
-    // Keys that are not turned around, of which the op would take the transposition.
+    // Keys that are not transposed: the op would take their transposition.
     stays(&[
         "%extents = const i64[4] [1, 1, 3, 2]",
         "%queries = const i64[4] [1, 1, 2, 3]",

@@ -142,7 +142,7 @@ impl Search<'_> {
     fn group(&self, last: usize, gone: &[bool]) -> BTreeSet<usize> {
         let mut members = BTreeSet::from([last]);
         let mut within: HashMap<ValueId, u32> = HashMap::new();
-        // What makes operands of members, the last node first: nodes are in order, so that all members that use a value
+        // Makers of members' operands, the last node first: nodes are in order, so that all members that use a value
         // were looked at before its maker.
         let mut makers: BinaryHeap<usize> = BinaryHeap::new();
         let mut count = |makers: &mut BinaryHeap<usize>, at: usize| {

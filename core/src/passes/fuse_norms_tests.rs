@@ -50,7 +50,7 @@ fn without_a_scale_there_are_ones() {
         &[NORMAL, &["%y: f32[2,3] = Add@14(%normal, %row)", "return %y"]].concat(),
         &[ones, "%y: f32[2,3] = LayerNormalization@17(%x, %ones, %row) {epsilon = 1e-5}", "return %y"],
     );
-    // A scale that others read the product without is not part of it.
+    // If the product without the scale has other readers, the scale is not part of it.
     let exp = "%y: f32[2,3] = Exp@13(%s)";
     becomes(
         &[NORMAL, &["%s: f32[2,3] = Mul@14(%normal, %row)", exp, "return %y, %normal"]].concat(),
@@ -101,7 +101,7 @@ fn normalisations_along_another_axis_and_those_whose_inside_is_used_stay() {
         changed("Sub@14(%x, %mean)", "Sub@14(%x, %mean) as \"pinned\""),
     ];
     for lines in others {
-        // Along the first axis the extents are others too.
+        // Along the first axis the extents differ, too.
         let lines: Vec<String> = match lines[0].contains("[0]") {
             true => lines.iter().map(|line| line.replace("f32[2,1]", "f32[1,3]")).collect(),
             false => lines,

@@ -34,7 +34,7 @@ fn hoist(program: &mut Program, region: &mut Region, stay: &dyn Fn(&Node) -> boo
     for node in std::mem::take(&mut region.nodes) {
         look()?;
         let mut concat = node;
-        // What is done to the whole, in the order in which it is found: the last comes first.
+        // Changes to the whole, in the order in which they are found: the last comes first.
         let mut behind = Vec::new();
         while let Some(done) =
             (!stay(&concat)).then(|| same_on_all(program, &concat, &makers, &uses, stay)).flatten()
@@ -51,7 +51,7 @@ fn hoist(program: &mut Program, region: &mut Region, stay: &dyn Fn(&Node) -> boo
             kept.push(node);
         }
     }
-    // Nobody else read what they made.
+    // Their results had no other use.
     kept.retain(|node| !node.outputs.iter().flatten().any(|output| replaced.contains(output)));
     region.nodes = kept;
     Ok(gone)

@@ -261,7 +261,7 @@ impl Applied {
     pub fn add(all: &mut Vec<Applied>, new: Applied) {
         match all.iter_mut().find(|known| known.name == new.name) {
             Some(known) => {
-                // It ran again after others: what it took away is counted, not what they did in between.
+                // It ran again after others: its own removals count, not those of the passes in between.
                 known.changes += new.changes;
                 known.after = (known.after + new.after).saturating_sub(new.before);
             }
@@ -338,7 +338,7 @@ fn scalar(program: &Program, id: ValueId) -> Option<f32> {
 
 /// Returns whether all elements of a tensor are finite; false for types of floats that are not looked into.
 fn all_finite(tensor: &Tensor) -> bool {
-    // An exponent of ones is that of infinities and of what is no number.
+    // An exponent of ones is that of infinities and NaN.
     let halves = |exponent: u16| {
         tensor.bytes().as_chunks::<2>().0.iter().all(|bits| u16::from_le_bytes(*bits) & exponent != exponent)
     };

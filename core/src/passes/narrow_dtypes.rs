@@ -92,7 +92,7 @@ impl Narrowed {
 
     fn keep(&self, tensor: &Tensor, narrow: Option<Tensor>) {
         let mut kept = lock(&self.0);
-        // What only this list has was folded for a plan that is gone.
+        // Constants that only this list has were folded for a plan that is gone.
         kept.retain(|_, (original, _)| !original.is_last());
         kept.insert(tensor.identity(), (tensor.clone(), narrow));
     }
@@ -136,7 +136,7 @@ impl Pass<'_, '_> {
         if n == 0 {
             return Ok(0);
         }
-        // Values that somebody reads in the wider type.
+        // Values that are read in the wider type.
         let mut wide: HashSet<ValueId> = region.outputs.iter().copied().collect();
         for (node, choice) in region.nodes.iter().zip(&choices) {
             match choice {
@@ -223,7 +223,7 @@ impl Pass<'_, '_> {
         }
         let mut narrow = node.clone();
         if node.op.is("Cast") {
-            // Those between the two types are what this pass puts at borders.
+            // This pass puts those between the two types at borders.
             if inputs.iter().chain(&outputs).flatten().all(|ty| [from, to].contains(&ty.dtype)) {
                 return Ok(None);
             }

@@ -23,7 +23,7 @@ pub fn run(program: &mut Program, stay: &dyn Fn(&Node) -> bool) -> Result<usize>
 
 fn simplify(program: &mut Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) -> Result<usize> {
     let mut renames = Renames::default();
-    // Transpositions and negations by what they make: the one after may undo them.
+    // Transpositions and negations by their results: the next one may undo them.
     let mut makers: HashMap<ValueId, Node> = HashMap::new();
     let mut kept: Vec<Node> = Vec::with_capacity(region.nodes.len());
     let mut changes = 0;

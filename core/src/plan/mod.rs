@@ -42,7 +42,7 @@ pub mod specialise;
 pub(crate) mod steps;
 mod text;
 
-// What applications name, by the shorter path.
+// Names for applications, by the shorter path.
 pub use compiled::whole;
 pub use control::{extract, unroll};
 pub use cost::{estimate, feedback, work};
@@ -133,7 +133,7 @@ impl Plan {
         let inputs = input_types(&program)?;
         let mut program = program;
         let mut claims = Claims::of(&program, env)?;
-        // Each time round, at least one group of a compiler's is known not to come together.
+        // In each turn at least one more group turns out not to come to its compiler whole.
         let (work, groups) = loop {
             let mut work = works(&program, env, &claims)?;
             if work.iter().any(|work| matches!(work, NodeWork::Claimed(_))) {
@@ -333,8 +333,8 @@ fn is_static(program: &Program, node: &Node, env: &Env) -> bool {
         return false;
     }
     if kind == Some(OpKind::View) {
-        // A shape or axes that come with a run are looked at there, also where they could say but one thing: Squeeze of [0] by an
-        // axis to a scalar is an error, and no view.
+        // A shape or axes that come with a run are looked at in the run, even if only one value is possible: Squeeze of
+        // [0] by an axis to a scalar is an error, and no view.
         return node.inputs.iter().skip(1).flatten().all(|id| program.constant(*id).is_some());
     }
     // An op without kernels is planned, so that its error comes when the model is loaded.

@@ -283,7 +283,7 @@ impl SectionReport {
     fn of(section: &Section) -> Self {
         let n_tasks = section.graph.len();
         let mut tasks: Vec<TaskReport> = (0..n_tasks).map(|at| TaskReport::of(section, at)).collect();
-        // Tasks are in an order in which they could run: what leads to one is complete when its turn comes.
+        // Tasks are in an order in which they could run: all paths to a task are complete when its turn comes.
         let mut begins = vec![0f64; n_tasks];
         let mut before = vec![NO_TASK; n_tasks];
         let mut last = None;

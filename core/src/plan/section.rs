@@ -32,7 +32,7 @@ pub struct Step {
 
 // SAFETY: the function and state are a prepared kernel's, which many threads launch at once (B21).
 unsafe impl Send for Step {}
-// SAFETY: as for Send.
+// SAFETY: function and state may be used by several threads at once (B21).
 unsafe impl Sync for Step {}
 
 /// A reference that is made when the operand is known.

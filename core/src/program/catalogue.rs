@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn nodes_of_later_versions() {
-        // The version of the oldest kernel that knows what is said; 0 if it is dropped, None if it cannot be said.
+        // The version of the oldest kernel that can express the attribute; 0 if it is dropped, None if none can.
         let check = |op: &str, n_inputs: u32, name: &str, value: AttrValue, oldest: Option<u32>| {
             let def = find("", op).expect("it is in the catalogue");
             let inputs = (0..n_inputs).map(|i| Some(ValueId(i))).collect();

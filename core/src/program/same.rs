@@ -44,7 +44,7 @@ pub(crate) fn hash_attrs(node: &Node, hasher: &mut impl Hasher) {
         hash_attr(value, &mut own);
         own.finish()
     };
-    // A sum: their order says nothing.
+    // A sum, so that the order does not count.
     hasher.write_u64(node.attrs.iter().map(hash).fold(0, u64::wrapping_add));
 }
 

@@ -532,7 +532,7 @@ mod tests {
         let activation = |value| [("activation", value)];
         check_node("FusedConv", &[0, 1], &activation(AttrValue::String("Relu".to_owned())), "");
         check_node("FusedConv", &[0, 1], &activation(AttrValue::Int(1)), "activation of type string");
-        // What a former version had, an exporter added, or another op has.
+        // Attributes that a former version had, an exporter added, or another op has.
         check_node("Relu", &[0], &[("consumed_inputs", ints())], "");
         check_node("Relu", &[0], &[("alpha", ints())], "");
         check_node("Zipper", &[0], &[("axis", ints())], "");

@@ -103,7 +103,7 @@ impl Drop for BlockingPool {
         let left = std::mem::take(&mut state.jobs);
         drop(state);
         self.shared.changed.notify_all();
-        // Without the lock: what they drop is not ours.
+        // Without the lock: dropping a job may run any code.
         drop(left);
     }
 }
@@ -222,7 +222,7 @@ mod tests {
         let _waiting = start(&pool, Priority::Normal, "waiting", &says);
         drop((pool, says));
         drop(running);
-        // Nobody can say anything any more: the job that waited was dropped.
+        // No message can come any more: the job that waited was dropped.
         assert!(said.recv_timeout(SOON).is_err());
         wait_for("the thread ends", || shared.lock().n_threads == 0);
     }

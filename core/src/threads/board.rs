@@ -107,7 +107,7 @@ struct BoardPlace {
 // SAFETY: `work` is written only by the caller that claimed the place, while it is closed and empty, and
 // read only by threads that are inside; `state` orders the two (see the protocol).
 unsafe impl Sync for BoardPlace {}
-// SAFETY: as for Sync; the body behind the pointer is Sync.
+// SAFETY: `work` changes hands as for Sync, and the body behind its pointer is `Sync`.
 unsafe impl Send for BoardPlace {}
 
 /// Places for open loops, shared by all threads of a queue.
@@ -224,7 +224,8 @@ impl Board {
                 Work::Nothing => false,
                 Work::Loop(_) => work(place, slot),
                 Work::Shared(shared) => {
-                    // SAFETY: the caller keeps it alive until everybody has left.
+                    // SAFETY: the caller keeps the work alive until every thread has left the place, and this one is
+                    // inside.
                     let shared = unsafe { &**shared };
                     caught("a helper", || shared.help(slot)).unwrap_or_else(|error| {
                         shared.abandon(error);
@@ -266,7 +267,7 @@ impl Board {
             if free >= self.places.len() {
                 return None;
             }
-            // Acquire: what the place's last caller and helpers did is done.
+            // Acquire: the work of the place's last caller and helpers is done.
             match self.claimed.compare_exchange_weak(
                 claimed,
                 claimed | 1 << free,
@@ -294,7 +295,7 @@ impl<'a> Claimed<'a> {
     /// Lets helpers in until the result is dropped.
     fn open(&self, work: Work, caller: u32) -> Opened<'_> {
         let place = self.place();
-        // SAFETY: this caller has claimed the place, and nobody is inside: state is 0.
+        // SAFETY: this caller has claimed the place, and no thread is inside: state is 0.
         unsafe { *place.work.get() = work };
         place.processor.store(processor::current(), Ordering::Relaxed);
         place.caller.store(caller, Ordering::Relaxed);
@@ -332,7 +333,7 @@ fn inside(place: &BoardPlace, body: impl FnOnce(&Work) -> bool) -> bool {
     if !enter(place) {
         return false;
     }
-    // SAFETY: this thread is inside, so nobody writes `work`.
+    // SAFETY: this thread is inside, so no thread writes `work`.
     let helped = body(unsafe { &*place.work.get() });
     // No access to the work after this.
     place.state.fetch_sub(1, Ordering::Release);
@@ -346,7 +347,7 @@ fn as_guest(place: &BoardPlace) -> bool {
         return false;
     }
     let worked = work(place, slot);
-    // Release: whoever has the slot next sees what was done with it.
+    // Release: the next thread that has the slot sees what was done with it.
     place.guest.store(false, Ordering::Release);
     worked
 }
@@ -365,7 +366,7 @@ fn enter(place: &BoardPlace) -> bool {
 
 /// Takes chunks until none is left; tells whether it took one. The caller or a helper inside.
 fn work(place: &BoardPlace, slot: u32) -> bool {
-    // SAFETY: this thread is the place's caller, or inside, so nobody writes `work`.
+    // SAFETY: this thread is the place's caller, or inside, so no thread writes `work`.
     let Work::Loop(work) = (unsafe { *place.work.get() }) else {
         return false;
     };
@@ -379,7 +380,7 @@ fn work(place: &BoardPlace, slot: u32) -> bool {
             }
             let begin = u64::from(chunk) * work.grain;
             let end = (begin + work.grain).min(work.n);
-            // SAFETY: the caller keeps the body alive until everybody has left.
+            // SAFETY: the caller keeps the body alive until every thread has left the place, and this one is inside.
             let body = unsafe { &*work.body };
             let status = body(begin, end, slot);
             if status != 0 {
@@ -391,7 +392,7 @@ fn work(place: &BoardPlace, slot: u32) -> bool {
     let ended = work.under.run(|| catch_unwind(chunks));
     if let Err(panic) = ended {
         lock(&place.panic).get_or_insert(panic);
-        // Also where a chunk has failed before: else nobody would look for the panic.
+        // Also where a chunk has failed before, since otherwise the panic would not be looked for.
         place.failed.store(DEVBAY_STATUS_PANICKED, Ordering::Relaxed);
         fail(place, DEVBAY_STATUS_PANICKED);
     }

@@ -68,7 +68,7 @@ impl Seat {
         self.taken.store(taken, Ordering::Relaxed);
         #[cfg(all(target_os = "linux", not(loom)))]
         if (taken as usize) < system::CpuSet::MAX_CPU
-            // What the process may use, as its main thread has it.
+            // The processors that the process may use, as its main thread has them.
             && let Ok(mut others) = system::sched_getaffinity(Some(getpid()))
         {
             others.unset(taken as usize);

@@ -214,13 +214,13 @@ impl Drop for WorkQueue {
             handle.thread().unpark();
         }
         for handle in self.handles.drain(..) {
-            // The last run of a runtime that is gone already ends on a worker, which cannot wait for itself.
+            // The last run of a runtime that is already gone ends on a worker, which cannot wait for itself.
             if handle.thread().id() != std::thread::current().id() {
-                // A worker catches what its jobs throw; nothing is lost if it did not.
+                // A worker catches its jobs' panics; nothing is lost if it did not.
                 let _ = handle.join();
             }
         }
-        // Jobs that have not started. Who waits for them learns that they were cancelled.
+        // Jobs that have not started. Their waiters learn that they were cancelled.
         while let Some(job) = self.shared.lanes.pop() {
             drop(job);
         }
@@ -428,7 +428,7 @@ mod tests {
             let begin = std::time::Instant::now();
             queue.parallel_for(64, 1, &|_, _, slot| {
                 slots.fetch_or(1 << slot, Ordering::Relaxed);
-                // Whoever is there waits for the other.
+                // The first thread to arrive waits for the other.
                 while slots.load(Ordering::Relaxed) != 3 && begin.elapsed() < SOON {
                     std::thread::sleep(std::time::Duration::from_millis(1));
                 }

@@ -160,7 +160,7 @@ impl Recorder {
                 return lock(&thread.events).push(event, self.shared.events_max);
             }
             let thread = self.new_thread();
-            // Buffers of recorders that are gone are the thread's alone.
+            // If a recorder is gone, only this thread has its buffer.
             buffers.retain(|(_, thread)| Arc::strong_count(thread) > 1);
             lock(&thread.events).push(event, self.shared.events_max);
             buffers.push((self.shared.id, thread));
@@ -222,7 +222,7 @@ mod tests {
             "the first are kept"
         );
         assert_eq!(recording.n_dropped(), 3);
-        // There is room again, and nothing is given twice.
+        // There is room again, and no event is given twice.
         recorder.add(event(7));
         let recording = recorder.take();
         assert_eq!((&recording.threads[0].events[..], recording.n_dropped()), (&[event(7)][..], 0));

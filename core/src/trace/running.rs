@@ -89,7 +89,7 @@ impl Drop for Running {
         drop(self.span.take());
         RUN.set(self.before.0);
         let before = self.before.1.take();
-        // What was there is dropped outside of the cell.
+        // The previous recorder is dropped outside of the cell.
         let _ = RECORDER.try_with(|recorder| recorder.replace(before));
     }
 }

@@ -83,10 +83,10 @@ impl Layer {
     pub fn open(path: &Path) -> std::result::Result<Self, Refusal> {
         let library = Library::open(path)?;
         let info = library.query();
-        // SAFETY: what the entry returned, of a library that stays loaded; here and below.
+        // SAFETY: `info` is what the entry returned, and its library stays loaded as long as `library`.
         let head = unsafe { about::read_head(info) }?;
         agree_on(MinorRange::CURRENT, head.minors)?;
-        // SAFETY: as above, and the library speaks a minor of this host's.
+        // SAFETY: `info` is what the entry returned, and the library speaks a minor of this host's.
         let (name, layer) = unsafe { about::read_layer(info) }?;
         Ok(Self { name, kind: Kind::Library(Arc::new(library), layer) })
     }
@@ -101,11 +101,12 @@ impl Layer {
         settings: &Settings,
     ) -> std::result::Result<Layered, Refusal> {
         match &self.kind {
-            // SAFETY: the caller's promise.
+            // SAFETY: the library that holds `info` stays loaded as long as the result is used (# Safety).
             Kind::Own(own) => unsafe { (own.wrap)(info, settings) },
             Kind::Library(library, layer) => {
                 let mut detail = Detail::new();
-                // SAFETY: the library's function; the data stays as the caller promises, the detail is ours.
+                // SAFETY: the library that holds `info` stays loaded as long as the result is used (# Safety); the
+                // detail is ours for the call.
                 let shown = unsafe { layer(info, detail.as_ptr()) };
                 // SAFETY: NULL, or data that the layer keeps as long as the process, in which its library stays.
                 match unsafe { shown.as_ref() } {
@@ -121,9 +122,9 @@ impl Layer {
 }
 
 /// # Safety
-/// As [`Layer::wrap`] says.
+/// As for [`Layer::wrap`].
 unsafe fn validate(info: *const PluginInfo, settings: &Settings) -> std::result::Result<Layered, Refusal> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the library that holds `info` stays loaded as long as the result is used (# Safety of `Layer::wrap`).
     let wrapped = unsafe { validation::wrap_info(info, settings) }?;
     Ok(Layered { info: wrapped.info(), slot: Box::new(wrapped) })
 }
@@ -173,16 +174,16 @@ pub struct Stack {
     layers: Vec<Box<dyn Any + Send + Sync>>,
 }
 
-// SAFETY: static data that nobody writes (B1).
+// SAFETY: `info` is static data that is not written (B1), and the layers are `Send`.
 unsafe impl Send for Stack {}
-// SAFETY: as for Send.
+// SAFETY: the data is only read, and the layers are `Sync`.
 unsafe impl Sync for Stack {}
 
 impl Stack {
     /// Puts layers in front of a plugin, the first one nearest to the host.
     ///
     /// # Safety
-    /// A library stays loaded as long as the result, and as long as anybody uses what it shows.
+    /// A library stays loaded as long as the result, and as long as anything uses what it shows.
     ///
     /// # Errors
     /// Refusals of the layers.

@@ -72,7 +72,7 @@ impl<T: 'static> Drop for Slot<T> {
         let mut slot = unpoisoned(self.slots.slots[self.idx].write());
         let gone = slot.take();
         drop(slot);
-        // Its destructor may be anybody's, and runs without the lock.
+        // Its destructor may run any code, and so runs without the lock.
         drop(gone);
     }
 }

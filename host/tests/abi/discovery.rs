@@ -85,7 +85,7 @@ fn b25_a_library_that_is_not_the_manifests_is_refused() {
         assert_eq!(outcomes(host.runtime.report()), [kind], "{more}");
         assert!(host.refusal().reason.contains(words), "{}", host.refusal());
     }
-    // What the file hashes to is said too, so that the manifest can be mended.
+    // The message has the file's hash too, so that the manifest can be mended.
     let folder = described(&format!(", \"sha256\": \"{wrong}\""));
     let found = sha256_of(&faulty()).unwrap();
     assert!(host(&[&folder], &[]).refusal().reason.contains(&found));
@@ -119,7 +119,7 @@ fn b25_broken_manifests_are_refused() {
     let folder = Folder::new();
     folder.write("x.json", " ".repeat(2 << 20));
     assert!(host(&[&folder], &[]).refusal().reason.contains("2097152 bytes"));
-    // A library that calls itself otherwise.
+    // A library that gives another name.
     let folder = Folder::new();
     folder.faulty("faulty");
     folder.write("other.json", manifest("other", &library_name("faulty"), ""));
@@ -295,7 +295,7 @@ fn b27_libraries_that_end_their_process_are_refused() {
         let host = probing(&folder, 20_000);
         let refusal = host.refusal();
         assert!(refusal.reason.contains(words), "{definitions:?}: {refusal}");
-        // What the child could say about it is refused again here, with its own reason.
+        // A fault that the child could report is refused again here, with its own reason.
         let said = definitions[0] == "DEFECT_UNDEFINED_SYMBOL";
         let kind = if said { RefusalKind::NotALibrary } else { RefusalKind::FailedProbe };
         assert_eq!(refusal.kind, kind, "{definitions:?}: {refusal}");
@@ -431,7 +431,7 @@ fn b27_options_reach_the_probe() {
         assert_eq!(refusal.kind, RefusalKind::FailedProbe);
         assert!(refusal.reason.contains(words), "{fault}: {refusal}");
     }
-    // What is refused in order is an answer.
+    // An orderly refusal is an answer.
     let options = [("fault".to_owned(), "panic@create".to_owned())];
     let result = probe(&faulty(), &options, &prober(20_000)).unwrap();
     assert_eq!(result.refusal.unwrap().0, "create-failed");

@@ -236,7 +236,7 @@ fn b20_a_device_lists_its_own_kernels() {
     });
     assert!(prepared.is_ok(), "{:?}", prepared.err());
 
-    // One that does not say what it has is left out.
+    // One that gives no description is left out.
     let silent = host("FAILS");
     assert_eq!(silent.runtime.devices().len(), 0);
     let notes = &silent.runtime.report().plugins[0].notes;
@@ -261,7 +261,7 @@ fn b01_a_library_offers_a_layer() {
             .layers(layers.iter().map(|path| path.display().to_string()))
     };
     for layers in [&["saying"][..], &["validation", "saying"], &["saying", "validation"]] {
-        // It remembers what it is in front of.
+        // It remembers the plugin behind it.
         let folder = Folder::new();
         let layer = folder.c_plugin("saying", "layer.c", &[]);
         let path = |name: &&str| if *name == "saying" { layer.clone() } else { PathBuf::from(name) };
@@ -271,7 +271,7 @@ fn b01_a_library_offers_a_layer() {
         assert_eq!(relu(&host.device()).unwrap(), RELU, "{layers:?}");
         assert_eq!(host.log.messages(), ["layer: create", "layer: prepare"], "{layers:?}");
     }
-    // It says what it does not take.
+    // It names the plugin that it does not take.
     let host = Host::new(with(vec![minimal.clone(), faulty()], &[&layer]));
     let refusals: Vec<String> = host.runtime.report().refused().map(|(_, r)| r.to_string()).collect();
     assert_eq!(refusals, ["the layer saying does not take it: it is in front of another plugin"]);

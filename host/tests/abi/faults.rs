@@ -39,7 +39,7 @@ fn b09_failed_runs_give_everything_back() {
             assert_eq!(error.kind(), ErrorKind::PluginFailed, "{fault}: {error}");
             check_words(&fault, &error);
             assert_eq!(host.ledger().freed_in_flight.load(SeqCst), 0, "{fault} {streams}");
-            // Once is all it was; the host's state is whole.
+            // It happened once; the host's state is whole.
             assert_eq!(run().unwrap(), MODEL_OUTPUT, "{fault} {streams}");
             let log = host.log.clone();
             drop(host);
@@ -73,7 +73,7 @@ fn b13_a_device_that_disappears_is_lost() {
         assert!(error.text().contains("the device was pulled out"), "{fault}: {error}");
         assert_eq!(error.place().device, "faulty:0", "{fault}: {error}");
         assert!(host.device().is_lost(), "{fault}");
-        // Refused by the host: but for free and destroy the plugin hears no more of it.
+        // The host refuses: the plugin is asked for nothing more but free and destroy.
         let error = relu(&host.device()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DeviceLost, "{fault}: {error}");
         assert!(error.text().contains("the device is lost"), "{fault}: {error}");

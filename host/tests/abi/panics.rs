@@ -100,7 +100,7 @@ fn b19_panics_in_functions_that_a_run_calls() {
             check_panic(place, streams, run_staged);
         }
     }
-    // A stream's own function puts the launch off there: what it keeps may be half done.
+    // A stream's own function puts the launch off there: the state that it keeps may be half done.
     for place in ["launch", "signal", "host_wait", "work"] {
         check_panic(place, "async", run);
         check_panic(place, "async", run_session);
@@ -170,7 +170,7 @@ fn b19_a_panic_in_a_launch_is_one_runs() {
 
 #[test]
 fn b19_panics_in_the_middle_of_a_run() {
-    // The copy of the result, and what runs on the stream's thread.
+    // The copy of the result, and the work on the stream's thread.
     for fault in ["panic@copy#2", "panic@work#2", "panic@work#3"] {
         let host =
             Host::faulty(&[("fault", fault), ("streams", "async"), ("host_memory", "no"), ("work_ms", "1")]);
@@ -223,8 +223,8 @@ fn b19_panics_in_optional_functions() {
     };
     check_one_failed(&asked, "pack", &pack(&asked.device()).unwrap_err());
     pack(&asked.device()).unwrap();
-    // Functions whose failure leaves the answer unknown. What a kernel should cost is asked of a node alone; what memory there
-    // is, of a device, whose panic counts all the same.
+    // Functions whose failure leaves the answer unknown. The cost of a kernel is asked of a node alone; the memory of a
+    // device, whose panic counts all the same.
     let asked = host("cost", "inline");
     assert!(asked.device().cost(&request).is_none());
     check_well(&asked, "cost");
@@ -261,7 +261,7 @@ fn b19_panics_in_functions_of_streams() {
         let host = Host::faulty(&[("streams", "async")]);
         let table = &host.plugin().about().table;
         let stream = host.device().create_stream("").unwrap();
-        // SAFETY: as above.
+        // SAFETY: the stream is the plugin's own, and nothing is enqueued on it.
         assert_eq!(unsafe { table.stream_flush.unwrap()(stream.handle()) }, DEVBAY_STATUS_OK);
     }
 }

@@ -43,7 +43,7 @@ fn b29_devices_are_named_by_index_plugin_or_stable_id() {
         let error =
             host.runtime.choose(&Policy::parse(unknown), &Requirements::default()).err().expect(unknown);
         assert_eq!(error.kind(), ErrorKind::NotFound, "{unknown}");
-        // What there is instead: devices, or plugins if it is the plugin that nobody knows.
+        // The message lists the devices, or the plugins if it is the plugin that is unknown.
         assert!(error.text().contains("there is no") && error.text().contains("faulty"), "{error}");
     }
 }

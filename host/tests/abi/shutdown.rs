@@ -34,7 +34,7 @@ fn a_session_outlives_its_runtime() {
 
 #[test]
 fn b09_whatever_is_left_last_ends_the_instance() {
-    // Each of what a device makes, in the order in which they are dropped.
+    // One of each object that a device makes, in the order in which they are dropped.
     for last in ["buffer", "stream", "device", "plugin"] {
         let Host { runtime, log } = Host::faulty(&[("streams", "async")]);
         let device = runtime.devices()[0].clone();

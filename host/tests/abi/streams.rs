@@ -84,11 +84,11 @@ fn b13_a_late_failure_stays_on_its_stream() {
     // Sticky: the next point fails with the same words.
     let again = bad.finish(LIMIT).unwrap_err();
     assert!(again.text().contains("a fault was asked for in work"), "{again}");
-    // What is refused for it is not to blame.
-    // SAFETY: as above.
+    // A copy that is refused for it is not to blame.
+    // SAFETY: the source outlives both streams.
     let refused = unsafe { bad.copy_in(source.as_ptr(), buffer.reference(0, 64)) }.unwrap_err();
     assert!(refused.text().contains("work on a stream"), "{refused}");
-    // SAFETY: as above.
+    // SAFETY: the source outlives both streams.
     unsafe { good.copy_in(source.as_ptr(), buffer.reference(0, 64)) }.unwrap();
     good.finish(LIMIT).unwrap();
     drop(bad);
@@ -115,7 +115,7 @@ fn b12_waiting_has_a_limit() {
     let buffer = host.device().alloc(64, 0).unwrap();
     let source = [7u8; 64];
     let mut stream = host.device().create_stream("").unwrap();
-    // SAFETY: the source outlives the stream.
+    // SAFETY: the source outlives the stream, whose drop waits for its work.
     unsafe { stream.copy_in(source.as_ptr(), buffer.reference(0, 64)) }.unwrap();
     let point = stream.signal().unwrap();
     let begin = Instant::now();
@@ -142,13 +142,13 @@ fn b16_callbacks_of_a_failed_stream_say_so() {
     let arg = (&raw const sender).cast_mut().cast();
     let mut stream = host.device().create_stream("").unwrap();
     for _ in 0..3 {
-        // SAFETY: the source outlives the stream.
+        // SAFETY: the source outlives the stream, whose drop waits for its work.
         unsafe { stream.copy_in(source.as_ptr(), buffer.reference(0, 64)) }.unwrap();
         let value = stream.signal().unwrap();
-        // SAFETY: the plugin's stream; the sender lives until it is destroyed.
+        // SAFETY: the stream is the plugin's own; the sender lives until it is destroyed.
         assert_eq!(unsafe { on_reached(stream.handle(), value, Some(done), arg) }, DEVBAY_STATUS_OK);
     }
-    // SAFETY: as above; the value was never signalled, so nobody is called.
+    // SAFETY: the stream is the plugin's own; the value was never signalled, so no call comes.
     assert_eq!(unsafe { on_reached(stream.handle(), 99, Some(done), arg) }, DEVBAY_STATUS_INVALID);
     drop(stream);
     // The first point was reached; the second copy failed, and with it all points behind.
@@ -181,7 +181,7 @@ fn b14_enqueuing_does_not_wait() {
     let mut stream = host.device().create_stream("").unwrap();
     let begin = Instant::now();
     for _ in 0..4 {
-        // SAFETY: the source outlives the stream.
+        // SAFETY: the source outlives the stream, whose drop waits for its work.
         unsafe { stream.copy_in(source.as_ptr(), buffer.reference(0, 64)) }.unwrap();
     }
     assert!(begin.elapsed() < Duration::from_millis(1900), "{:?}", begin.elapsed());
@@ -343,7 +343,7 @@ fn b24_dropping_a_stream_waits() {
     let buffer = host.device().alloc(64, 0).unwrap();
     let source = [7u8; 64];
     let mut stream = host.device().create_stream("").unwrap();
-    // SAFETY: the source outlives the stream.
+    // SAFETY: the source outlives the stream, whose drop waits for its work.
     unsafe { stream.copy_in(source.as_ptr(), buffer.reference(0, 64)) }.unwrap();
     assert_eq!(host.ledger().in_flight.load(SeqCst), 1);
     drop(stream);

@@ -80,7 +80,7 @@ pub fn compile_c(output: &Path, source: &Path, include: &Path, arguments: &[&str
     command.args(["-std=c11", "-O1", "-Wall", "-Wextra", "-pedantic", "-Werror"]).args(arguments);
     command.arg("-I").arg(include).arg("-o").arg(output).arg(source);
     if !arguments.contains(&"-shared") {
-        // Behind the source that needs it, for linkers that drop what nothing has asked for yet.
+        // Behind the source that needs it, for linkers that drop symbols that are not asked for yet.
         command.arg("-ldl");
     }
     let compiled = command

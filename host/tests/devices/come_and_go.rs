@@ -297,7 +297,7 @@ fn b29_threads_look_while_others_run_and_units_come_and_go() {
             });
         }
         scope.spawn(|| {
-            // Nobody takes the second one out.
+            // The second one is never taken out.
             let b = session(&runtime, "dock:1");
             while !done.load(Ordering::SeqCst) {
                 assert_eq!(run(&b).expect("a run"), [-1.0, 2.0]);

@@ -176,7 +176,7 @@ fn a_long_task_is_flushed_behind_as_much_work_as_before() {
     assert_eq!(flushes_of(&["Long"; 10], true), [1, 2, 4, 8]);
     // Only where the session asks for it.
     assert_eq!(flushes_of(&["Long"; 10], false), [0usize; 0]);
-    // What is left is not worth it.
+    // The rest is not worth a flush.
     assert_eq!(flushes_of(&["Long", "Short", "Long", "Short", "Short"], true), [1]);
     assert_eq!(flushes_of(&["Short"; 20], true), [0usize; 0]);
 }

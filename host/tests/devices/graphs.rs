@@ -120,7 +120,7 @@ impl Expected {
             (Err(error), None) => {
                 assert!(error.text().contains("told to fail"), "{at}: {error}");
                 let node = &error.place().node;
-                // A launch that fails later is known by its device alone.
+                // A launch that fails later is attributed to its device alone.
                 let is_blamed = self.failing.iter().any(|name| node.contains(name.as_str()));
                 assert!(is_blamed || !error.place().device.is_empty(), "{at}: blames {node:?}");
             }
@@ -268,7 +268,7 @@ fn control_flow_is_nested_four_deep_over_devices() {
     let bench = Bench::new(2);
     bench.world.free_running(STEPPERS, 4, || {
         for form in 0..FORMS.len() {
-            // Which branches are taken, and how often loops run, depends on the number of the first node.
+            // The branches taken, and the trips of loops, depend on the number of the first node.
             for n in 1..=12 {
                 let mut graph = Graph::new();
                 let mut x = graph.node(&[0], n, form * N_DEVICES + INLINE[0]);

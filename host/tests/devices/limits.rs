@@ -74,7 +74,7 @@ fn operands_are_measured_by_their_own_device() {
                 let text = error.to_string();
                 assert!(text.contains("value `wide`") && text.contains(device), "{at}: {text}");
             }
-            // What it does not run is not its business.
+            // Nodes that it does not run are not its business.
             expect(&small, "go on");
         }
     }

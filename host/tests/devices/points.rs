@@ -170,7 +170,7 @@ fn many_points_come_from_many_streams_at_once() {
                 }
                 waited.iter().for_each(|point| assert_eq!(outcome(point), Ok(())));
             });
-            // Who waits for a value may see it before those who asked to be called are.
+            // A thread that waits for a value may see it before the callbacks come.
             while n_come.load(Ordering::Relaxed) < 400 {
                 std::thread::yield_now();
             }

@@ -335,7 +335,7 @@ fn dropping_the_handle_does_not_cancel() {
     let run = start(&session, 1.0, &RunOptions::default());
     let results = run.results().clone();
     drop((run, session, runtime));
-    // All else is gone: the run holds what it needs, and ends its threads when it ends.
+    // All else is gone: the run holds the parts that it needs, and ends its threads when it ends.
     assert_eq!(came.recv_timeout(SOON), Ok(1.0));
     for _ in 0..2 {
         go.send(()).unwrap();
@@ -361,7 +361,7 @@ fn a_failed_run_leaves_the_next_clean() {
             }
             device.bytes_in_use().0
         };
-        // What runs keep for the next ones does not grow with their number.
+        // The memory that runs keep for the next ones does not grow with their number.
         let after = peak_at_rest(10);
         assert_eq!(peak_at_rest(50), after);
         let memory = runtime.memory();
@@ -426,7 +426,7 @@ fn runs_beyond_the_bound_are_refused_or_wait() {
     assert_eq!(text.kind(), ErrorKind::Busy);
     assert!(text.to_string().contains("2 runs of this session are in flight"), "{text}");
     assert_eq!(kind(session.run_with(&[("v0", &x(3.0))], &refuse)), Some(ErrorKind::Busy));
-    // Who waits can be cancelled, and has a deadline.
+    // A run that waits can be cancelled, and has a deadline.
     let on_full = OnFull::Wait;
     let deadline = Some(Duration::from_millis(20));
     let late = RunOptions { deadline, on_full, ..RunOptions::default() };
@@ -442,7 +442,7 @@ fn runs_beyond_the_bound_are_refused_or_wait() {
         assert_eq!(ended(&third.join().unwrap()).unwrap(), 4.0);
     });
     assert_eq!((ended(&first).unwrap(), ended(&second).unwrap()), (2.0, 3.0));
-    // Who hears of a run's end finds its place free.
+    // When the end of a run is reported, its place is free.
     for i in 0..100 {
         let runs = [0.0, 1.0].map(|first| start(&session, first, &refuse));
         for _ in &runs {

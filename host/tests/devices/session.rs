@@ -155,7 +155,7 @@ mod toy {
             let extents = operands.extents_ptr();
             // SAFETY: the host lends as many numbers as the output has extents, which are two (B21).
             unsafe { extents.write(1) };
-            // SAFETY: as above.
+            // SAFETY: the second of those two numbers.
             unsafe { extents.add(1).write(found.len() as i64) };
             Ok(())
         }

@@ -267,8 +267,8 @@ fn explore_all(name: &str, graph: &Graph, policies: &[Policy], signals: bool) {
             let begin = Instant::now();
             let forms = (0..FORMS.len()).filter(|&form| FORMS[form].1 == waits);
             let forms: Vec<usize> = forms.collect();
-            // Whoever is polled enqueues the same as who calls back. If a host was slower than it was believed to be,
-            // there were more orders than were seen: what is known by then makes the next try exact.
+            // A poll enqueues the same as a callback. If a host was slower than it was believed to be, there were more
+            // orders than were seen: the next try knows them and is exact.
             let mut enqueued = Enqueued::new();
             let mut explore_forms = || {
                 let counts: Vec<usize> = forms
@@ -565,7 +565,7 @@ fn check_faults(when: When, lost: bool, is_quiet: bool) {
                 let mut session = bench.session(&graph, policy);
                 for nth in 0.. {
                     if lost && nth > 0 {
-                        // What is lost stays lost.
+                        // A lost device stays lost.
                         drop(session);
                         bench = Bench::behind(form, layers);
                         session = bench.session(&graph, policy);

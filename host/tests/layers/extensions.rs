@@ -17,7 +17,7 @@ unsafe extern "C" fn record_begin(_: *mut Stream, _: *const RecordDesc) -> Statu
 }
 
 unsafe extern "C" fn record_end(_: *mut Stream, out: *mut *mut Recording) -> Status {
-    // SAFETY: the host's place.
+    // SAFETY: `out` is the test's place for one handle, alive for the call.
     unsafe { *out = made() };
     DEVBAY_STATUS_OK
 }
@@ -44,7 +44,7 @@ unsafe extern "C" fn dlpack_device(
     out_id: *mut i32,
     _: *mut ErrorDetail,
 ) -> Status {
-    // SAFETY: the host's places.
+    // SAFETY: both are the test's places for one number, alive for the call.
     unsafe { (*out_type, *out_id) = (1, 0) };
     DEVBAY_STATUS_OK
 }
@@ -55,7 +55,7 @@ unsafe extern "C" fn buffer_import(
     out: *mut Allocation,
     _: *mut ErrorDetail,
 ) -> Status {
-    // SAFETY: the host's structs.
+    // SAFETY: the test passes whole structs, alive for the call.
     unsafe {
         let base = (*(*desc).native).value;
         let found =
@@ -66,7 +66,7 @@ unsafe extern "C" fn buffer_import(
 }
 
 fn native(out: *mut NativeHandle, kind: u32) -> Status {
-    // SAFETY: the host's struct.
+    // SAFETY: B4: `out` is NULL or the test's struct, of the size that it says and alive for the call.
     let _ = unsafe { write_struct(out, &NativeHandle { kind, value: 4096, ..NativeHandle::empty() }) };
     DEVBAY_STATUS_OK
 }
@@ -81,7 +81,7 @@ unsafe extern "C" fn stream_import(
     out: *mut *mut Stream,
     error: *mut ErrorDetail,
 ) -> Status {
-    // SAFETY: the toy's function, on what the host gave.
+    // SAFETY: the arguments are those that the host passed for the toy's function.
     unsafe { toy::stream_create(device, &StreamDesc::empty(), out, error) }
 }
 
@@ -116,7 +116,7 @@ const FAULT: FaultTable = FaultTable {
 
 unsafe extern "C" fn formats(_: *mut Device, out: *mut List, _: *mut ErrorDetail) -> Status {
     static FORMATS: [Str; 1] = [Str::new("toy")];
-    // SAFETY: the host's place.
+    // SAFETY: `out` is the test's place for one list, alive for the call.
     unsafe { *out = List::new(&FORMATS) };
     DEVBAY_STATUS_OK
 }
@@ -127,7 +127,7 @@ unsafe extern "C" fn compile(
     out: *mut *mut Executable,
     _: *mut ErrorDetail,
 ) -> Status {
-    // SAFETY: the host's place.
+    // SAFETY: `out` is the test's place for one handle, alive for the call.
     unsafe { *out = made() };
     DEVBAY_STATUS_OK
 }
@@ -138,7 +138,7 @@ unsafe extern "C" fn compile_ahead(
     out: *mut *mut Executable,
     _: *mut ErrorDetail,
 ) -> Status {
-    // SAFETY: the host's place.
+    // SAFETY: `out` is the test's place for one handle, alive for the call.
     unsafe { *out = made() };
     DEVBAY_STATUS_OK
 }
@@ -148,13 +148,13 @@ unsafe extern "C" fn executable_info(
     out: *mut ExecutableInfo,
     _: *mut ErrorDetail,
 ) -> Status {
-    // SAFETY: the host's struct.
+    // SAFETY: B4: `out` is NULL or the test's struct, of the size that it says and alive for the call.
     let _ = unsafe { write_struct(out, &ExecutableInfo::empty()) };
     DEVBAY_STATUS_OK
 }
 
 unsafe extern "C" fn execute(_: *mut Executable, _: *mut Stream, desc: *const ExecuteDesc) -> Status {
-    // SAFETY: the host's struct and places.
+    // SAFETY: the test passes a whole struct with a place for each result, alive for the call.
     unsafe {
         for i in 0..(*desc).n_results as usize {
             *(*desc).results.add(i) = made();
@@ -176,7 +176,7 @@ unsafe extern "C" fn claim(
 }
 
 unsafe extern "C" fn blob(_: *mut Executable, out: *mut List, _: *mut ErrorDetail) -> Status {
-    // SAFETY: the host's place.
+    // SAFETY: `out` is the test's place for one list, alive for the call.
     unsafe { *out = List::EMPTY };
     DEVBAY_STATUS_OK
 }
@@ -188,7 +188,7 @@ unsafe extern "C" fn validate(
     out: *mut u32,
     _: *mut ErrorDetail,
 ) -> Status {
-    // SAFETY: the host's place.
+    // SAFETY: `out` is the test's place for one number, alive for the call.
     unsafe { *out = DEVBAY_BLOB_USABLE };
     DEVBAY_STATUS_OK
 }
@@ -228,7 +228,7 @@ const WITH: Edit = |_, table| table.get_extension = Some(get_extension);
 fn shown<T: Growable>(rig: &Rig, id: u32) -> T {
     let table = call!(rig.table, get_extension(rig.instance, id, 1));
     assert!(!table.is_null(), "the layer does not hand on extension {id}");
-    // SAFETY: the layer's table of this extension.
+    // SAFETY: the layer keeps its table of this extension as long as the instance.
     unsafe { read_struct(table.cast::<T>()) }.expect("a table that is whole")
 }
 
@@ -309,7 +309,7 @@ fn an_extension_lacks_what_the_plugins_does_and_no_unknown_one_is_shown() {
         match id {
             extension::INTEROP => from_ref(&TABLE).cast(),
             extension::COMPILE => null(),
-            // SAFETY: the toy's function, on what the host gave.
+            // SAFETY: the arguments are those that the host passed for the toy's function.
             id => unsafe { get_extension(i, id, revision) },
         }
     }
@@ -493,7 +493,7 @@ macro_rules! with {
         |_: &mut PluginInfo, table: &mut PluginTable| {
             unsafe extern "C" fn lookup(i: *mut Instance, id: u32, revision: u32) -> *const c_void {
                 static TABLE: $table = $table { $slot: Some($function), ..$of };
-                // SAFETY: the toy's function, on what the host gave.
+                // SAFETY: the arguments are those that the host passed for the toy's function.
                 if id == $id { from_ref(&TABLE).cast() } else { unsafe { get_extension(i, id, revision) } }
             }
             table.get_extension = Some(lookup);
@@ -519,7 +519,7 @@ unsafe extern "C" fn too_little(
     out: *mut Allocation,
     error: *mut ErrorDetail,
 ) -> Status {
-    // SAFETY: the toy's function, on what the host gave, and the host's struct.
+    // SAFETY: the arguments are those that the host passed for the toy's function, and `out` is the test's struct.
     unsafe {
         let status = buffer_import(device, desc, out, error);
         (*out).size_bytes -= 1;
@@ -537,7 +537,7 @@ unsafe extern "C" fn no_program(
 }
 
 unsafe extern "C" fn broken_formats(_: *mut Device, out: *mut List, _: *mut ErrorDetail) -> Status {
-    // SAFETY: the host's place.
+    // SAFETY: `out` is the test's place for one list, alive for the call.
     unsafe { *out = List { ptr: null(), len: 3, stride: 16 } };
     DEVBAY_STATUS_OK
 }

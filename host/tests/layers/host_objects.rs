@@ -75,7 +75,7 @@ fn OBJECTS() -> Vec<Case> {
             assert_eq!(rig.reached(stream).0, 0);
             call!(rig.table, buffer_free(buffer.buffer));
             call!(rig.table, stream_destroy(stream));
-            // What was leaked keeps its instance, and says no more.
+            // A leaked object keeps its instance, and reports no more.
             call!(rig.table, destroy(rig.instance));
         }),
         case!("B9", buffer_free, "before a signal after the copy", rig => {
@@ -142,7 +142,7 @@ unsafe extern "C" fn ignore(_: *mut c_void, _: Status) {}
 
 /// A callback that calls the plugin, whose table is its argument.
 unsafe extern "C" fn calls_the_plugin(arg: *mut c_void, _: Status) {
-    // SAFETY: the test's table and stream.
+    // SAFETY: `arg` is the test's pair of table and stream, alive until the callback has come.
     let (table, stream) = unsafe { *arg.cast::<(PluginTable, *mut Stream)>() };
     call!(table, stream_flush(stream));
 }
@@ -235,7 +235,7 @@ fn TIMELINES() -> Vec<Case> {
             let (buffer, stream) = (rig.alloc(0, 64), rig.stream(0, ""));
             assert_eq!(rig.fill(stream, &buffer, 64), DEVBAY_STATUS_DEVICE_LOST);
             rig.alloc(0, 64);
-            // What is left is given back.
+            // The rest is given back.
             call!(rig.table, stream_error(stream, nothing()));
             call!(rig.table, stream_destroy(stream));
             call!(rig.table, buffer_free(buffer.buffer));
@@ -254,7 +254,7 @@ fn TIMELINES() -> Vec<Case> {
 unsafe extern "C" fn fails_once(_: *mut Stream, desc: *const CopyDesc) -> Status {
     use std::sync::atomic::{AtomicBool, Ordering};
     static FAILED: AtomicBool = AtomicBool::new(false);
-    // SAFETY: the host's struct.
+    // SAFETY: B4: `desc` is NULL or the host's struct, of the size that it says and alive for the call.
     let _ = unsafe { read_struct(desc) };
     if FAILED.swap(true, Ordering::SeqCst) { DEVBAY_STATUS_OK } else { DEVBAY_STATUS_INTERNAL }
 }
@@ -300,7 +300,7 @@ fn threads() {
                 let (buffer, stream) = (rig.alloc(0, 64), rig.stream(0, ""));
                 meanwhile(&rig, stream, || {
                     assert_eq!(rig.fill(stream, &buffer, 64), DEVBAY_STATUS_INVALID);
-                    // Anybody may ask, and another stream is another matter.
+                    // Asking is allowed on any thread, and another stream is another matter.
                     assert_eq!(rig.reached(stream).1, DEVBAY_STATUS_OK);
                     assert_eq!(rig.fill(rig.stream(0, ""), &buffer, 64), DEVBAY_STATUS_OK);
                 });
@@ -329,7 +329,7 @@ fn threads() {
             }, rig => {
                 let stream = rig.stream(0, "");
                 meanwhile(&rig, stream, || {
-                    // Anybody may ask which devices there are.
+                    // Asking which devices there are is allowed on any thread.
                     assert_eq!(rig.list().len(), 3);
                     call!(rig.table, destroy(rig.instance));
                 });
@@ -352,7 +352,7 @@ fn threads() {
 }
 
 unsafe extern "C" fn waits_long(stream: *mut Stream, _: u64, _: u64) -> Status {
-    // SAFETY: as the host calls this.
+    // SAFETY: the stream is the one that the host passed for this function.
     unsafe { takes_long(stream) }
 }
 

@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 macro_rules! wrong {
     ($slot:ident($($argument:ident: $type:ty),*) => |$status:ident| $change:expr) => {{
         unsafe extern "C" fn wrong($($argument: $type),*) -> Status {
-            // SAFETY: as the host calls this.
+            // SAFETY: the arguments are those that the host passed for the toy's function.
             let $status = unsafe { toy::$slot($($argument),*) };
-            // SAFETY: what is written is the host's, or was made here.
+            // SAFETY: the places written are the host's, or were made here.
             #[allow(unused_unsafe, reason = "some changes write nothing")]
             let change: Status = unsafe { let _ = $status; $change };
             change
@@ -45,7 +45,7 @@ unsafe fn change_devices(out: *mut List, change: impl FnOnce(&mut Vec<DeviceInfo
     // SAFETY: the list that the toy just wrote.
     let mut infos = unsafe { read_growable_list::<DeviceInfo>(&*out) }.unwrap();
     change(&mut infos);
-    // SAFETY: the host's place; the list is leaked.
+    // SAFETY: `out` is the test's place for one list; the list is leaked.
     unsafe { *out = List::new(infos.leak()) };
     DEVBAY_STATUS_OK
 }

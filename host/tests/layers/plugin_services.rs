@@ -14,7 +14,7 @@ const NO_TEXT: Str = Str { ptr: c"\xff\xfe".as_ptr(), len: 2 };
 
 /// The toy's services, of an instance that is alive.
 fn services(instance: *mut Instance) -> HostApi {
-    // SAFETY: the toy's instance, which `create` has made.
+    // SAFETY: the instance is a toy that `create` made, and alive.
     unsafe { (*instance.cast::<Toy>()).host }
 }
 
@@ -33,7 +33,7 @@ macro_rules! on_devices {
                 unsafe {
                     $body;
                 }
-                // SAFETY: as the host calls this.
+                // SAFETY: the arguments are those that the host passed for this function.
                 unsafe { toy::devices(instance, out, error) }
             }
             table.devices = Some(wrong);
@@ -50,7 +50,7 @@ unsafe extern "C" fn gives_4711(_: *mut c_void, _: u64, _: u64, _: u32) -> Statu
 }
 
 unsafe extern "C" fn looks_up(arg: *mut c_void, _: u64, _: u64, _: u32) -> Status {
-    // SAFETY: the services that the loop was started with.
+    // SAFETY: `arg` is the copy of its services that the caller of the loop lends until it returns.
     let host = unsafe { *arg.cast::<HostApi>() };
     let mut out = Str::EMPTY;
     // SAFETY: the host's function with its context.
@@ -59,11 +59,11 @@ unsafe extern "C" fn looks_up(arg: *mut c_void, _: u64, _: u64, _: u32) -> Statu
 }
 
 unsafe extern "C" fn nests(arg: *mut c_void, begin: u64, _: u64, _: u32) -> Status {
-    // SAFETY: the services that the loop was started with.
+    // SAFETY: `arg` is the copy of its services that the caller of the loop lends until it returns.
     let host = unsafe { *arg.cast::<HostApi>() };
     // SAFETY: the host's function with its context.
     unsafe { host.log.unwrap()(host.ctx, DEVBAY_LOG_DEBUG, Str::new("in a body")) };
-    // SAFETY: as above.
+    // SAFETY: the host's function with its context.
     unsafe { host.parallel_for.unwrap()(host.ctx, begin + 1, 1, Some(nothing_to_do), nothing()) }
 }
 
@@ -115,22 +115,22 @@ fn plugins() {
         case!("B2", log, "after the end of the instance", rig => {
             let host = services(rig.instance);
             call!(rig.table, destroy(rig.instance));
-            // SAFETY: the layer's function, whose context is a number.
+            // SAFETY: the layer's function looks its context up: it is a number.
             unsafe { host.log.unwrap()(host.ctx, DEVBAY_LOG_INFO, Str::new("hello")) };
         }),
         case!("B2", get_extension, "after the end of the instance", rig => {
             let host = services(rig.instance);
             call!(rig.table, destroy(rig.instance));
-            // SAFETY: the layer's function, whose context is a number.
+            // SAFETY: the layer's function looks its context up: it is a number.
             assert!(unsafe { host.get_extension.unwrap()(host.ctx, 1, 1) }.is_null());
         }),
         case!("B2", log, "after create has failed", of |_, table| {
             static KEPT: Mutex<Option<HostApi>> = Mutex::new(None);
             unsafe extern "C" fn fails(desc: *const CreateDesc, _: *mut *mut Instance, _: *mut ErrorDetail) -> Status {
-                // SAFETY: the host's structs.
+                // SAFETY: the host's struct and its services, alive for the call.
                 let host = unsafe { *(*desc).host };
                 if let Some(before) = KEPT.lock().unwrap().replace(host) {
-                    // SAFETY: the layer's function, whose context is a number.
+                    // SAFETY: the layer's function looks its context up: it is a number.
                     unsafe { before.log.unwrap()(before.ctx, DEVBAY_LOG_INFO, Str::new("hello")) };
                 }
                 DEVBAY_STATUS_UNAVAILABLE
@@ -173,7 +173,7 @@ macro_rules! wrong_loop {
         ) -> Status {
             $({
                 let (begin, end, slot) = $chunk;
-                // SAFETY: the layer's function with its argument.
+                // SAFETY: the layer's function looks its argument up, whatever it is.
                 unsafe { body.unwrap()(arg, begin, end, slot) };
             })*
             let _ = (body, arg);
@@ -194,7 +194,7 @@ fn hosts() {
         arg: *mut c_void,
     ) -> Status {
         for begin in [0, 2] {
-            // SAFETY: the layer's function with its argument.
+            // SAFETY: the layer's function looks its argument up, whatever it is.
             unsafe { body.unwrap()(arg, begin, begin + 2, 0) };
         }
         *LATE.lock().unwrap() = body.map(|body| (body, arg as usize));
@@ -236,7 +236,7 @@ fn a_waiting_thread_runs_chunks_alone() {
             assert_eq!(call!(table, stream_flush(stream as *mut Stream)), DEVBAY_STATUS_INVALID);
         }
         for begin in (0..n).step_by(2) {
-            // SAFETY: the layer's function with its argument.
+            // SAFETY: the layer's function looks its argument up, whatever it is.
             unsafe { body.unwrap()(arg, begin, n.min(begin + 2), 0) };
         }
         DEVBAY_STATUS_OK

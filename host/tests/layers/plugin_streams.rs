@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 unsafe extern "C" fn count(arg: *mut c_void, _: Status) {
-    // SAFETY: the test's counter.
+    // SAFETY: `arg` is a counter that the test has leaked.
     unsafe { (*arg.cast::<AtomicUsize>()).fetch_add(1, Ordering::SeqCst) };
 }
 
@@ -154,7 +154,7 @@ fn callbacks() {
         DEVBAY_STATUS_OK
     }
     unsafe extern "C" fn fails(_: *mut Stream, _: u64, done: Option<DoneFn>, arg: *mut c_void) -> Status {
-        // SAFETY: the host's function with its argument.
+        // SAFETY: B16: the host's function with its own argument.
         unsafe { done.unwrap()(arg, DEVBAY_STATUS_ABORTED) };
         DEVBAY_STATUS_OK
     }
@@ -164,7 +164,7 @@ fn callbacks() {
         done: Option<DoneFn>,
         arg: *mut c_void,
     ) -> Status {
-        // SAFETY: the host's function with its argument.
+        // SAFETY: B16: the host's function with its own argument.
         unsafe { done.unwrap()(arg, 999) };
         DEVBAY_STATUS_OK
     }
@@ -218,14 +218,14 @@ fn callbacks() {
         }),
     ];
     check(Side::Plugin, &cases);
-    // A callback behind the end is two violations: one that it was not there, one that it came.
+    // A callback behind the end is two violations: it was missing, and it came.
     let rig = Rig::of(|_, table| table.stream_on_reached = Some(keeps));
     let stream = rig.stream(0, "");
     rig.signal(stream, 1);
     let counter = ask(&rig, stream, 1);
     call!(rig.table, stream_destroy(stream));
     let (done, arg) = LATE.lock().unwrap().take().unwrap();
-    // SAFETY: the layer's function with its argument.
+    // SAFETY: the layer's function looks its argument up, whatever it is.
     unsafe { done(arg as *mut c_void, DEVBAY_STATUS_OK) };
     let found = [("B16", Side::Plugin, "stream_destroy"), ("B16", Side::Plugin, "stream_on_reached")];
     assert_eq!((rig.found().as_slice(), counter.load(Ordering::SeqCst)), (found.as_slice(), 1));

@@ -48,7 +48,7 @@ unsafe extern "C" fn parallel_for(
     let body = body.expect("the layer has a body");
     let mut first = DEVBAY_STATUS_OK;
     for begin in (0..n).step_by(grain as usize) {
-        // SAFETY: the plugin's function with its argument.
+        // SAFETY: the body takes its own argument on any thread until the loop returns (B2).
         let status = unsafe { body(arg, begin, (begin + grain).min(n), 0) };
         first = if first == DEVBAY_STATUS_OK { status } else { first };
     }
@@ -118,7 +118,7 @@ impl Rig {
     /// Without an instance.
     pub fn bare(edit: Edit, host: HostApi, settings: &Settings) -> Self {
         let wrapped = wrap(edit, settings);
-        // SAFETY: the layer's table.
+        // SAFETY: the layer's table is alive as long as `wrapped`.
         let table = unsafe { *wrapped.info().table };
         let host: &'static HostApi = Box::leak(Box::new(host));
         Self { wrapped, table, instance: null_mut(), devices: Vec::new(), host }
@@ -139,7 +139,7 @@ impl Rig {
             return Vec::new();
         }
         call!(self.table, devices(self.instance, &mut list, null_mut()));
-        // SAFETY: the plugin's list.
+        // SAFETY: the plugin keeps the list as long as the instance.
         unsafe { read_growable_list(&list) }.unwrap_or_default()
     }
 

@@ -51,7 +51,7 @@ fn without_layers_the_table_is_the_plugins_own() {
     assert!(std::ptr::eq(plain.info(), toy().query()));
     let agreement = negotiate_layered(&plain, Entry::Linked(&toy()), MinorRange::CURRENT).unwrap();
     let own = negotiate(Entry::Linked(&toy()), MinorRange::CURRENT).unwrap();
-    // SAFETY: the toy's data.
+    // SAFETY: the toy's data and its table are leaked.
     let table = unsafe { *(*toy().query()).table };
     for found in [agreement.about.table, own.about.table] {
         assert_eq!(found.copy.map(|f| f as usize), table.copy.map(|f| f as usize));
@@ -74,7 +74,7 @@ fn a_layer_offers_what_the_plugin_offers_and_no_more() {
         },
         &Settings::default(),
     );
-    // SAFETY: the layer's table.
+    // SAFETY: the layer's table is alive as long as `wrapped`.
     let table = unsafe { *wrapped.info().table };
     assert!(table.stream_wait.is_none() && table.pack.is_none());
     assert!(
@@ -83,7 +83,7 @@ fn a_layer_offers_what_the_plugin_offers_and_no_more() {
     );
     assert!(table.kernel_cost.is_some() && table.get_extension.is_some());
     let without = wrap(|_, table| table.get_extension = None, &Settings::default());
-    // SAFETY: as above.
+    // SAFETY: the layer's table is alive as long as the temporary.
     assert!(unsafe { *without.info().table }.get_extension.is_none());
     // The toy has every extension, the layer does not know this one.
     let rig = Rig::plain();
@@ -105,7 +105,7 @@ fn a_layer_speaks_the_minors_that_both_know() {
         (OLDEST, OLDEST)
     );
     let newer = info(|info, _| (info.abi_minor_min, info.abi_minor_max) = (NOW + 1, NOW + 1));
-    // SAFETY: data that is leaked.
+    // SAFETY: `newer` is data that was leaked.
     let refusal: Refusal = unsafe { validation::wrap_info(newer, &Settings::default()) }.err().unwrap();
     assert_eq!(refusal.kind, RefusalKind::NoCommonVersion);
     // A minor that the plugin knows and the layer does not is not passed on.
@@ -118,11 +118,11 @@ fn a_layer_speaks_the_minors_that_both_know() {
 
 #[test]
 fn what_cannot_be_read_is_refused_as_without_a_layer() {
-    // SAFETY: NULL is what is tried.
+    // SAFETY: the test is about NULL, which is refused.
     let refusal = unsafe { validation::wrap_info(nothing(), &Settings::default()) }.err().unwrap();
     assert_eq!(refusal.kind, RefusalKind::BrokenLayout);
     let broken = info(|_, table| table.create = None);
-    // SAFETY: data that is leaked.
+    // SAFETY: `broken` is data that was leaked.
     let refusal = unsafe { validation::wrap_info(broken, &Settings::default()) }.err().unwrap();
     assert_eq!(refusal.kind, RefusalKind::MissingFunction);
 }
@@ -145,7 +145,7 @@ fn plugins_with_equal_handles_do_not_meet() {
 fn layers_are_stacked() {
     let settings = Settings::default();
     let stack = stack(&["validation", "validation"], &settings);
-    // SAFETY: the layer's table.
+    // SAFETY: the layer's data and its table are alive as long as `stack`.
     let table = unsafe { *(*stack.info()).table };
     let mut instance = nothing();
     let desc = CreateDesc { abi_minor: 2, host: &HOST, ..CreateDesc::empty() };

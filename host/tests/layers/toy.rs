@@ -93,7 +93,7 @@ pub struct ToyStream {
 }
 
 fn fail(error: *mut ErrorDetail, status: Status, text: &str) -> Status {
-    // SAFETY: NULL, or the host's struct.
+    // SAFETY: B18: `error` is NULL or the host's struct, of the size that it says (B4).
     let Ok(known) = (unsafe { read_struct(error.cast_const()) }) else {
         return status;
     };
@@ -103,7 +103,7 @@ fn fail(error: *mut ErrorDetail, status: Status, text: &str) -> Status {
         unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), known.text.cast(), len) };
     }
     let detail = ErrorDetail { status, text_len: text.len() as u64, ..known };
-    // SAFETY: as above.
+    // SAFETY: `error` was just read, so it is the host's struct of the size that it says.
     let _ = unsafe { write_struct(error, &detail) };
     status
 }
@@ -119,14 +119,14 @@ pub unsafe extern "C" fn create(
     out: *mut *mut Instance,
     error: *mut ErrorDetail,
 ) -> Status {
-    // SAFETY: the host's structs, alive for the call.
+    // SAFETY: B4: `desc` is NULL or the host's struct, of the size that it says and alive for the call.
     let Ok(desc) = (unsafe { read_struct(desc) }) else {
         return fail(error, DEVBAY_STATUS_INVALID, "a broken description");
     };
     if desc.options.len > 0 {
         return fail(error, DEVBAY_STATUS_INVALID, "the toy has no options");
     }
-    // SAFETY: as above.
+    // SAFETY: `desc.host` is NULL or the host's table of services, of the size that it says (B4).
     let Ok(host) = (unsafe { read_struct(desc.host) }) else {
         return fail(error, DEVBAY_STATUS_INVALID, "broken services");
     };
@@ -146,19 +146,19 @@ pub unsafe extern "C" fn create(
     for i in 0..3 {
         toy.devices[i].handle = (&raw mut toy.handles[i]).cast();
     }
-    // SAFETY: the host's place for one handle.
+    // SAFETY: `out` is the test's place for one handle, alive for the call.
     unsafe { *out = Box::into_raw(toy).cast() };
     DEVBAY_STATUS_OK
 }
 
 pub unsafe extern "C" fn destroy(instance: *mut Instance) {
-    // SAFETY: made by `create`, given back once.
+    // SAFETY: `create` made the instance, and it is given back once.
     drop(unsafe { Box::from_raw(instance.cast::<Toy>()) });
 }
 
 pub unsafe extern "C" fn devices(instance: *mut Instance, out: *mut List, _: *mut ErrorDetail) -> Status {
     with(instance, |toy: &Toy| {
-        // SAFETY: the host's place for a list.
+        // SAFETY: `out` is the test's place for one list, alive for the call.
         unsafe { *out = List::new(&toy.devices) };
         DEVBAY_STATUS_OK
     })
@@ -171,24 +171,24 @@ pub unsafe extern "C" fn buffer_alloc(
     error: *mut ErrorDetail,
 ) -> Status {
     static NEXT: AtomicU64 = AtomicU64::new(1 << 20);
-    // SAFETY: the host's struct, alive for the call.
+    // SAFETY: B4: `desc` is NULL or the host's struct, of the size that it says and alive for the call.
     let Ok(desc) = (unsafe { read_struct(desc) }) else {
         return fail(error, DEVBAY_STATUS_INVALID, "a broken description");
     };
     if desc.size_bytes > 1 << 30 {
         return fail(error, DEVBAY_STATUS_OUT_OF_MEMORY, "so much is not there");
     }
-    // Addresses that nobody follows.
+    // Addresses that are never followed.
     let base = NEXT.fetch_add(desc.size_bytes.next_multiple_of(1 << 16) + (1 << 16), Ordering::Relaxed);
     let buffer = Box::into_raw(Box::new(base)).cast();
     let made = Allocation { buffer, base, size_bytes: desc.size_bytes, ..Allocation::empty() };
-    // SAFETY: the host's struct.
+    // SAFETY: B4: `out` is NULL or the host's struct, of the size that it says and alive for the call.
     let _ = unsafe { write_struct(out, &made) };
     DEVBAY_STATUS_OK
 }
 
 pub unsafe extern "C" fn buffer_free(buffer: *mut Buffer) {
-    // SAFETY: made by `buffer_alloc`, given back once.
+    // SAFETY: `buffer_alloc` made the buffer, and it is given back once.
     drop(unsafe { Box::from_raw(buffer.cast::<u64>()) });
 }
 
@@ -207,16 +207,16 @@ pub unsafe extern "C" fn stream_create(
         fails: label == Some("failed"),
         waiting: Mutex::default(),
     });
-    // SAFETY: the host's place for one handle.
+    // SAFETY: `out` is the test's place for one handle, alive for the call.
     unsafe { *out = Box::into_raw(Box::new(stream)).cast() };
     DEVBAY_STATUS_OK
 }
 
 pub unsafe extern "C" fn stream_destroy(stream: *mut Stream) {
-    // SAFETY: made by `stream_create`, given back once.
+    // SAFETY: `stream_create` made the stream, and it is given back once.
     let stream = unsafe { Box::from_raw(stream.cast::<ToyStream>()) };
     for (done, arg) in stream.waiting.lock().unwrap().drain(..) {
-        // SAFETY: the host's function with its argument, once.
+        // SAFETY: B16: the host's function with its own argument, called once: it was taken out of the list.
         unsafe { done(arg as *mut c_void, DEVBAY_STATUS_ABORTED) };
     }
 }
@@ -248,7 +248,7 @@ fn status(stream: &ToyStream) -> Status {
 
 pub unsafe extern "C" fn stream_reached(stream: *mut Stream, out: *mut u64) -> Status {
     with(stream, |stream: &ToyStream| {
-        // SAFETY: the host's place for a number.
+        // SAFETY: `out` is the test's place for one number, alive for the call.
         unsafe { *out = stream.reached.load(Ordering::SeqCst) };
         status(stream)
     })
@@ -267,7 +267,7 @@ pub unsafe extern "C" fn prepare(
         size_bytes: PACKED_BYTES,
         align: 64,
     }];
-    // SAFETY: the host's struct, alive for the call.
+    // SAFETY: B4: `desc` is NULL or the host's struct, of the size that it says and alive for the call.
     let Ok(desc) = (unsafe { read_struct(desc) }) else {
         return fail(error, DEVBAY_STATUS_INVALID, "a broken description");
     };
@@ -280,13 +280,13 @@ pub unsafe extern "C" fn prepare(
         packs: if packs { List::new(&PACK) } else { List::EMPTY },
         ..Prepared::empty()
     };
-    // SAFETY: the host's struct.
+    // SAFETY: B4: `out` is NULL or the host's struct, of the size that it says and alive for the call.
     let _ = unsafe { write_struct(out, &made) };
     DEVBAY_STATUS_OK
 }
 
 pub unsafe extern "C" fn unprepare(_: *mut Instance, prepared: *mut Prepared) {
-    // SAFETY: made by `prepare`, given back once.
+    // SAFETY: `prepare` made the state, and it is given back once.
     drop(unsafe { Box::from_raw((*prepared).state.cast::<u64>()) });
 }
 
@@ -318,7 +318,7 @@ pub unsafe extern "C" fn stream_on_reached(
     };
     with(stream, |stream: &ToyStream| {
         if stream.reached.load(Ordering::SeqCst) >= value {
-            // SAFETY: the host's function with its argument, once.
+            // SAFETY: B16: the host's function with its own argument, called once: it goes into no list.
             unsafe { done(arg, DEVBAY_STATUS_OK) };
         } else {
             stream.waiting.lock().unwrap().push((done, arg as usize));
@@ -357,7 +357,7 @@ pub unsafe extern "C" fn kernel_cost(
     out: *mut KernelCost,
     _: *mut ErrorDetail,
 ) -> Status {
-    // SAFETY: the host's struct.
+    // SAFETY: B4: `out` is NULL or the host's struct, of the size that it says and alive for the call.
     let _ = unsafe { write_struct(out, &KernelCost { flops: 3, ..KernelCost::empty() }) };
     DEVBAY_STATUS_OK
 }
@@ -370,7 +370,7 @@ pub unsafe extern "C" fn pack(
     dst: *mut c_void,
     _: *mut ErrorDetail,
 ) -> Status {
-    // SAFETY: the host's memory, as large as `prepare` asked for.
+    // SAFETY: `dst` has the `PACKED_BYTES` that `prepare` asked for.
     unsafe { dst.cast::<u8>().write_bytes(7, PACKED_BYTES as usize) };
     DEVBAY_STATUS_OK
 }
@@ -381,7 +381,7 @@ pub unsafe extern "C" fn memory_info(
     out: *mut MemoryInfo,
     _: *mut ErrorDetail,
 ) -> Status {
-    // SAFETY: the host's struct.
+    // SAFETY: B4: `out` is NULL or the host's struct, of the size that it says and alive for the call.
     let _ = unsafe { write_struct(out, &MemoryInfo { bytes_available: 5, ..MemoryInfo::empty() }) };
     DEVBAY_STATUS_OK
 }
@@ -396,7 +396,7 @@ pub unsafe extern "C" fn kernel_shape(
     out_rank: *mut u32,
     _: *mut ErrorDetail,
 ) -> Status {
-    // SAFETY: the host's places; it asks for one extent at least.
+    // SAFETY: the places are the test's, for one dtype, one number and at least one extent.
     unsafe { (*out_dtype, *out_shape, *out_rank) = (F32, 4, 1) };
     DEVBAY_STATUS_OK
 }
@@ -419,7 +419,7 @@ unsafe extern "C" fn device_kernels(
         }
         listed
     });
-    // SAFETY: the host's place for a list.
+    // SAFETY: `out` is the test's place for one list, alive for the call.
     unsafe { *out = List::new(&LISTED.0) };
     DEVBAY_STATUS_OK
 }

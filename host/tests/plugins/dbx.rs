@@ -174,7 +174,7 @@ fn every_flipped_byte_is_found() {
     let runtime = runtime(&["cpu"]);
     let content = small_file(&runtime);
     let covered = covered(&content);
-    // Behind what the checksum covers are zeroes up to the weights, which nobody reads.
+    // Behind the checksummed bytes are zeroes up to the weights, which are not read.
     let weights_at = covered.next_multiple_of(4096);
     for at in (0..covered).chain(weights_at..content.len()) {
         for flip in [0x01, 0x80, 0xff] {
@@ -234,7 +234,7 @@ fn forged_offsets_are_refused() {
     let runtime = runtime(&["cpu"]);
     let content = small_file(&runtime);
     let end = content.len() as u64;
-    // The number of sections, the length, the end of what is covered; each section's offset and length.
+    // The number of sections, the length, the end of the checksummed part; each section's offset and length.
     let fields = [(12, 4), (16, 8), (24, 8), (72, 8), (80, 8), (96, 8), (104, 8)];
     for (at, size) in fields {
         for value in [0, 1, 63, end - 1, end + 1, u64::MAX / 2, u64::MAX - 4095, u64::MAX] {
@@ -331,7 +331,7 @@ fn mutants_are_an_error_or_another_model() {
         }
         n += 1;
     }
-    // Who asks for a time wants to know what it was for.
+    // A time is only useful with what it was measured on.
     if seconds.is_some() {
         eprintln!("{n} mutants, of which {ran} ran");
     }

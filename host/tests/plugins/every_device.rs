@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 /// # Panics
 /// If one is missing that `DEVBAY_REQUIRE` asks for.
 pub fn every_plugin() -> Runtime {
-    // PoCL falls over where two threads open its devices for the first time.
+    // PoCL crashes if two threads open its devices for the first time at once.
     static OPENING: Mutex<()> = Mutex::new(());
     let _opening = lock(&OPENING);
     let beside = library("cpu");

@@ -88,8 +88,8 @@ fn what_comes_with_a_run_is_looked_at_as_a_constant_is() {
         all.extend([-1, 0, 1].map(|number| (Vec::new(), vec![number])));
         for (op, (of_list, list)) in OPS.iter().flat_map(|op| all.iter().map(move |list| (op, list))) {
             let list = Tensor::from_elements(of_list, list).expect("a tensor");
-            // Types that a model states say nothing of what comes with a run: the operand's own, which makes the op do nothing,
-            // one of as many elements, and no type.
+            // Types that a model states do not limit the types that come with a run: the operand's own, which makes the
+            // op do nothing, one of as many elements, and no type.
             for stated in [None, Some(&shape[..]), Some(&[n][..])] {
                 let source = |are_constant| program(op, &x, &list, are_constant, stated);
                 let constant = run(&runtime, &source([false, true]), &[("x", &x)]);

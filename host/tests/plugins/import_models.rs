@@ -88,7 +88,7 @@ fn damaged_models_give_errors() {
         for _ in 0..300 {
             try_one(model[..random(model.len())].to_vec());
         }
-        // Weights fill most of a file and say nothing: half of the damage goes to its first part.
+        // Weights fill most of a file and damage to them shows little: half of the damage goes to its first part.
         for i in 0..1000 {
             let mut damaged = model.clone();
             let reach = if i % 2 == 0 { damaged.len() } else { damaged.len().min(4096) };

@@ -159,7 +159,7 @@ fn b10_memory_of_another_library_is_used_without_a_copy_and_given_back_once() {
         );
         assert_eq!(x.native().expect("a name"), native, "{streams}");
         assert_eq!(values(&run(&session, &x)), [2.0; 4], "{streams}");
-        // What gives its input as it is gives the same memory, which then has two users.
+        // A program that gives its input as it is gives the same memory, which then has two users.
         let same = run(&self::session(SAME, &device), &x);
         drop(x);
         assert_eq!(values(&same), [1.0; 4], "{streams}");
@@ -213,7 +213,7 @@ fn dlpack_tensors_that_cannot_be_shared_are_refused_and_given_back() {
     let n_dropped = Arc::new(AtomicUsize::new(0));
     let mut n_expected = 0;
     let mut refused = |tensor: Managed<DLManagedTensorVersioned>, words: &str| {
-        // SAFETY: what is refused is not used.
+        // SAFETY: a tensor that is refused is not used.
         let refused = unsafe { DeviceTensor::from_dlpack(tensor, &device) }.map(drop);
         let error = refused.expect_err(words);
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
@@ -226,7 +226,7 @@ fn dlpack_tensors_that_cannot_be_shared_are_refused_and_given_back() {
     refused(dlpack(&n_dropped, |tensor| tensor.dtype.lanes = 4), "vectors");
     refused(dlpack(&n_dropped, |tensor| tensor.ndim = -1), "broken");
     refused(dlpack(&n_dropped, |tensor| tensor.data = null_mut()), "broken");
-    // SAFETY: as above.
+    // SAFETY: the shape is the tensor's own memory.
     refused(dlpack(&n_dropped, |tensor| unsafe { *tensor.shape = i64::MIN }), "broken");
     let elsewhere = DLDevice { device_type: DLDeviceType::CUDA, device_id: 1 };
     refused(dlpack(&n_dropped, |tensor| tensor.device = elsewhere), "device 1 of type 2");

@@ -201,7 +201,7 @@ fn sorts_resizes_and_attention_look_within_a_chunk() {
             "Resize@19(%x, _, _, %n) {mode = \"nearest\"}",
             "%y",
         ),
-        // One block of queries, on the kernel for f32 and on the one for what is rounded.
+        // One block of queries, on the kernel for f32 and on the one for rounded types.
         with_constants(
             "%x: f32[1,1,8,64], %k: f32[1,1,12000,64], %v: f32[1,1,12000,64]",
             "",

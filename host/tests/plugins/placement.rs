@@ -130,7 +130,7 @@ fn what_lies_between_two_memories_goes_where_it_is_cheapest() {
         let session = world.session(LINE, &ends).expect("a session");
         assert_eq!(placed(&session, &[("x", &x())], &NODES, &POSITIVE), ["faulty:0", middle, "faulty:1"]);
     }
-    // Nothing is pinned, and the way to another memory is dearer than what it saves.
+    // Nothing is pinned, and the way to another memory costs more than it saves.
     for (launches, device) in [([5e3, 1e3, 2e3], "cpu:0"), ([1e6, 2e3, 1e3], "faulty:1")] {
         let world = World::new(launches, "none");
         let session = world.session(LINE, &[]).expect("a session");
@@ -164,7 +164,8 @@ fn a_profile_that_says_otherwise_leads_to_another_placement() {
 
 #[test]
 fn a_kernel_that_refuses_when_it_is_prepared_leads_to_another_placement() {
-    // Equal nodes are prepared once: what the cheapest device refuses goes to the next cheapest, without a visit to it.
+    // Equal nodes are prepared once: nodes that the cheapest device refuses go to the next cheapest, without a visit to
+    // it.
     let world = World::new([1e6, 2e3, 1e3], "unsupported@prepare#1");
     let session = world.session(LINE, &[]).expect("a session");
     assert_eq!(placed(&session, &[("x", &x())], &NODES, &POSITIVE), ["faulty:0"; 3]);
@@ -209,7 +210,7 @@ fn branches_are_placed_whole_and_reckoned_with() {
 
 #[test]
 fn a_node_that_is_planned_while_it_runs_goes_where_it_is_not_refused() {
-    // How many elements are left is known in the run, and the first device multiplies those of one shape alone.
+    // The number of elements left is known in the run, and the first device multiplies those of one shape alone.
     let program = r#"devbay-program 1
 
 program "late"(%x: f32[4], %keep: bool[4], %factor: f32[1]) {

@@ -156,7 +156,7 @@ fn a_budget_for_less_than_one_stage_is_refused_with_the_least_that_would_do() {
     let least = text.split("would do is ").nth(1).and_then(|rest| rest.split(' ').next());
     let least: u64 = least.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{text}"));
     assert!(least > WEIGHT_BYTES && least < 3 * WEIGHT_BYTES, "{text}");
-    // What that is made of, and what was allowed.
+    // The terms that make it up, and the limit that was set.
     let of = |what: &str| {
         let number = text.split(what).next().and_then(|before| before.trim_end().rsplit(' ').next());
         number.and_then(|number| number.parse::<u64>().ok()).unwrap_or_else(|| panic!("{what} in {text}"))

@@ -291,7 +291,7 @@ fn the_op_at_fault_is_named() {
         let session = session(CHAIN, device, &devices[0], false).expect("a session");
         let run =
             |first, second| run(&session, &[x.clone(), first, second]).map_err(|error| error.to_string());
-        // Several runs of a frame, so that what a device records is replayed.
+        // Several runs of a frame, so that a device's recordings are replayed.
         for round in 0..4 {
             let good = run(tensor(3, -4), tensor(-3, 2));
             assert!(good.is_ok(), "{} in round {round}: {good:?}", device.name());
@@ -346,7 +346,7 @@ fn a_constant_index_has_one_verdict_too() {
             .expect_err("an index of nothing");
         assert_eq!(error.kind(), ErrorKind::InvalidModel, "{}: {error}", device.name());
         assert!(error.to_string().contains("node"), "{}: {error}", device.name());
-        // Nothing is said of what does not run.
+        // Nodes that do not run report nothing.
         let session = session(IN_A_BRANCH, device, &devices[0], false).expect("a session");
         let other = run(&session, &[x.clone(), truth(false)]);
         assert!(other.is_ok(), "{}: {other:?}", device.name());

@@ -127,7 +127,7 @@ fn parts_of_an_operand_are_views_where_kernels_may_read_them() {
         for (op, n) in [("Split", 1), ("Gather", 1), ("Slice", 4)] {
             assert_eq!(count(&made, op), n, "{op} on {name}, pinned");
         }
-        // The result is made by its kernel; elsewhere than in the host's memory, so is what begins between.
+        // The result is made by its kernel; so are parts that begin between alignments, except in the host's memory.
         let n_slices = if name == "cpu:0" { 1 } else { 2 };
         for (op, n) in [("Split", 0), ("Gather", 0), ("Slice", n_slices)] {
             assert_eq!(count(&viewed, op), n, "{op} on {name}");
@@ -145,7 +145,7 @@ fn operands_are_made_where_they_are_put_together() {
         ("", "%a, %b, %x", false, 1),
         ("", "%k, %b", false, 1),
         ("", "%a, %a", false, 1),
-        // Two that nobody here makes, and parts of another result by then.
+        // Two that no node here makes, and parts of another result by then.
         ("", "%x, %b, %k", true, 0),
         (both, "%b, %a", true, 0),
         (both, "%first", true, 0),
@@ -307,7 +307,7 @@ impl Growing {
     }
 
     fn grow(&mut self, random: &mut Random) {
-        // What is new is taken more often.
+        // New values are taken more often.
         let n = self.values.len();
         let at = n - 1 - random.below(n).min(random.below(n));
         let (x, rows, columns) = self.values[at];
@@ -385,7 +385,7 @@ fn random_model(seed: u64) -> (Model, Vec<String>) {
         growing.values[n.saturating_sub(3)..].iter().map(|(id, ..)| *id).collect();
     results.push(growing.values[random.below(n)].0);
     results.dedup();
-    // What nobody needs is gone before nodes are pinned.
+    // Removes unneeded nodes before nodes are pinned.
     let mut needed: HashSet<ValueId> = results.iter().copied().collect();
     for node in growing.program.main.nodes.iter().rev() {
         let name = &*node.name;

@@ -182,7 +182,7 @@ impl Drop for QueuedBuffer {
         if let Some(world) = &self.owner {
             world.disown(self.base);
         }
-        // SAFETY: the allocation is this buffer's until `inner` goes, and nobody uses it any more.
+        // SAFETY: the allocation is this buffer's until `inner` goes, and no work uses it any more.
         unsafe { std::ptr::write_bytes(self.base as *mut u8, GARBAGE, self.size_bytes) };
         drop(self.inner.take());
     }

@@ -234,7 +234,7 @@ impl Graph {
                 Item::Node { result, op, inputs, .. } => {
                     let inputs: Vec<&[i64]> = inputs.iter().map(|input| &*values[input]).collect();
                     let value = match op {
-                        // What has no elements is not launched.
+                        // A node without elements is not launched.
                         Op::Node { fails: true, n: 1.., .. } => return None,
                         Op::Node { n, plus, .. } => {
                             (0..*n).map(|i| add_up(*plus, inputs.iter().copied(), i)).collect()
@@ -384,7 +384,7 @@ impl Maker<'_> {
 
     fn control(&mut self, graph: &mut Graph, block: &mut Block, scope: &mut Vec<usize>, depth: usize) {
         let n_results = 1 + self.random.below(2);
-        // What gives only empty values need not run, so that it would be open whether a node in it fails.
+        // A node that gives only empty values need not run, so that it would be open whether a node in it fails.
         let extents: Vec<usize> = (0..n_results).map(|_| self.size().max(1)).collect();
         if self.random.chance(2) {
             let condition = self.ask(graph, block, scope, Op::Odd);

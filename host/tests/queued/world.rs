@@ -204,7 +204,7 @@ impl World {
             if left.is_zero() {
                 return;
             }
-            // Short, because nobody says when `done` changes.
+            // Short, because a change of `done` wakes no thread.
             let nap = left.min(Duration::from_micros(200));
             state = unpoisoned(self.changed.wait_timeout(state, nap)).0;
         }

@@ -198,7 +198,7 @@ fn a_driver_that_has_no_more_memory_is_out_of_memory() {
         let name = "failures::a_driver_that_has_no_more_memory_is_out_of_memory";
         let exe: PathBuf = std::env::current_exe().expect("a test knows its own path");
         let mut limited = Command::new("sh");
-        // 4 GB of addresses, of which nothing is touched but what runs need.
+        // 4 GB of addresses, of which only the memory that runs need is touched.
         limited
             .args(["-c", "ulimit -v 4000000 && exec \"$0\" --exact \"$1\" --nocapture"])
             .arg(exe)
@@ -223,7 +223,7 @@ fn a_driver_that_has_no_more_memory_is_out_of_memory() {
     expect_error(Err::<(), Error>(refusal.clone()), ErrorKind::OutOfMemory, &["wgpu:0", "plugin wgpu"]);
     eprintln!("the driver refused: {refusal}");
     expect_life(&runtime, &["cpu:0"]);
-    // The device has what it had, and is as good as before when that is given back.
+    // The device keeps its memory, and is as good as before when that is given back.
     drop(held);
     assert_eq!(device.bytes_in_use().0, 0, "bytes of the device");
     expect_life(&runtime, &["wgpu:0"]);

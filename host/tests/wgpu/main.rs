@@ -85,7 +85,7 @@ fn two_hundred_sessions_leave_nothing_behind() {
 fn an_idle_device_does_no_work() {
     let Some((_runtime, device)) = device() else { return };
     run(&model(), &device).expect("a run");
-    // What the run left to do: the queue's threads look for work for a moment before they sleep.
+    // The run's last work: the queue's threads look for more for a moment before they sleep.
     std::thread::sleep(Duration::from_millis(300));
     let (before, begin) = (worked(), Instant::now());
     std::thread::sleep(Duration::from_secs(1));

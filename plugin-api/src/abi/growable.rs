@@ -131,7 +131,7 @@ pub unsafe fn read_struct<T: Growable>(src: *const T) -> Result<T, ListError> {
     if src.is_null() {
         return Err(ListError::Null { what: T::NAME });
     }
-    // SAFETY: the caller promises at least 4 readable bytes.
+    // SAFETY: `src` is not NULL and points to at least 4 readable bytes (# Safety).
     let size = unsafe { src.cast::<u32>().read_unaligned() } as usize;
     if !(T::REQUIRED_SIZE..=STRUCT_SIZE_MAX).contains(&size) {
         return Err(ListError::StructSize { name: T::NAME, found: size, required: T::REQUIRED_SIZE });
@@ -139,8 +139,8 @@ pub unsafe fn read_struct<T: Growable>(src: *const T) -> Result<T, ListError> {
     // SAFETY: all zeroes is a valid value of a growable type.
     let mut value: T = unsafe { core::mem::zeroed() };
     let len = whole_fields::<T>(size);
-    // SAFETY: `len` is at most `size`, which the caller promises to be readable, and at most the size of
-    // `T`; whole fields of the same struct keep their meaning.
+    // SAFETY: `len` is at most `size`, so many bytes are readable (# Safety), and at most the size of `T`; whole fields
+    // of the same struct keep their meaning.
     unsafe { core::ptr::copy_nonoverlapping(src.cast::<u8>(), (&raw mut value).cast::<u8>(), len) };
     Ok(value)
 }
@@ -153,7 +153,7 @@ pub unsafe fn read_struct<T: Growable>(src: *const T) -> Result<T, ListError> {
 /// # Errors
 /// As [`read_struct`]; then nothing was written.
 pub unsafe fn write_struct<T: Growable>(dst: *mut T, value: &T) -> Result<(), ListError> {
-    // SAFETY: what is writable is readable here; the caller's promise is the one `read_struct` needs.
+    // SAFETY: `dst` is NULL or points to as many writable bytes as it says (# Safety), and those are readable.
     let received = unsafe { read_struct(dst.cast_const()) }?;
     // SAFETY: the first field of a growable type is its size.
     let size = unsafe { (&raw const received).cast::<u32>().read() } as usize;
@@ -182,7 +182,7 @@ pub unsafe fn read_list<T: Copy>(list: &List, name: &'static str) -> Result<Vec<
     let elements = (0..list.len as usize).map(|i| {
         // SAFETY: within the list, whose stride is at least an element (checked above).
         let element = unsafe { list.ptr.cast::<u8>().add(i * list.stride as usize) };
-        // SAFETY: the caller promises values of `T` there.
+        // SAFETY: the list's elements are values of `T` (# Safety), and this one is within it.
         unsafe { element.cast::<T>().read_unaligned() }
     });
     Ok(reserve::collected(elements, "a list")?)
@@ -205,7 +205,7 @@ pub unsafe fn read_growable_list<T: Growable>(list: &List) -> Result<Vec<T>, Lis
         if u64::from(size) > list.stride {
             return Err(ListError::Stride { name: T::NAME, found: list.stride, required: size as usize });
         }
-        // SAFETY: the element's size lies within the stride, so within the list.
+        // SAFETY: the element's size lies within the stride, so within the list, which is readable (# Safety).
         unsafe { read_struct(element.cast::<T>()) }
     });
     reserve::try_collected(list.len as usize, elements, "a list")
@@ -253,7 +253,7 @@ impl Str {
         if self.len > STR_LEN_MAX {
             return Err(ListError::TooLong { name: "bytes", len: self.len });
         }
-        // SAFETY: the caller promises `len` unchanging bytes.
+        // SAFETY: `ptr` is not NULL, so it points to `len` bytes that stay unchanged for `'a` (# Safety).
         let bytes = unsafe { core::slice::from_raw_parts(self.ptr.cast::<u8>(), self.len as usize) };
         core::str::from_utf8(bytes).map_err(|_| ListError::NotUtf8)
     }
@@ -276,10 +276,10 @@ impl BufferRef {
 
 macro_rules! plain_data {
     ($($name:ident)*) => {$(
-        // SAFETY: plain numbers and addresses; following a pointer is unsafe wherever it is done, and
-        // who does it answers for the thread (the struct's documented rule).
+        // SAFETY: plain numbers and addresses; following a pointer is unsafe wherever it is done, and the code that
+        // does it answers for the thread (the struct's documented rule).
         unsafe impl Send for $name {}
-        // SAFETY: as for Send; there is no interior mutability.
+        // SAFETY: every field is `Copy` data, without interior mutability.
         unsafe impl Sync for $name {}
     )*};
 }

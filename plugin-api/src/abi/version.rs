@@ -121,8 +121,8 @@ pub fn has_function(table: &PluginTable, name: &str) -> bool {
         return false;
     };
     let base: *const u8 = (table as *const PluginTable).cast();
-    // SAFETY: `offset` comes from `offset_of!` on this very struct, and the field is a pointer-sized
-    // `Option` of a function, whose bits may be read as an integer.
+    // SAFETY: `offset` comes from `offset_of!` on this struct, and the field is a pointer-sized `Option` of a function,
+    // whose bits may be read as an integer.
     let bits = unsafe { base.add(field.offset).cast::<usize>().read() };
     bits != 0
 }

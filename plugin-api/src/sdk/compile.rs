@@ -223,16 +223,16 @@ unsafe extern "C" fn formats<P: Plugin>(
     error: *mut ErrorDetail,
 ) -> Status {
     let body = || {
-        // SAFETY: the host's handle of this plugin's.
+        // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
         let _device: &P::Device = unsafe { deref(device, "the device") }?;
         if out.is_null() {
             return Err(Error::invalid("the place for the list is NULL"));
         }
-        // SAFETY: the host's place for a list.
+        // SAFETY: `out` is not NULL (checked), so it is the host's place for one list.
         unsafe { out.write(List::new(&Programs::<P>::FORMATS[..P::Device::FORMATS.len()])) };
         Ok(())
     };
-    // SAFETY: the host's error struct.
+    // SAFETY: B18: `error` is NULL or the host's struct, of the size that it says (B4).
     unsafe { report(error, body) }
 }
 
@@ -245,13 +245,13 @@ struct Asked<'a> {
 
 impl<'a> Asked<'a> {
     /// # Safety
-    /// `desc` is NULL or the host's struct, which with what it names lives for `'a`.
+    /// `desc` is NULL or the host's struct of the size that it says (B4), which with all that it names lives for `'a`.
     unsafe fn read(desc: *const CompileDesc) -> Result<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: `desc` is NULL or the host's struct (# Safety).
         let desc = unsafe { read_struct(desc) }.map_err(refused)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: NULL, or as many bytes as the struct says, alive for `'a` (# Safety).
         let code = unsafe { bytes(desc.code, desc.code_bytes) }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the text lives for `'a` (# Safety).
         let label = unsafe { desc.label.get() }.map_err(|e| Error::invalid(e.to_string()))?;
         Ok(Self { desc, label, code })
     }
@@ -260,10 +260,10 @@ impl<'a> Asked<'a> {
     /// The struct's graph and lists live for `'a`.
     unsafe fn graph(&self) -> Result<GraphRequest<'a>> {
         Ok(GraphRequest {
-            // SAFETY: the caller's promise.
+            // SAFETY: the struct's graph is NULL or lives for `'a` (# Safety).
             graph: unsafe { GraphView::read(self.desc.graph) }?,
             numerics: self.desc.numerics,
-            // SAFETY: the caller's promise.
+            // SAFETY: the struct's list of donors holds `uint32_t` (B5), and is alive (# Safety).
             donors: unsafe { read_list(&self.desc.donors, "uint32_t") }.map_err(refused)?,
             label: self.label,
         })
@@ -273,12 +273,12 @@ impl<'a> Asked<'a> {
 /// Reads bytes that the host lends.
 ///
 /// # Safety
-/// NULL, or so many bytes that live for `'a`.
+/// `at` is NULL, or points to `n` bytes that are unchanged for `'a`.
 unsafe fn bytes<'a>(at: *const c_void, n: u64) -> Result<&'a [u8]> {
     match n {
         0 => Ok(&[]),
         n if at.is_null() || n > isize::MAX as u64 => Err(Error::invalid("bytes that cannot be there")),
-        // SAFETY: the caller's promise.
+        // SAFETY: `at` is not NULL, so it points to `n` bytes that are unchanged for `'a` (# Safety).
         n => Ok(unsafe { std::slice::from_raw_parts(at.cast(), n as usize) }),
     }
 }
@@ -295,7 +295,7 @@ unsafe fn give<D: Device>(
         return Err(Error::invalid("the place for the program is NULL"));
     }
     let (program, n_inputs) = make()?;
-    // SAFETY: the caller's promise.
+    // SAFETY: `out` is not NULL (checked), so it is the host's place for one handle (# Safety).
     unsafe { out.write(ProgramBox::handle(program, n_inputs)) };
     Ok(())
 }
@@ -307,32 +307,32 @@ unsafe extern "C" fn compile<D: Device>(
     error: *mut ErrorDetail,
 ) -> Status {
     let body = || {
-        // SAFETY: the host's handle of this plugin's.
+        // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
         let device: &D = unsafe { deref(device, "the device") }?;
-        // SAFETY: the host's struct, alive for the call.
+        // SAFETY: B4: `desc` is NULL or the host's struct, of the size that it says and alive for the call.
         let asked = unsafe { Asked::read(desc) }?;
         let make = || {
             if !asked.desc.graph.is_null() {
-                // SAFETY: as above.
+                // SAFETY: `asked` was read from the host's struct, whose graph and lists live for the call (B5).
                 return Ok((device.compile_graph(&unsafe { asked.graph() }?)?, None));
             }
-            // SAFETY: a text that the host lends for the call.
+            // SAFETY: B5: the text's bytes are the host's, and unchanged for the call.
             let format = unsafe { asked.desc.format.get() }.map_err(|e| Error::invalid(e.to_string()))?;
             if !D::FORMATS.contains(&format) {
                 let known = D::FORMATS.join(", ");
                 return Err(Error::unsupported(format!("code of format {format}, there are {known}")));
             }
-            // SAFETY: a list that the host lends for the call.
+            // SAFETY: B5: the list holds the host's tensors, and lives for the call.
             let inputs = unsafe { read_growable_list::<Tensor>(&asked.desc.inputs) }.map_err(refused)?;
             let inputs = inputs.iter().map(value_type).collect::<Result<Vec<_>>>()?;
             let (code, label) = (asked.code, asked.label);
             let program = device.compile(&CompileRequest { format, code, inputs: &inputs, label })?;
             Ok((program, Some(inputs.len())))
         };
-        // SAFETY: the host's place for one handle.
+        // SAFETY: `out` is NULL or the host's place for one handle, as the header says of `compile`.
         unsafe { give::<D>(out, make) }
     };
-    // SAFETY: the host's error struct.
+    // SAFETY: B18: `error` is NULL or the host's struct, of the size that it says (B4).
     unsafe { report(error, body) }
 }
 
@@ -345,9 +345,9 @@ unsafe extern "C" fn claim<D: Device>(
 ) -> Status {
     let body =
         || {
-            // SAFETY: the host's handle of this plugin's.
+            // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
             let device: &D = unsafe { deref(device, "the device") }?;
-            // SAFETY: the host's graph, alive for the call.
+            // SAFETY: `graph` is NULL or the host's struct (B4), alive for the call with all that it names.
             let graph = unsafe { GraphView::read(graph) }?;
             if n_claims != graph.nodes.len() as u64 || (claims.is_null() && n_claims > 0) {
                 return Err(Error::invalid(format!("{n_claims} claims for {} nodes", graph.nodes.len())));
@@ -360,12 +360,13 @@ unsafe extern "C" fn claim<D: Device>(
                 let claim = found.map_or_else(NodeClaim::default, |Claim { flops, bytes, group }| {
                     NodeClaim { is_claimed: 1, group, flops, bytes }
                 });
-                // SAFETY: the host's array has an element for each node.
+                // SAFETY: `claims` is the host's array of `n_claims` elements, not NULL, and `i` is below `n_claims`
+                // (checked).
                 unsafe { claims.add(i).write(claim) };
             }
             Ok(())
         };
-    // SAFETY: the host's error struct.
+    // SAFETY: B18: `error` is NULL or the host's struct, of the size that it says (B4).
     unsafe { report(error, body) }
 }
 
@@ -375,17 +376,17 @@ unsafe extern "C" fn blob<D: Device>(
     error: *mut ErrorDetail,
 ) -> Status {
     let body = || {
-        // SAFETY: the host's handle of this plugin's.
+        // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
         let made: &ProgramBox<D> = unsafe { deref(executable, "the program") }?;
         if out.is_null() {
             return Err(Error::invalid("the place for the bytes is NULL"));
         }
         let bytes = made.blob.get_or_init(|| made.program.blob()).as_ref().map_err(Clone::clone)?;
-        // SAFETY: the host's place for a list.
+        // SAFETY: `out` is not NULL (checked), so it is the host's place for one list.
         unsafe { out.write(List::new(bytes)) };
         Ok(())
     };
-    // SAFETY: the host's error struct.
+    // SAFETY: B18: `error` is NULL or the host's struct, of the size that it says (B4).
     unsafe { report(error, body) }
 }
 
@@ -397,23 +398,23 @@ unsafe extern "C" fn validate<D: Device>(
     error: *mut ErrorDetail,
 ) -> Status {
     let body = || {
-        // SAFETY: the host's handle of this plugin's.
+        // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
         let device: &D = unsafe { deref(device, "the device") }?;
         if out.is_null() {
             return Err(Error::invalid("the place for the answer is NULL"));
         }
-        // SAFETY: bytes that the host lends for the call.
+        // SAFETY: `blob` is NULL or the host's `blob_bytes` bytes, unchanged for the call.
         let found = device.validate(unsafe { bytes(blob, blob_bytes) }?)?;
         let code = match found {
             BlobUse::Usable => DEVBAY_BLOB_USABLE,
             BlobUse::Recompile => DEVBAY_BLOB_RECOMPILE,
             BlobUse::Unsupported => DEVBAY_BLOB_UNSUPPORTED,
         };
-        // SAFETY: the host's place for the answer.
+        // SAFETY: `out` is not NULL (checked), so it is the host's place for the answer.
         unsafe { out.write(code) };
         Ok(())
     };
-    // SAFETY: the host's error struct.
+    // SAFETY: B18: `error` is NULL or the host's struct, of the size that it says (B4).
     unsafe { report(error, body) }
 }
 
@@ -424,14 +425,14 @@ unsafe extern "C" fn load<D: Device>(
     error: *mut ErrorDetail,
 ) -> Status {
     let body = || {
-        // SAFETY: the host's handle of this plugin's.
+        // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
         let device: &D = unsafe { deref(device, "the device") }?;
-        // SAFETY: the host's struct, alive for the call.
+        // SAFETY: B4: `desc` is NULL or the host's struct, of the size that it says and alive for the call.
         let asked = unsafe { Asked::read(desc) }?;
-        // SAFETY: the host's place for one handle.
+        // SAFETY: `out` is NULL or the host's place for one handle, as the header says of `load`.
         unsafe { give::<D>(out, || Ok((device.load(asked.code, asked.label)?, None))) }
     };
-    // SAFETY: the host's error struct.
+    // SAFETY: B18: `error` is NULL or the host's struct, of the size that it says (B4).
     unsafe { report(error, body) }
 }
 
@@ -442,20 +443,20 @@ unsafe extern "C" fn compile_ahead<P: Plugin>(
     error: *mut ErrorDetail,
 ) -> Status {
     let body = || {
-        // SAFETY: the host's handle of this plugin's.
+        // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
         let instance: &InstanceBox<P> = unsafe { deref(instance, "the instance") }?;
-        // SAFETY: the host's struct, alive for the call.
+        // SAFETY: B4: `desc` is NULL or the host's struct, of the size that it says and alive for the call.
         let asked = unsafe { Asked::read(desc) }?;
         let make = || {
-            // SAFETY: a text that the host lends for the call.
+            // SAFETY: B5: the text's bytes are the host's, and unchanged for the call.
             let target = unsafe { asked.desc.target.get() }.map_err(|e| Error::invalid(e.to_string()))?;
-            // SAFETY: as above.
+            // SAFETY: `asked` was read from the host's struct, whose graph and lists live for the call (B5).
             Ok((instance.plugin.compile_ahead(target, &unsafe { asked.graph() }?)?, None))
         };
-        // SAFETY: the host's place for one handle.
+        // SAFETY: `out` is NULL or the host's place for one handle, as the header says of `compile_ahead`.
         unsafe { give::<P::Device>(out, make) }
     };
-    // SAFETY: the host's error struct.
+    // SAFETY: B18: `error` is NULL or the host's struct, of the size that it says (B4).
     unsafe { report(error, body) }
 }
 
@@ -465,7 +466,7 @@ unsafe extern "C" fn executable_info<D: Device>(
     error: *mut ErrorDetail,
 ) -> Status {
     let body = || {
-        // SAFETY: the host's handle of this plugin's.
+        // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
         let made: &ProgramBox<D> = unsafe { deref(executable, "the program") }?;
         let info = ExecutableInfo {
             outputs: List::new(&made.outputs),
@@ -473,10 +474,10 @@ unsafe extern "C" fn executable_info<D: Device>(
             flags: if made.program.takes_outputs() { DEVBAY_EXECUTABLE_TAKES_OUTPUTS } else { 0 },
             ..ExecutableInfo::empty()
         };
-        // SAFETY: the host's struct.
+        // SAFETY: B4: `out` is NULL or the host's struct, of the size that it says and alive for the call.
         unsafe { write_struct(out, &info) }.map_err(refused)
     };
-    // SAFETY: the host's error struct.
+    // SAFETY: B18: `error` is NULL or the host's struct, of the size that it says (B4).
     unsafe { report(error, body) }
 }
 
@@ -489,7 +490,7 @@ unsafe fn whole<'a, D: Device>(
     what: &str,
     is_donated: bool,
 ) -> Result<ProgramInput<'a, D::Buffer>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the reference's buffer is NULL, or one of this device's that was not freed (# Safety).
     let buffer: &BufferBox<D::Buffer> = unsafe { deref(reference.buffer, what) }?;
     if reference.offset != 0 || reference.length > buffer.size_bytes {
         return Err(Error::invalid(format!("{what} is no whole buffer")));
@@ -500,7 +501,7 @@ unsafe fn whole<'a, D: Device>(
 /// Refuses settings of a run, of which there are none yet but the host's own.
 fn refuse_options(options: &[KeyValue]) -> Result<()> {
     for option in options {
-        // SAFETY: the host's text, alive for the call.
+        // SAFETY: B5: the text's bytes are the host's, and unchanged for the call.
         let key = unsafe { option.key.get() }.map_err(refused)?;
         if !key.starts_with(crate::abi::HOST_OPTIONS) {
             return Err(Error::invalid(format!("unknown option {key} of a run, there are none")));
@@ -515,17 +516,17 @@ unsafe extern "C" fn execute<D: Device>(
     desc: *const ExecuteDesc,
 ) -> Status {
     let body = |stream: &D::Stream| {
-        // SAFETY: the host's handle of this plugin's.
+        // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
         let made: &ProgramBox<D> = unsafe { deref(executable, "the program") }?;
-        // SAFETY: the host's struct, alive for the call.
+        // SAFETY: B4: `desc` is NULL or the host's struct, of the size that it says and alive for the call.
         let desc = unsafe { read_struct(desc) }.map_err(refused)?;
-        // SAFETY: a list that the host lends for the call.
+        // SAFETY: B5: the list holds references, and lives for the call.
         let inputs = unsafe { read_list::<BufferRef>(&desc.inputs, "BufferRef") }.map_err(refused)?;
-        // SAFETY: as above.
+        // SAFETY: B5: the list holds bytes, and lives for the call.
         let donated = unsafe { read_list::<u8>(&desc.donated, "uint8_t") }.map_err(refused)?;
-        // SAFETY: as above.
+        // SAFETY: B5: the list holds references, and lives for the call.
         let outputs = unsafe { read_list::<BufferRef>(&desc.outputs, "BufferRef") }.map_err(refused)?;
-        // SAFETY: as above.
+        // SAFETY: B5: the list holds pairs of texts, and lives for the call.
         refuse_options(&unsafe { read_list::<KeyValue>(&desc.options, "KeyValue") }.map_err(refused)?)?;
         let (n_inputs, n_results) = (made.n_inputs, made.outputs.len());
         if inputs.len() != n_inputs || desc.n_results != n_results as u64 {
@@ -547,7 +548,8 @@ unsafe extern "C" fn execute<D: Device>(
         let mut given = Vec::with_capacity(n_inputs);
         for (i, reference) in inputs.iter().enumerate() {
             let is_donated = donated.get(i).is_some_and(|&mark| mark != 0);
-            // SAFETY: the host's reference, whose buffer it has not freed.
+            // SAFETY: B9: the reference's buffer is NULL, or one of this device's that the host lends until a point
+            // after the run.
             given.push(unsafe { whole::<D>(reference, "the buffer of an input", is_donated) }?);
         }
         let mut places: Vec<Option<ProgramInput<'_, D::Buffer>>> = Vec::with_capacity(n_results);
@@ -556,7 +558,7 @@ unsafe extern "C" fn execute<D: Device>(
             if !made.program.takes_outputs() {
                 return Err(Error::invalid("memory for a result, of a program that takes none"));
             }
-            // SAFETY: as above.
+            // SAFETY: B9: the reference's buffer is one of this device's, lent until a point after the run.
             *place = Some(unsafe { whole::<D>(reference, "the buffer of a result", false) }?);
         }
         let n_made = places.iter().filter(|place| place.is_none()).count();
@@ -575,16 +577,16 @@ unsafe extern "C" fn execute<D: Device>(
                 let size_bytes = result.size_bytes as u64;
                 Box::into_raw(Box::new(BufferBox { buffer: result.buffer, size_bytes })).cast()
             });
-            // SAFETY: the host's list has a place for each result.
+            // SAFETY: `results` is not NULL (checked), and has `n_results` places, of which `i` is one (checked).
             unsafe { desc.results.add(i).write(handle) };
         }
         Ok(())
     };
-    // SAFETY: the host's handle of this plugin's.
+    // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
     unsafe { enqueue_on::<D>(stream, body) }
 }
 
 unsafe extern "C" fn executable_free<D: Device>(executable: *mut abi::Executable) {
-    // SAFETY: made by `compile`, given back once (B9).
+    // SAFETY: `compile`, `load` or `compile_ahead` made the handle, and the host gives it back once (B9).
     unsafe { free::<ProgramBox<D>, _>(executable) };
 }

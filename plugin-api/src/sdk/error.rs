@@ -84,7 +84,7 @@ impl Error {
     /// # Safety
     /// `detail` is NULL or as [`ErrorDetail`] says.
     pub(crate) unsafe fn store(&self, detail: *mut ErrorDetail) {
-        // SAFETY: the caller's promise; a broken struct is left alone.
+        // SAFETY: `detail` is NULL or as `ErrorDetail` says (# Safety); a struct of another size is left alone.
         let Ok(mut known) = (unsafe { read_struct(detail.cast_const()) }) else {
             return;
         };
@@ -99,7 +99,8 @@ impl Error {
         known.status = self.status;
         known.text_len = self.text.len() as u64;
         known.native_code = self.native_code;
-        // SAFETY: as for the read above.
+        // SAFETY: `detail` was just read, so it is a struct of the size that it says, and the host's to write (#
+        // Safety).
         let _ = unsafe { write_struct(detail, &known) };
     }
 }
@@ -138,7 +139,7 @@ pub(crate) fn remember_panics() {
             let mut place = PanicPlace { text: [0; 160], len: 0 };
             if let Some(location) = info.location() {
                 let text = format!("{}:{}", location.file(), location.line());
-                // The end of a long path says more than its beginning.
+                // The end of a long path tells more than its beginning.
                 let start = text.len().saturating_sub(place.text.len());
                 let bytes = &text.as_bytes()[start..];
                 place.text[..bytes.len()].copy_from_slice(bytes);

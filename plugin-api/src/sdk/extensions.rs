@@ -18,7 +18,7 @@ pub(super) unsafe extern "C" fn get_extension<P: Plugin>(
     min_revision: u32,
 ) -> *const c_void {
     let table = guard(|| {
-        // SAFETY: the host's handle of this plugin's.
+        // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
         let instance: &InstanceBox<P> = unsafe { deref(instance, "the instance") }?;
         type StreamOf<P> = <<P as Plugin>::Device as Device>::Stream;
         let own: Option<*const c_void> = match id {
@@ -58,16 +58,16 @@ unsafe extern "C" fn stream_fail<D: Device>(stream: *mut abi::Stream, status: St
         DEVBAY_STATUS_OK => Err(Error::invalid("a failure with the status OK")),
         status => stream.fail(Error::new(status, "a failure that was asked for")),
     };
-    // SAFETY: the host's handle of this plugin's.
+    // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
     unsafe { enqueue_on::<D>(stream, body) }
 }
 
 unsafe extern "C" fn device_lose<D: Device>(device: *mut abi::Device) -> Status {
     let body = || {
-        // SAFETY: the host's handle of this plugin's.
+        // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
         let device: &D = unsafe { deref(device, "the device") }?;
         device.lose()
     };
-    // SAFETY: there is no error struct.
+    // SAFETY: NULL stands for no error struct.
     unsafe { report(null_mut(), body) }
 }

@@ -49,7 +49,7 @@ impl Host {
             LogLevel::Error => DEVBAY_LOG_ERROR,
         };
         if let Some(log) = self.api.log {
-            // SAFETY: the host's function with its own context; the text is borrowed for the call.
+            // SAFETY: B2: the host's function takes its own context until `destroy`; the text is borrowed for the call.
             unsafe { log(self.api.ctx, level, Str::new(text)) };
         }
     }
@@ -58,12 +58,12 @@ impl Host {
     pub fn config(&self, key: &str) -> Option<&str> {
         let config = self.api.config?;
         let mut out = Str::EMPTY;
-        // SAFETY: the host's function with its own context; `out` is ours for the call.
+        // SAFETY: B2: the host's function takes its own context until `destroy`; `out` is ours for the call.
         let status = unsafe { config(self.api.ctx, Str::new(key), &mut out) };
         if status != DEVBAY_STATUS_OK {
             return None;
         }
-        // SAFETY: the host keeps the text until the instance is destroyed.
+        // SAFETY: B2: the host keeps the text until the instance is destroyed.
         unsafe { out.get() }.ok()
     }
 
@@ -74,7 +74,7 @@ impl Host {
 
     /// Returns the time on the clock of the host's timeline, in nanoseconds; 0 without a host.
     pub fn now_ns(&self) -> u64 {
-        // SAFETY: the host's function with its own context.
+        // SAFETY: B2: the host's function takes its own context until `destroy`.
         self.api.now_ns.map_or(0, |now| unsafe { now(self.api.ctx) })
     }
 
@@ -88,7 +88,8 @@ impl Host {
                 end_ns: time_ns.end,
                 ..TraceEvent::empty()
             };
-            // SAFETY: the host's function with its own context; the event is borrowed for the call.
+            // SAFETY: B2: the host's function takes its own context until `destroy`; the event is borrowed for the
+            // call.
             unsafe { trace(self.api.ctx, &event) };
         }
     }
@@ -96,7 +97,7 @@ impl Host {
     /// Returns the host's side of an extension, or None (B6).
     pub fn extension(&self, id: u32, min_revision: u32) -> Option<*const c_void> {
         let get = self.api.get_extension?;
-        // SAFETY: the host's function with its own context.
+        // SAFETY: B2: the host's function takes its own context until `destroy`.
         let table = unsafe { get(self.api.ctx, id, min_revision) };
         (!table.is_null()).then_some(table)
     }
@@ -132,8 +133,8 @@ impl Host {
     /// Runs the host's loop, compiled once for all bodies: a chunk is long beside a call.
     fn chunks(&self, parallel_for: ParallelFor, n: usize, grain: usize, body: &Body<'_>) -> Result<()> {
         let call = Call { body, error: OnceLock::new() };
-        // SAFETY: the host's function with its own context; `call` outlives it, because the host returns
-        // only when all chunks are done, and the body is `Sync`.
+        // SAFETY: B2: the host's function takes its own context until `destroy`; `call` outlives it, because the host
+        // returns only when all chunks are done, and the body is `Sync`.
         let status = unsafe {
             parallel_for(
                 self.api.ctx,
@@ -167,7 +168,7 @@ impl Host {
     /// CANCELLED if the run is to end.
     pub fn check(&self) -> Result<()> {
         let Some(parallel_for) = self.api.parallel_for else { return Ok(()) };
-        // SAFETY: the host's function with its own context; the body needs no argument.
+        // SAFETY: B2: the host's function takes its own context until `destroy`; the body needs no argument.
         match unsafe { parallel_for(self.api.ctx, 0, 1, Some(nothing), std::ptr::null_mut()) } {
             DEVBAY_STATUS_CANCELLED => Err(Self::over()),
             // Older hosts have nothing to say of a loop without chunks.

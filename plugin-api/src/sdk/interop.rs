@@ -32,7 +32,7 @@ unsafe fn put<T>(out: *mut T, value: T) -> Result<()> {
     if out.is_null() {
         return Err(Error::invalid("the place for the result is NULL"));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `out` is not NULL (checked), so it is a place for one `T` (# Safety).
     unsafe { out.write(value) };
     Ok(())
 }
@@ -42,7 +42,7 @@ unsafe fn put<T>(out: *mut T, value: T) -> Result<()> {
 /// # Safety
 /// `native` is NULL or the host's struct, alive for the call.
 unsafe fn handle(native: *const NativeHandle) -> Result<Native> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `native` is NULL or the host's struct (# Safety).
     let native = unsafe { read_struct(native) }.map_err(refused)?;
     Ok(Native { kind: native.kind, value: native.value, aux: native.aux })
 }
@@ -53,7 +53,7 @@ unsafe fn handle(native: *const NativeHandle) -> Result<Native> {
 /// `out` is NULL or the host's struct, alive for the call.
 unsafe fn put_handle(out: *mut NativeHandle, native: Native) -> Result<()> {
     let Native { kind, value, aux } = native;
-    // SAFETY: the caller's promise.
+    // SAFETY: `out` is NULL or the host's struct (# Safety).
     unsafe { write_struct(out, &NativeHandle { kind, value, aux, ..NativeHandle::empty() }) }.map_err(refused)
 }
 
@@ -74,13 +74,13 @@ unsafe extern "C" fn dlpack_device<D: Device>(
     error: *mut ErrorDetail,
 ) -> Status {
     let body = || {
-        // SAFETY: the host's handle of this plugin's.
+        // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
         let device: &D = unsafe { deref(device, "the device") }?;
         let (device_type, device_id) = device.dlpack_device(space(device, space_idx)?)?;
-        // SAFETY: the host's places for a number each.
+        // SAFETY: `out_type` and `out_id` are NULL or the host's places for one number each.
         unsafe { put(out_type, device_type).and_then(|()| put(out_id, device_id)) }
     };
-    // SAFETY: the host's error struct.
+    // SAFETY: B18: `error` is NULL or the host's struct, of the size that it says (B4).
     unsafe { report(error, body) }
 }
 
@@ -91,13 +91,13 @@ unsafe extern "C" fn buffer_import<D: Device>(
     error: *mut ErrorDetail,
 ) -> Status {
     let body = || {
-        // SAFETY: the host's handle of this plugin's.
+        // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
         let device: &D = unsafe { deref(device, "the device") }?;
-        // SAFETY: the host's struct, alive for the call.
+        // SAFETY: B4: `desc` is NULL or the host's struct, of the size that it says and alive for the call.
         let desc = unsafe { read_struct(desc) }.map_err(refused)?;
         let space_idx = space(device, desc.space_idx)?;
         let align = device.describe().spaces[space_idx].bind_align.max(1);
-        // SAFETY: the host's struct, alive for the call.
+        // SAFETY: B4: `desc.native` is NULL or the host's struct, of the size that it says and alive for the call.
         let native = unsafe { handle(desc.native) }?;
         let is_address = native.kind == DEVBAY_NATIVE_ADDRESS;
         if is_address && native.value == 0 || desc.size_bytes > isize::MAX as u64 {
@@ -112,10 +112,10 @@ unsafe extern "C" fn buffer_import<D: Device>(
         }
         let request = ImportRequest { space_idx, native, size_bytes: desc.size_bytes as usize };
         let imported = device.import(&request)?;
-        // SAFETY: the host's struct.
+        // SAFETY: B4: `out` is NULL or the host's struct, of the size that it says and alive for the call.
         unsafe { give_buffer(imported, out) }
     };
-    // SAFETY: the host's error struct.
+    // SAFETY: B18: `error` is NULL or the host's struct, of the size that it says (B4).
     unsafe { report(error, body) }
 }
 
@@ -125,13 +125,13 @@ unsafe extern "C" fn buffer_export<D: Device>(
     error: *mut ErrorDetail,
 ) -> Status {
     let body = || {
-        // SAFETY: the host's handle of this plugin's.
+        // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
         let buffer: &BufferBox<D::Buffer> = unsafe { deref(buffer, "the buffer") }?;
         let native = D::export(&buffer.buffer)?;
-        // SAFETY: the host's struct.
+        // SAFETY: B4: `out_native` is NULL or the host's struct, of the size that it says and alive for the call.
         unsafe { put_handle(out_native, native) }
     };
-    // SAFETY: the host's error struct.
+    // SAFETY: B18: `error` is NULL or the host's struct, of the size that it says (B4).
     unsafe { report(error, body) }
 }
 
@@ -142,18 +142,18 @@ unsafe extern "C" fn stream_import<D: Device>(
     error: *mut ErrorDetail,
 ) -> Status {
     let body = || {
-        // SAFETY: the host's handle of this plugin's.
+        // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
         let device: &D = unsafe { deref(device, "the device") }?;
         if out.is_null() {
             return Err(Error::invalid("the place for the stream is NULL"));
         }
-        // SAFETY: the host's struct, alive for the call.
+        // SAFETY: B4: `native` is NULL or the host's struct, of the size that it says and alive for the call.
         let stream = device.import_stream(unsafe { handle(native) }?)?;
-        // SAFETY: the host's place for one handle.
+        // SAFETY: `out` is not NULL (checked), so it is the host's place for one handle.
         unsafe { give_stream(stream, out) };
         Ok(())
     };
-    // SAFETY: the host's error struct.
+    // SAFETY: B18: `error` is NULL or the host's struct, of the size that it says (B4).
     unsafe { report(error, body) }
 }
 
@@ -163,12 +163,12 @@ unsafe extern "C" fn stream_export<D: Device>(
     error: *mut ErrorDetail,
 ) -> Status {
     let body = || {
-        // SAFETY: the host's handle of this plugin's.
+        // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
         let stream: &StreamBox<D::Stream> = unsafe { deref(stream, "the stream") }?;
         let native = D::export_stream(stream.inner())?;
-        // SAFETY: the host's struct.
+        // SAFETY: B4: `out_native` is NULL or the host's struct, of the size that it says and alive for the call.
         unsafe { put_handle(out_native, native) }
     };
-    // SAFETY: the host's error struct.
+    // SAFETY: B18: `error` is NULL or the host's struct, of the size that it says (B4).
     unsafe { report(error, body) }
 }

@@ -343,7 +343,7 @@ impl<D: 'static> Kernel<D> {
 
     /// Returns the domain and the name of its op.
     pub(crate) fn op(&self) -> (&'static str, &'static str) {
-        // SAFETY: static texts of this plugin's.
+        // SAFETY: the texts of `info` were made from `&'static str`s.
         let (domain, op) = unsafe { (self.info.domain.get(), self.info.op.get()) };
         (domain.unwrap_or_default(), op.unwrap_or_default())
     }
@@ -381,7 +381,7 @@ impl<D: 'static> Kernel<D> {
             ListError::NoMemory(error) => error.into(),
             e => Error::new(DEVBAY_STATUS_INTERNAL, format!("the kernel's own descriptor is broken: {e}")),
         };
-        // SAFETY: static lists of this plugin's, as for the reads below.
+        // SAFETY: the lists of `info` were made from static arrays.
         let typevars = unsafe { read_growable_list::<TypeVar>(&self.info.typevars) }.map_err(broken)?;
         let mut bound: Vec<Option<DType>> = vec![None; typevars.len()];
         let sides = [
@@ -389,7 +389,7 @@ impl<D: 'static> Kernel<D> {
             ("output", &request.outputs, &self.info.output_typevars),
         ];
         for (side, operands, vars) in sides {
-            // SAFETY: as above.
+            // SAFETY: the kernel's own static list of type variables.
             let vars: Vec<u8> = unsafe { read_list(vars, "uint8_t") }.map_err(broken)?;
             for (i, operand) in operands.iter().enumerate().filter(|(_, operand)| !operand.is_absent()) {
                 let var = vars.get(i).or(vars.last()).map(|&var| usize::from(var));
@@ -402,7 +402,7 @@ impl<D: 'static> Kernel<D> {
                     len: u64::from(typevar.n_dtypes),
                     stride: size_of::<DType>() as u64,
                 };
-                // SAFETY: as above.
+                // SAFETY: the dtypes of the kernel's own type variable are static.
                 let allowed: Vec<DType> = unsafe { read_list(&allowed, "DType") }.map_err(broken)?;
                 if !allowed.contains(&dtype) || bound[var].is_some_and(|other| other != dtype) {
                     return Err(Error::unsupported(format!("{side} {i} of {dtype:?}")));

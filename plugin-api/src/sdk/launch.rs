@@ -35,8 +35,8 @@ pub struct Operands<'a, B = HostBuffer> {
     device: PhantomData<&'a B>,
 }
 
-// SAFETY: the references are read-only for the call, in which all chunks of a parallel loop run; what
-// hands out memory to write takes `&mut self`.
+// SAFETY: the references are read-only for the call, in which all chunks of a parallel loop run; the functions that
+// hand out memory to write take `&mut self`.
 unsafe impl<B: Sync> Sync for Operands<'_, B> {}
 
 impl<'a, B> Operands<'a, B> {
@@ -49,7 +49,7 @@ impl<'a, B> Operands<'a, B> {
         if n == 0 {
             return &[];
         }
-        // SAFETY: as above; the references are one array.
+        // SAFETY: the references are one array of as many as `prepare` fixed (B21); `first + n` is no more.
         unsafe { core::slice::from_raw_parts(self.refs.wrapping_add(first), n) }
     }
 
@@ -252,7 +252,7 @@ impl<T> std::marker::Copy for SendPtr<T> {}
 
 // SAFETY: an address is plain data; every use of it is in an unsafe block of its own.
 unsafe impl<T> Send for SendPtr<T> {}
-// SAFETY: as for Send.
+// SAFETY: an address is plain data; every use of it is in an unsafe block of its own.
 unsafe impl<T> Sync for SendPtr<T> {}
 
 impl<T> SendPtr<T> {
@@ -281,7 +281,7 @@ pub struct DeferredLaunch {
 // SAFETY: the state is launched by many threads at once (B21) and lent until a point signalled after the launch
 // is reported (B9), or its recording freed; references are addresses.
 unsafe impl Send for DeferredLaunch {}
-// SAFETY: nothing of it changes; who runs it is ordered by its stream.
+// SAFETY: it does not change, and its stream orders its runs.
 unsafe impl Sync for DeferredLaunch {}
 
 impl DeferredLaunch {
@@ -343,7 +343,7 @@ impl DeferredLaunch {
 /// # Safety
 /// The stream is one of a `D`, which the host has not destroyed.
 unsafe fn kept<D: Device>(stream: *mut crate::abi::Stream) -> Option<Error> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the stream is one of a `D`, and was not destroyed (# Safety).
     unsafe { &*stream.cast::<StreamBox<D::Stream>>() }.kept()
 }
 
@@ -396,7 +396,7 @@ pub(super) unsafe extern "C" fn launch_unless_failed<D: Device>(
     }
     // SAFETY: the host passes the state that `prepare` returned (B21).
     let launch = unsafe { (*state.cast::<StateHeader>()).launch };
-    // SAFETY: the host's arguments.
+    // SAFETY: the host's launch is passed on as it came, to the function of the same state (B21).
     unsafe { launch(state, stream, refs, dims) }
 }
 

@@ -19,7 +19,7 @@ struct KernelList(#[expect(dead_code, reason = "owns what the host reads")] Vec<
 
 // SAFETY: its kernels are positions; their pointers are NULL.
 unsafe impl Send for KernelList {}
-// SAFETY: as for Send.
+// SAFETY: no method changes it after it was made.
 unsafe impl Sync for KernelList {}
 
 /// Memory that a list of devices points to.
@@ -62,14 +62,14 @@ pub(super) unsafe extern "C" fn devices<P: Plugin>(
     error: *mut ErrorDetail,
 ) -> Status {
     let body = || {
-        // SAFETY: the host's handle of this plugin's.
+        // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
         let instance: &InstanceBox<P> = unsafe { deref(instance, "the instance") }?;
         needs_place(out)?;
         let devices = instance.plugin.devices()?;
         let handles: Vec<*mut abi::Device> =
             devices.iter().map(|device| (&raw const **device).cast_mut().cast()).collect();
         let mut lists = lock(&instance.lists.devices);
-        // The last list again if nothing has changed: who asks often gets no memory used up.
+        // Gives the last list again if nothing has changed, so that frequent calls use up no memory.
         if lists
             .last()
             .is_none_or(|list| !list.infos.iter().map(|info| info.handle).eq(handles.iter().copied()))
@@ -79,12 +79,13 @@ pub(super) unsafe extern "C" fn devices<P: Plugin>(
             lists.push(DeviceList::new(descriptions, &handles));
         }
         if let Some(list) = lists.last() {
-            // SAFETY: the host's place for a list; its array does not move and is kept until the instance goes.
+            // SAFETY: `out` is not NULL (`needs_place`); the list's array does not move, and is kept until the instance
+            // goes.
             unsafe { out.write(List::new(&list.infos)) };
         }
         Ok(())
     };
-    // SAFETY: the host's error struct.
+    // SAFETY: B18: `error` is NULL or the host's struct, of the size that it says (B4).
     unsafe { report(error, body) }
 }
 
@@ -115,9 +116,9 @@ pub(super) unsafe extern "C" fn device_kernels<P: Plugin>(
     error: *mut ErrorDetail,
 ) -> Status {
     let body = || {
-        // SAFETY: the host's handle of this plugin's.
+        // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
         let instance: &InstanceBox<P> = unsafe { deref(instance, "the instance") }?;
-        // SAFETY: as above.
+        // SAFETY: B9: NULL, or a device that this plugin listed.
         let device: &P::Device = unsafe { deref(device, "the device") }?;
         needs_place(out)?;
         let mut list = Vec::with_capacity(P::KERNELS.len());
@@ -126,11 +127,12 @@ pub(super) unsafe extern "C" fn device_kernels<P: Plugin>(
                 list.push(DeviceKernel { kernel_idx: idx as u32, ..DeviceKernel::empty() });
             }
         }
-        // SAFETY: the host's place for a list; its array does not move and is kept until the instance goes.
+        // SAFETY: `out` is not NULL (`needs_place`); the list's array does not move, and is kept until the instance
+        // goes.
         unsafe { out.write(List::new(&list)) };
         lock(&instance.lists.kernels).push(KernelList(list));
         Ok(())
     };
-    // SAFETY: the host's error struct.
+    // SAFETY: B18: `error` is NULL or the host's struct, of the size that it says (B4).
     unsafe { report(error, body) }
 }

@@ -175,7 +175,7 @@ impl<'a, B> CopyRequest<'a, B> {
     /// # Safety
     /// `desc` is as [`CopyDesc`] says, and its handles are [`BufferBox`]es of `B`.
     pub(crate) unsafe fn read(desc: *const CopyDesc) -> Result<Option<Self>> {
-        // SAFETY: the caller's promise.
+        // SAFETY: `desc` is NULL or a struct as `CopyDesc` says (# Safety).
         let desc = unsafe { read_struct(desc) }.map_err(|e| Error::invalid(e.to_string()))?;
         let size = desc.size_bytes;
         let region = |side: &str, r: &BufferRef| -> Result<Region<'a, B>> {
@@ -185,7 +185,7 @@ impl<'a, B> CopyRequest<'a, B> {
             if r.buffer.is_null() && r.addr == 0 && size > 0 {
                 return Err(Error::invalid(format!("copy without a {side}")));
             }
-            // SAFETY: NULL, or a box that the host has not freed.
+            // SAFETY: NULL, or a `BufferBox` of `B` (# Safety), which the host has not freed (B9).
             let buffer = unsafe { r.buffer.cast::<BufferBox<B>>().as_ref() };
             if let Some(buffer) = buffer
                 && r.offset.checked_add(r.length).is_none_or(|end| end > buffer.size_bytes)
@@ -305,9 +305,9 @@ pub struct HostBuffer {
     share: Option<Share>,
 }
 
-// SAFETY: the buffer only owns the memory; who works in it is ordered by streams (B12).
+// SAFETY: the buffer only owns the memory, and streams order the accesses to it (B12).
 unsafe impl Send for HostBuffer {}
-// SAFETY: as for Send: no method reads or writes the memory.
+// SAFETY: no method reads or writes the memory.
 unsafe impl Sync for HostBuffer {}
 
 impl HostBuffer {

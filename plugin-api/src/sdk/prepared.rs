@@ -62,7 +62,7 @@ pub struct Prepared {
 
 // SAFETY: the state behind the pointer is Send and Sync (`Launch`, and the promise of `raw`).
 unsafe impl Send for Prepared {}
-// SAFETY: as for Send.
+// SAFETY: several threads share the state, which is Sync (`Launch`, and the promise of `raw`).
 unsafe impl Sync for Prepared {}
 
 impl Prepared {
@@ -125,7 +125,7 @@ impl Prepared {
         align: usize,
         pack: impl Fn(&[u8], &mut [u8]) -> Result<()> + Send + Sync + 'static,
     ) -> Self {
-        // SAFETY: `state` is this value's own box, and nobody launches it yet.
+        // SAFETY: `state` came from the box that `raw` made, and no launch knows it before `into_abi`.
         let header = unsafe { &mut *self.state };
         header.packs.push(ConstantPack {
             input_idx: input_idx as u32,
@@ -149,7 +149,8 @@ impl Prepared {
     /// 1. `stream` is what that launch was given.
     /// 2. `refs` are as many as [`StateHeader::n_refs`] says, and as the kernel was prepared for (B21).
     pub unsafe fn launch_within(&self, stream: *mut crate::abi::Stream, refs: &[BufferRef]) -> Status {
-        // SAFETY: the caller's promise; the state is this value's own.
+        // SAFETY: the stream is that of the launch around it (1), the references are as many as the kernel was prepared
+        // for (2), and the state is this value's own.
         unsafe { (self.launch)(self.state.cast(), stream, refs.as_ptr(), core::ptr::null()) }
     }
 
@@ -178,7 +179,7 @@ impl Prepared {
 
     /// Tells the state how many references each launch will have; `prepare` does, once.
     pub fn set_operands(&mut self, n_inputs: usize, n_outputs: usize) {
-        // SAFETY: `state` is this value's own box, and nobody launches it yet.
+        // SAFETY: `state` came from the box that `raw` made, and no launch knows it before `into_abi`.
         let header = unsafe { &mut *self.state };
         header.n_inputs = n_inputs as u32;
         header.n_outputs = n_outputs as u32;
@@ -187,20 +188,20 @@ impl Prepared {
 
     /// Tells the state that its kernel is DATA_SHAPE; `prepare` does, once.
     pub fn set_extents(&mut self) {
-        // SAFETY: `state` is this value's own box, and nobody launches it yet.
+        // SAFETY: `state` came from the box that `raw` made, and no launch knows it before `into_abi`.
         unsafe { &mut *self.state }.extents = true;
     }
 
     /// Returns the header of the state.
     pub fn header(&self) -> &StateHeader {
-        // SAFETY: `state` is this value's own box.
+        // SAFETY: `state` came from the box that `raw` made, which lives as long as this value.
         unsafe { &*self.state }
     }
 
     /// Has launches put off, to be run by the device's streams ([`super::Stream::defer`]).
     pub(crate) fn defer<D: Device>(&mut self, label: &str) {
         self.launch = launch_deferred::<D>;
-        // SAFETY: `state` is this value's own box, which the host has not seen yet.
+        // SAFETY: `state` came from the box that `raw` made, which the host has not seen yet.
         unsafe { (*self.state).label = label.into() };
     }
 
@@ -225,12 +226,13 @@ impl Prepared {
     /// Packs a constant for a state that the host has.
     ///
     /// # Safety
-    /// `state` came from [`Prepared::into_abi`] and was not freed; `dst` is as `PluginTable::pack` says.
+    /// 1. `state` came from [`Prepared::into_abi`] and was not freed.
+    /// 2. `dst` is NULL, or memory as `PluginTable::pack` says.
     ///
     /// # Errors
     /// Invalid for an input that was not asked for; what the kernel says.
     pub(crate) unsafe fn pack(state: *const c_void, input_idx: u32, src: &[u8], dst: *mut u8) -> Result<()> {
-        // SAFETY: the caller's promise: the header is alive.
+        // SAFETY: a state from `into_abi` begins with its header, and was not freed (# Safety, 1).
         let header = unsafe { &*state.cast::<StateHeader>() };
         let Some(at) = header.packs.iter().position(|pack| pack.input_idx == input_idx) else {
             return Err(Error::invalid(format!("input {input_idx} does not come packed")));
@@ -249,7 +251,7 @@ impl Prepared {
     /// `state` came from [`Prepared::into_abi`], and is given back once.
     pub(crate) unsafe fn free(state: *mut c_void) {
         let header: *mut StateHeader = state.cast();
-        // SAFETY: the caller's promise: the header is alive.
+        // SAFETY: a state from `into_abi` begins with its header, and was not freed before (# Safety).
         let drop = unsafe { (*header).drop };
         // SAFETY: `drop` was made for this state's type.
         unsafe { drop(header) };

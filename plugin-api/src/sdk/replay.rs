@@ -39,8 +39,8 @@ pub struct Replay {
     bound: Box<[BufferRef]>,
 }
 
-// SAFETY: the stream's handle is only handed back to kernels, in the order of that stream, which outlives its work; what is
-// bound is lent until a point signalled behind the replay is reported (B9, B22).
+// SAFETY: the stream's handle is only handed back to kernels, in the order of that stream, which outlives its work;
+// bound memory is lent until a point signalled behind the replay is reported (B9, B22).
 unsafe impl Send for Replay {}
 
 impl Replay {
@@ -86,7 +86,7 @@ fn offset_within(reference: &BufferRef, binding: &BufferRef) -> Option<u64> {
     if reference.buffer != binding.buffer {
         return None;
     }
-    // Of the host's own memory there is no buffer, and the address says which it is.
+    // The host's own memory has no buffer: the address tells which memory it is.
     let within = match reference.buffer.is_null() {
         true => reference.addr.checked_sub(binding.addr),
         false => reference.offset.checked_sub(binding.offset),
@@ -99,7 +99,7 @@ fn offset_within(reference: &BufferRef, binding: &BufferRef) -> Option<u64> {
 /// # Safety
 /// The list is the host's, alive for the call.
 unsafe fn bindings(list: &List) -> Result<Vec<BufferRef>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the list is the host's, and holds references (B5); it is alive for the call (# Safety).
     unsafe { read_list::<BufferRef>(list, "BufferRef") }.map_err(|e| Error::invalid(e.to_string()))
 }
 
@@ -122,16 +122,16 @@ unsafe extern "C" fn record_begin<D: Device>(stream: *mut abi::Stream, desc: *co
         if stream.records.load(Ordering::Relaxed) {
             return Err(Error::invalid("the stream records already"));
         }
-        // SAFETY: the host's struct, alive for the call.
+        // SAFETY: B4: `desc` is NULL or the host's struct, of the size that it says and alive for the call.
         let desc = unsafe { read_struct(desc) }.map_err(|e| Error::invalid(e.to_string()))?;
-        // SAFETY: as above.
+        // SAFETY: B5: the list was read from the host's struct, and lives for the call.
         let bindings = unsafe { bindings(&desc.bindings) }?;
         refuse_overlaps(&bindings)?;
         stream.inner().record_begin(&bindings)?;
         stream.begin_record(bindings.into());
         Ok(())
     };
-    // SAFETY: the host's handle of this plugin's.
+    // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
     unsafe { on_box::<D>(stream, body) }
 }
 
@@ -146,22 +146,22 @@ unsafe extern "C" fn record_end<D: Device>(
             return Err(Error::invalid("the place for the recording is NULL"));
         }
         let made = Box::new(RecordingBox { recorded, bindings });
-        // SAFETY: the host's place for one handle.
+        // SAFETY: `out_recording` is not NULL (checked), so it is the host's place for one handle.
         unsafe { out_recording.write(Box::into_raw(made).cast()) };
         Ok(())
     };
-    // SAFETY: the host's handle of this plugin's.
+    // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
     unsafe { on_box::<D>(stream, body) }
 }
 
 unsafe extern "C" fn replay<D: Device>(stream: *mut abi::Stream, desc: *const ReplayDesc) -> Status {
     let handle = stream;
     let body = |stream: &D::Stream| {
-        // SAFETY: the host's struct, alive for the call.
+        // SAFETY: B4: `desc` is NULL or the host's struct, of the size that it says and alive for the call.
         let desc = unsafe { read_struct(desc) }.map_err(|e| Error::invalid(e.to_string()))?;
-        // SAFETY: made by `record_end`, and not freed (B9).
+        // SAFETY: B9: NULL, or a handle that `record_end` made and that was not freed.
         let made: &RecordingBox = unsafe { deref(desc.recording, "the recording") }?;
-        // SAFETY: as above.
+        // SAFETY: B5: the list was read from the host's struct, and lives for the call.
         let bound = unsafe { bindings(&desc.bindings) }?;
         if !bound.is_empty() {
             let lengths = |list: &[BufferRef]| list.iter().map(|r| r.length).collect::<Vec<_>>();
@@ -176,12 +176,12 @@ unsafe extern "C" fn replay<D: Device>(stream: *mut abi::Stream, desc: *const Re
         let replay = Replay { stream: handle, recorded: Arc::clone(&made.bindings), bound: bound.into() };
         stream.replay(&made.recorded, replay)
     };
-    // SAFETY: the host's handle of this plugin's.
+    // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
     unsafe { enqueue_on::<D>(stream, body) }
 }
 
 unsafe extern "C" fn recording_free(recording: *mut abi::Recording) {
-    // SAFETY: made by `record_end`, given back once (B9).
+    // SAFETY: `record_end` made the handle, and the host gives it back once (B9).
     unsafe { free::<RecordingBox, _>(recording) };
 }
 

@@ -99,7 +99,7 @@ impl Timeline {
 
     /// Does as [`super::Stream::reached`].
     pub fn reached(&self) -> (u64, Result<()>) {
-        // The failure first: what was reached before it is then seen.
+        // The failure first: points reached before it are then seen.
         let failure = self.failure();
         let reached = self.reached.load(Ordering::Acquire);
         (reached, failure.map_or(Ok(()), Err))
@@ -122,7 +122,7 @@ impl Timeline {
     /// Timeout, the stream's failure, invalid for a value that was not signalled.
     pub fn host_wait(&self, value: u64, timeout: Duration) -> Result<()> {
         self.check_signalled(value)?;
-        // A deadline beyond the clock's range is none.
+        // A deadline beyond the clock's range counts as none.
         self.wait_until(value, Instant::now().checked_add(timeout))
     }
 

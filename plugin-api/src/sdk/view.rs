@@ -80,7 +80,7 @@ impl<'a> TensorView<'a> {
     /// Counts the elements, with the extents multiplied out.
     pub fn n_elements(&self) -> usize {
         let shape = self.shape();
-        // Asked first: what stands before a 0 may overflow.
+        // Asked first: the product of the extents before a 0 may overflow.
         if shape.iter().any(|&extent| extent <= 0) {
             return 0;
         }
@@ -204,40 +204,41 @@ impl<'a> Attrs<'a> {
     /// # Safety
     /// `list` is a host's list of `Attr` that lives for `'a`.
     unsafe fn read(list: &List) -> Result<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: `list` is a host's list of `Attr` (# Safety).
         let raw = unsafe { read_growable_list::<Attr>(list) }.map_err(broken)?;
         let mut attrs = Vec::with_capacity(raw.len());
         for attr in raw {
-            // SAFETY: the host's text, alive for `'a`.
+            // SAFETY: the attribute was read from the host's list, whose texts live for `'a` (# Safety).
             let name = unsafe { attr.name.get() }.map_err(broken)?;
             let value = match attr.kind {
                 DEVBAY_ATTR_INT => AttrContent::Int(attr.i),
                 DEVBAY_ATTR_FLOAT => AttrContent::Float(attr.f),
-                // SAFETY: as for the name.
+                // SAFETY: another text of the attribute, which lives for `'a` (# Safety).
                 DEVBAY_ATTR_STRING => AttrContent::String(unsafe { attr.s.get() }.map_err(broken)?),
                 DEVBAY_ATTR_INTS => {
-                    // SAFETY: the kind says what the list holds.
+                    // SAFETY: the kind says that the list holds `int64_t` (B5).
                     AttrContent::Ints(unsafe { read_list(&attr.list, "int64_t") }.map_err(broken)?)
                 }
                 DEVBAY_ATTR_FLOATS => {
-                    // SAFETY: as above.
+                    // SAFETY: the kind says that the list holds `double` (B5).
                     AttrContent::Floats(unsafe { read_list(&attr.list, "double") }.map_err(broken)?)
                 }
                 DEVBAY_ATTR_STRINGS => {
-                    // SAFETY: as above.
+                    // SAFETY: the kind says that the list holds texts (B5).
                     let texts: Vec<Str> = unsafe { read_list(&attr.list, "Str") }.map_err(broken)?;
-                    // SAFETY: the host's texts, alive for `'a`.
+                    // SAFETY: the texts of the attribute's list live for `'a` (# Safety).
                     let texts: Result<_> = texts.iter().map(|t| unsafe { t.get() }.map_err(broken)).collect();
                     AttrContent::Strings(texts?)
                 }
                 DEVBAY_ATTR_TENSOR => {
-                    // SAFETY: the host's struct, alive for `'a`.
+                    // SAFETY: `attr.tensor` is NULL or the host's struct of the size that it says (B4), and lives for
+                    // `'a` (# Safety).
                     let raw = unsafe { read_struct(attr.tensor) }.map_err(broken)?;
-                    // SAFETY: as above.
+                    // SAFETY: `raw` was read from that struct, whose arrays live for `'a`.
                     AttrContent::Tensor(unsafe { TensorView::new(raw) }?)
                 }
                 DEVBAY_ATTR_GRAPH => {
-                    // SAFETY: the host's struct, alive for `'a`.
+                    // SAFETY: `attr.graph` is NULL or the host's struct, which lives for `'a` (# Safety).
                     AttrContent::Graph(unsafe { GraphView::read(attr.graph) }?)
                 }
                 kind => {
@@ -369,48 +370,48 @@ impl<'a> GraphView<'a> {
     /// # Errors
     /// Invalid for NULL and for lists that are broken; unsupported for attributes of unknown kinds.
     ///
-    /// # Safety
-    /// `raw` is NULL or a host's struct that lives for `'a`.
+    /// 1. `raw` is NULL or a host's struct of the size that it says (B4).
+    /// 2. The struct and all that it names live for `'a`.
     pub unsafe fn read(raw: *const abi::GraphView) -> Result<Self> {
-        // SAFETY: the caller's promise, as for every read below.
+        // SAFETY: `raw` is NULL or a host's struct (# Safety, 1).
         let raw = unsafe { read_struct(raw) }.map_err(broken)?;
         let operands = |list: &List| -> Result<Vec<Option<u32>>> {
-            // SAFETY: the field's rule says what the list holds.
+            // SAFETY: a node's lists of operands hold `uint32_t` (B5), and are alive (# Safety, 2).
             let values: Vec<u32> = unsafe { read_list(list, "uint32_t") }.map_err(broken)?;
             Ok(values.into_iter().map(|v| (v != u32::MAX).then_some(v)).collect())
         };
         let mut values = Vec::new();
-        // SAFETY: as above.
+        // SAFETY: the graph's list holds values (B5), and is alive (# Safety, 2).
         for value in unsafe { read_growable_list::<abi::ValueView>(&raw.values) }.map_err(broken)? {
-            // SAFETY: as above.
+            // SAFETY: `value.tensor` is NULL or the host's struct (B4), alive for `'a` (# Safety, 2).
             let tensor = unsafe { read_struct(value.tensor) }.map_err(broken)?;
             values.push(ValueView {
-                // SAFETY: as above.
+                // SAFETY: the value's text lives for `'a` (# Safety, 2).
                 name: unsafe { value.name.get() }.map_err(broken)?,
-                // SAFETY: as above.
+                // SAFETY: `tensor` was read from the host's struct, whose arrays live for `'a` (# Safety, 2).
                 tensor: unsafe { TensorView::new(tensor) }?,
             });
         }
         let mut nodes = Vec::new();
-        // SAFETY: as above.
+        // SAFETY: the graph's list holds nodes (B5), and is alive (# Safety, 2).
         for node in unsafe { read_growable_list::<abi::NodeView>(&raw.nodes) }.map_err(broken)? {
             nodes.push(NodeView {
-                // SAFETY: as above.
+                // SAFETY: the node's text lives for `'a` (# Safety, 2).
                 domain: unsafe { node.domain.get() }.map_err(broken)?,
-                // SAFETY: as above.
+                // SAFETY: the node's text lives for `'a` (# Safety, 2).
                 op: unsafe { node.op.get() }.map_err(broken)?,
                 since_version: node.since_version,
-                // SAFETY: as above.
+                // SAFETY: the node's text lives for `'a` (# Safety, 2).
                 name: unsafe { node.name.get() }.map_err(broken)?,
-                // SAFETY: as above.
+                // SAFETY: the node's list of attributes lives for `'a` (# Safety, 2).
                 attrs: unsafe { Attrs::read(&node.attrs) }?,
                 inputs: operands(&node.inputs)?,
                 outputs: operands(&node.outputs)?,
             });
         }
-        // SAFETY: as above.
+        // SAFETY: the graph's list holds `uint32_t` (B5), and is alive (# Safety, 2).
         let inputs = unsafe { read_list(&raw.inputs, "uint32_t") }.map_err(broken)?;
-        // SAFETY: as above.
+        // SAFETY: the graph's list holds `uint32_t` (B5), and is alive (# Safety, 2).
         let outputs = unsafe { read_list(&raw.outputs, "uint32_t") }.map_err(broken)?;
         Ok(Self { nodes, values, inputs, outputs })
     }
@@ -442,7 +443,8 @@ pub struct PrepareRequest<'a, D> {
 
 impl<'a, D> PrepareRequest<'a, D> {
     /// # Safety
-    /// `desc` was read from a host's struct whose pointers live for `'a`, and `desc.device` is a `D`.
+    /// 1. `desc` was read from a host's struct, and all that it names lives for `'a`.
+    /// 2. `desc.device` is NULL or a `D`, alive for `'a`.
     pub(crate) unsafe fn new(
         desc: &PrepareDesc,
         (domain, op): (&'static str, &'static str),
@@ -450,24 +452,24 @@ impl<'a, D> PrepareRequest<'a, D> {
         abi_minor: u32,
     ) -> Result<Self> {
         let tensors = |list: &List| -> Result<Vec<TensorView<'a>>> {
-            // SAFETY: the caller's promise.
+            // SAFETY: the struct's lists of operands hold tensors (B5), and are alive (# Safety, 1).
             let raw = unsafe { read_growable_list::<Tensor>(list) }.map_err(broken)?;
-            // SAFETY: the caller's promise.
+            // SAFETY: `raw` is a tensor of the host's, whose arrays live for `'a` (# Safety, 1).
             raw.into_iter().map(|raw| unsafe { TensorView::new(raw) }).collect()
         };
         Ok(Self {
-            // SAFETY: the caller's promise; NULL is refused.
+            // SAFETY: `desc.device` is NULL or a `D`, alive for `'a` (# Safety, 2); NULL is refused.
             device: unsafe { desc.device.cast::<D>().as_ref() }
                 .ok_or_else(|| Error::invalid("prepare without a device"))?,
             domain,
             op,
             host,
-            // SAFETY: the caller's promise.
+            // SAFETY: the list holds attributes (B5), and lives for `'a` (# Safety, 1).
             attrs: unsafe { Attrs::read(&desc.attrs) }?,
             inputs: tensors(&desc.inputs)?,
             outputs: tensors(&desc.outputs)?,
             numerics: desc.numerics,
-            // SAFETY: the caller's promise.
+            // SAFETY: the text lives for `'a` (# Safety, 1).
             label: unsafe { desc.label.get() }.map_err(broken)?,
             abi_minor,
         })

@@ -45,7 +45,7 @@ pub fn write_file(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) 
     if let Ok(old) = fs::symlink_metadata(path)
         && old.is_file()
     {
-        // Best effort: who may replace a file need not own it.
+        // Best effort: the user who may replace a file need not own it.
         let _ = part.lock.set_permissions(old.permissions());
     }
     part.lock.sync_all()?;
@@ -106,7 +106,7 @@ impl Part {
         sweep_once(folder);
         for _ in 0..ATTEMPTS_MAX {
             let place = folder.join(random_name());
-            // Known before it is there: who ends the process in between removes nothing, or all.
+            // Known before it is there: if the process ends in between, nothing is removed, or all.
             let mut unfinished = unfinished();
             let lock = match create(&place) {
                 Ok(lock) => lock,
@@ -128,7 +128,7 @@ impl Part {
 
     fn move_to(mut self, path: &Path) -> io::Result<()> {
         {
-            // A folder that `remove_unfinished` has begun to empty must not come to its place.
+            // A folder that `remove_unfinished` has begun to empty must not be moved to its place.
             let _unfinished = unfinished();
             fs::rename(&self.path, path)
         }?;
@@ -198,7 +198,7 @@ pub fn sweep(folder: &Path) {
             continue;
         }
         let path = entry.path();
-        // A pipe of that name would be waited for, and a link is not ours.
+        // Opening a pipe of that name would wait, and a link is not ours.
         let is_ours = path.symlink_metadata().is_ok_and(|about| about.is_file() || about.is_dir());
         let left = is_ours.then(|| File::open(&path).ok()).flatten();
         // The lock goes with the handle, after the removal.
@@ -218,7 +218,7 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
     // A folder may be written and not read.
     let Ok(handle) = File::open(folder) else { return Ok(()) };
     match handle.sync_all() {
-        // Some file systems have no word for it.
+        // Some file systems have no such call.
         Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
         synced => synced,
     }

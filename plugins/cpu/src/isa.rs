@@ -172,19 +172,19 @@ macro_rules! dispatch {
         $(#[$meta])*
         $vis fn $name $(<$($p: $bound),+>)? (isa: $crate::isa::Isa) -> unsafe fn($($ty),*) $(-> $ret)? {
             unsafe fn baseline $(<$($p: $bound),+>)? ($($arg: $ty),*) $(-> $ret)? {
-                // SAFETY: the caller's promise is the body's.
+                // SAFETY: the caller keeps to the `# Safety` of the body.
                 unsafe { $body::<$crate::isa::Separate $($(, $p)+)?>($($arg),*) }
             }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma")]
             unsafe fn avx2 $(<$($p: $bound),+>)? ($($arg: $ty),*) $(-> $ret)? {
-                // SAFETY: the caller's promise is the body's.
+                // SAFETY: the caller keeps to the `# Safety` of the body.
                 unsafe { $body::<$crate::isa::Fused $($(, $p)+)?>($($arg),*) }
             }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
             unsafe fn avx512 $(<$($p: $bound),+>)? ($($arg: $ty),*) $(-> $ret)? {
-                // SAFETY: the caller's promise is the body's.
+                // SAFETY: the caller keeps to the `# Safety` of the body.
                 unsafe { $body::<$crate::isa::FusedWide $($(, $p)+)?>($($arg),*) }
             }
             match isa {

@@ -97,7 +97,7 @@ pub trait Lanes: Copy {
             // SAFETY: `i` is below `n` (2).
             *slot = unsafe { from.add(i).read() };
         }
-        // SAFETY: the caller's promise (1), and 16 numbers are enough.
+        // SAFETY: the processor has the instructions (# Safety, 1), and 16 numbers are enough.
         unsafe { Self::load(padded.as_ptr()) }
     }
 }
@@ -117,25 +117,25 @@ impl<A: Arith> Lanes for F32x1<A> {
 
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self {
-        // SAFETY: the caller's promise (2).
+        // SAFETY: `from` holds a number (# Safety of `Lanes::load`, 2).
         Self(unsafe { from.read() }, PhantomData)
     }
 
     #[inline(always)]
     unsafe fn load_u8(from: *const u8) -> Self {
-        // SAFETY: the caller's promise (2).
+        // SAFETY: `from` holds a byte (# Safety of `Lanes::load_u8`).
         Self(f32::from(unsafe { from.read() }), PhantomData)
     }
 
     #[inline(always)]
     unsafe fn load_i8(from: *const i8) -> Self {
-        // SAFETY: the caller's promise (2).
+        // SAFETY: `from` holds a byte (# Safety of `Lanes::load_i8`).
         Self(f32::from(unsafe { from.read() }), PhantomData)
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `to` holds a number (# Safety of `Lanes::store`).
         unsafe { to.write(self.0) }
     }
 
@@ -206,31 +206,35 @@ mod x86 {
 
                 #[inline(always)]
                 unsafe fn splat(x: f32) -> Self {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the processor has the instructions (# Safety of `Lanes::splat`).
                     Self(unsafe { $splat(x) })
                 }
 
                 #[inline(always)]
                 unsafe fn load(from: *const f32) -> Self {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the processor has the instructions, and `from` holds a vector
+                    // (# Safety of `Lanes::load`).
                     Self(unsafe { $load(from) })
                 }
 
                 #[inline(always)]
                 unsafe fn load_u8($u: *const u8) -> Self {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the processor has the instructions, and the address holds a vector of bytes
+                    // (# Safety of `Lanes::load_u8`).
                     Self(unsafe { $load_u8 })
                 }
 
                 #[inline(always)]
                 unsafe fn load_i8($i: *const i8) -> Self {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the processor has the instructions, and the address holds a vector of bytes
+                    // (# Safety of `Lanes::load_i8`).
                     Self(unsafe { $load_i8 })
                 }
 
                 #[inline(always)]
                 unsafe fn store(self, to: *mut f32) {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: there is a vector, so there are its instructions; `to` holds a vector
+                    // (# Safety of `Lanes::store`).
                     unsafe { $store(to, self.0) }
                 }
 
@@ -242,20 +246,20 @@ mod x86 {
 
                 #[inline(always)]
                 fn sub(self, b: Self) -> Self {
-                    // SAFETY: as above.
+                    // SAFETY: there is a vector, so there are its instructions.
                     Self(unsafe { $sub(self.0, b.0) })
                 }
 
                 #[inline(always)]
                 fn mul(self, b: Self) -> Self {
-                    // SAFETY: as above.
+                    // SAFETY: there is a vector, so there are its instructions.
                     Self(unsafe { $mul(self.0, b.0) })
                 }
 
                 #[inline(always)]
                 fn fma(self, b: Self, c: Self) -> Self {
                     let ($a, $b, $c) = (self.0, b.0, c.0);
-                    // SAFETY: as above.
+                    // SAFETY: there is a vector, so there are its instructions.
                     Self(unsafe { $fma })
                 }
 
@@ -263,13 +267,13 @@ mod x86 {
                 fn at_least(self, low: Self) -> Self {
                     // The instruction gives its second operand unless the first is larger: where one is NaN, and of
                     // two zeros.
-                    // SAFETY: as above.
+                    // SAFETY: there is a vector, so there are its instructions.
                     Self(unsafe { $max(low.0, self.0) })
                 }
 
                 #[inline(always)]
                 fn at_most(self, high: Self) -> Self {
-                    // SAFETY: as above.
+                    // SAFETY: there is a vector, so there are its instructions.
                     Self(unsafe { $min(high.0, self.0) })
                 }
 
@@ -318,7 +322,7 @@ mod x86 {
         |a, b, c| _mm512_fmadd_ps(a, b, c),
         |from| _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast()))),
         |from| _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))),
-        // SAFETY: as above.
+        // SAFETY: there is a vector, so there are its instructions.
         |x| F32x8(unsafe {
             _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps::<1>(x))
         })
@@ -358,25 +362,25 @@ impl Lanes for F32x4 {
 
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self {
-        // SAFETY: the caller's promise (2).
+        // SAFETY: `from` holds four numbers (# Safety of `Lanes::load`, 2).
         Self(unsafe { from.cast::<[f32; 4]>().read_unaligned() })
     }
 
     #[inline(always)]
     unsafe fn load_u8(from: *const u8) -> Self {
-        // SAFETY: the caller's promise (2).
+        // SAFETY: `from` holds four bytes (# Safety of `Lanes::load_u8`).
         Self(unsafe { from.cast::<[u8; 4]>().read() }.map(f32::from))
     }
 
     #[inline(always)]
     unsafe fn load_i8(from: *const i8) -> Self {
-        // SAFETY: the caller's promise (2).
+        // SAFETY: `from` holds four bytes (# Safety of `Lanes::load_i8`).
         Self(unsafe { from.cast::<[i8; 4]>().read() }.map(f32::from))
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `to` holds four numbers (# Safety of `Lanes::store`).
         unsafe { to.cast::<[f32; 4]>().write_unaligned(self.0) }
     }
 

@@ -71,7 +71,7 @@ struct Span {
 
 // SAFETY: the host lends both ranges until a point signalled after the copy is reported (B9), or its recording freed.
 unsafe impl Send for Span {}
-// SAFETY: nothing of it changes.
+// SAFETY: the addresses are only read.
 unsafe impl Sync for Span {}
 
 impl Span {
@@ -125,10 +125,10 @@ impl Drop for AsyncStream {
         lock(&self.shared.queue).closed = true;
         self.shared.enqueued.notify_all();
         if let Some(thread) = self.thread.take() {
-            // The thread runs everything under the SDK's guard; a lost one has nothing left to touch.
+            // The thread runs everything under the SDK's guard; if it is lost, it has nothing left to touch.
             let _ = thread.join();
         }
-        // Points that nobody will reach any more: those behind a failure were called when it came.
+        // Points that can be reached no more: those behind a failure were called when it came.
         self.shared.timeline.abandon();
     }
 }
@@ -145,7 +145,7 @@ impl Shared {
 
     /// The stream's thread.
     fn work(&self) {
-        // When the last copy was done, if the stream has had more to do since.
+        // The time at which the last copy was done, if the stream has had more to do since.
         let mut copied = None;
         loop {
             let mut queue = lock(&self.queue);

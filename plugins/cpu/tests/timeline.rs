@@ -17,9 +17,9 @@ struct Cpu {
 
 impl Cpu {
     fn new() -> Self {
-        // SAFETY: what the entry returned.
+        // SAFETY: the entry returns static data of the plugin's.
         let info = unsafe { read_struct(PLUGIN.query()) }.unwrap();
-        // SAFETY: as above.
+        // SAFETY: the table is static data of the plugin's.
         let table = unsafe { read_struct(info.table) }.unwrap();
         let pair = |key, value| KeyValue { key: Str::new(key), value: Str::new(value) };
         // 10^6 bytes take a second.
@@ -34,9 +34,9 @@ impl Cpu {
         let (mut instance, mut list) = (null_mut(), List::EMPTY);
         // SAFETY: all arguments live for the call; the services have no function that could be kept.
         assert_eq!(unsafe { table.create.unwrap()(&desc, &mut instance, null_mut()) }, DEVBAY_STATUS_OK);
-        // SAFETY: the instance just made.
+        // SAFETY: the instance was just made, and the place for the list lives for the call.
         assert_eq!(unsafe { table.devices.unwrap()(instance, &mut list, null_mut()) }, DEVBAY_STATUS_OK);
-        // SAFETY: the plugin's list.
+        // SAFETY: the plugin keeps the list as long as the instance.
         let devices = unsafe { read_growable_list::<DeviceInfo>(&list) }.unwrap();
         Self { table, instance, device: devices[0].handle }
     }
@@ -72,19 +72,19 @@ impl Cpu {
     }
 
     fn signal(&self, stream: *mut Stream, value: u64) -> Status {
-        // SAFETY: the plugin's stream.
+        // SAFETY: the callers' stream is the plugin's, and not destroyed yet.
         unsafe { self.table.stream_signal.unwrap()(stream, value) }
     }
 
     fn reached(&self, stream: *mut Stream) -> (u64, Status) {
         let mut value = 0;
-        // SAFETY: the plugin's stream, and a place for a number.
+        // SAFETY: the callers' stream is the plugin's, and not destroyed yet; the place for the number is ours.
         let status = unsafe { self.table.stream_reached.unwrap()(stream, &mut value) };
         (value, status)
     }
 
     fn host_wait(&self, stream: *mut Stream, value: u64, limit: Duration) -> Status {
-        // SAFETY: the plugin's stream.
+        // SAFETY: the callers' stream is the plugin's, and not destroyed yet.
         unsafe { self.table.stream_host_wait.unwrap()(stream, value, limit.as_nanos() as u64) }
     }
 
@@ -96,14 +96,14 @@ impl Cpu {
     }
 
     fn destroy(&self, stream: *mut Stream) {
-        // SAFETY: the plugin's stream, once.
+        // SAFETY: the callers' stream is the plugin's, and is destroyed once.
         unsafe { self.table.stream_destroy.unwrap()(stream) };
     }
 }
 
 impl Drop for Cpu {
     fn drop(&mut self) {
-        // SAFETY: the instance, once; its streams are gone.
+        // SAFETY: `create` made the instance, which is destroyed once, here; its streams are gone.
         unsafe { self.table.destroy.unwrap()(self.instance) };
     }
 }
@@ -155,7 +155,7 @@ fn b16_a_refused_callback_never_comes() {
     let stream = cpu.stream();
     let (calls, received) = callbacks(1);
     assert_eq!(cpu.on_reached(stream, 1, &calls[0]), DEVBAY_STATUS_INVALID);
-    // SAFETY: the plugin's stream; there is no callback.
+    // SAFETY: the callers' stream is the plugin's, and not destroyed yet; there is no callback.
     let without = unsafe { cpu.table.stream_on_reached.unwrap()(stream, 0, None, null_mut()) };
     assert_eq!(without, DEVBAY_STATUS_INVALID);
     assert_eq!(cpu.signal(stream, 1), DEVBAY_STATUS_OK);
@@ -199,7 +199,7 @@ fn b12_values_rise_and_waits_name_what_was_signalled() {
         assert_eq!(cpu.signal(stream, value), DEVBAY_STATUS_INVALID, "{value} after 10");
     }
     assert_eq!(cpu.host_wait(stream, 11, LONG), DEVBAY_STATUS_INVALID);
-    // SAFETY: the plugin's streams.
+    // SAFETY: both streams are the plugin's, and not destroyed yet.
     let waited = unsafe { cpu.table.stream_wait.unwrap()(other, stream, 11) };
     assert_eq!(waited, DEVBAY_STATUS_INVALID);
     assert_eq!(cpu.host_wait(stream, 10, LONG), DEVBAY_STATUS_OK);
@@ -237,7 +237,7 @@ fn b13_a_copy_that_cannot_be_leaves_the_stream_whole() {
     let status = unsafe { cpu.table.stream_error.unwrap()(stream, &mut detail) };
     assert_eq!((status, detail.status), (DEVBAY_STATUS_UNSUPPORTED, DEVBAY_STATUS_UNSUPPORTED));
     assert_eq!(&text[..detail.text_len as usize], b"copy of kind 99");
-    // SAFETY: the plugin's stream; a NULL is left alone.
+    // SAFETY: the stream is the plugin's, and not destroyed yet; a NULL is left alone.
     assert_eq!(unsafe { cpu.table.copy.unwrap()(stream, null()) }, DEVBAY_STATUS_INVALID);
     assert_eq!(cpu.signal(stream, 1), DEVBAY_STATUS_OK);
     assert_eq!(cpu.host_wait(stream, 1, LONG), DEVBAY_STATUS_OK);

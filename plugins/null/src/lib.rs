@@ -88,8 +88,8 @@ impl Device for NullDevice {
 
     fn alloc(&self, request: &AllocRequest<'_>) -> Result<Allocated<HostBuffer>> {
         let allocated = HostBuffer::alloc(request)?;
-        // Nobody else writes what the host will read back.
-        // SAFETY: the buffer has as many bytes, and nobody else knows of it yet.
+        // Nothing else writes what the host will read back.
+        // SAFETY: the buffer has as many bytes, and was not handed out yet.
         unsafe { allocated.buffer.start().write_bytes(0, allocated.size_bytes) };
         Ok(allocated)
     }
@@ -123,7 +123,7 @@ impl Stream for NullStream {
     }
 
     fn wait(&self, other: &Self, value: u64) -> Result<()> {
-        // What was signalled is reached: there is nothing to wait for.
+        // A signalled value is reached: there is nothing to wait for.
         other.timeline.check_signalled(value)
     }
 

@@ -56,7 +56,7 @@ macro_rules! opaque {
         #[repr(C)]
         pub struct $name {
             bytes: [u8; 0],
-            // Neither Send nor Sync nor Unpin by itself: the owners around it say what holds.
+            // Neither Send nor Sync nor Unpin by itself: the owners around it state their own rules.
             marker: PhantomData<(*mut u8, PhantomPinned)>,
         }
     )*};

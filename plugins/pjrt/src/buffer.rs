@@ -21,7 +21,7 @@ pub struct Buffer {
 
 // SAFETY: a buffer may be used and destroyed on any thread (the crate's page on threads).
 unsafe impl Send for Buffer {}
-// SAFETY: asking, copying and executing with it at once is what the library locks for.
+// SAFETY: the library locks when several threads ask, copy and execute with a buffer at once.
 unsafe impl Sync for Buffer {}
 
 /// An array in host memory.
@@ -123,7 +123,7 @@ impl Device {
     ///
     /// # Safety
     /// 1. The array's bytes stay where they are until the event is done, except with [`HostMemory::DuringCall`].
-    /// 2. Nobody changes them until then.
+    /// 2. They do not change until then.
     pub unsafe fn upload_from(&self, array: &HostArray<'_>, memory: HostMemory) -> Result<(Buffer, Event)> {
         array.check()?;
         let client = self.client();
@@ -154,7 +154,7 @@ impl Buffer {
     /// Takes a buffer that `function` returned.
     ///
     /// # Safety
-    /// `raw` is NULL or a buffer of the client's that nobody else destroys.
+    /// `raw` is NULL or a buffer of the client's that nothing else destroys.
     pub(crate) unsafe fn new(client: &Client, raw: *mut RawBuffer, function: &'static str) -> Result<Self> {
         if raw.is_null() {
             return Err(Error::Broken { function, text: "no buffer" });
@@ -284,7 +284,7 @@ impl Buffer {
     /// [`Error::Invalid`] if the size is not [`size_bytes`](Self::size_bytes); the library's words.
     ///
     /// # Safety
-    /// `size_bytes` bytes at `destination` can be written, and nobody else touches them, until the event is done.
+    /// `size_bytes` bytes at `destination` can be written, and nothing else touches them, until the event is done.
     pub unsafe fn download_to(&self, destination: *mut u8, size_bytes: usize) -> Result<Event> {
         let expected = self.size_bytes()?;
         if size_bytes != expected {

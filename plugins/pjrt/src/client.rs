@@ -23,7 +23,8 @@ struct Owner {
 
 // SAFETY: a client may be used and destroyed on any thread (the crate's page on threads).
 unsafe impl Send for Owner {}
-// SAFETY: as above; everything but the pointers is never changed.
+// SAFETY: several threads may call a client's functions at once (the crate's page on threads); the rest is never
+// changed.
 unsafe impl Sync for Owner {}
 
 /// Properties of a device that do not change.
@@ -95,7 +96,7 @@ impl Client {
         if args.client.is_null() {
             return Err(Error::Broken { function: "PJRT_Client_Create", text: "no client" });
         }
-        // From here on the owner destroys the client, whatever else fails.
+        // From here on the owner destroys the client, also after an error.
         let mut owner = Owner {
             library,
             raw: args.client,
@@ -159,7 +160,7 @@ impl Owner {
         // SAFETY: a list that lives as long as the client.
         let devices = unsafe { list(args.devices, args.num_devices) };
         for device in devices {
-            // SAFETY: a device of the client.
+            // SAFETY: the device is one of this client's, which is alive (invariant).
             self.devices.push(unsafe { read_device(library, *device) }?);
         }
         Ok(())
@@ -169,7 +170,7 @@ impl Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         struct Raw(*mut RawClient);
-        // SAFETY: as for `Owner`.
+        // SAFETY: a client may be destroyed on any thread (the crate's page on threads).
         unsafe impl Send for Raw {}
         let (library, raw) = (self.library, Raw(self.raw));
         let destroy = move || {
@@ -179,7 +180,7 @@ impl Drop for Owner {
         };
         // A client waits for its threads to end: on one of them it would wait for itself.
         if crate::event::in_callback() {
-            // Without a thread the client stays; there is nobody to tell.
+            // Without a thread the client stays: there is no caller to give the error to.
             let _ = std::thread::Builder::new().name("pjrt destroy".into()).spawn(destroy);
         } else {
             destroy();
@@ -261,7 +262,7 @@ impl Device {
 /// The device is one of a client of the library's that is alive.
 unsafe fn read_device(library: &Library, raw: *mut RawDevice) -> Result<DeviceFacts> {
     let mut args = api::DeviceGetDescription { device: raw, ..api::DeviceGetDescription::ZERO };
-    // SAFETY: the caller's device.
+    // SAFETY: the device is one of a living client of the library's (# Safety).
     unsafe { library.call(&mut args) }?;
     let description: *mut RawDescription = args.description;
 
@@ -269,24 +270,24 @@ unsafe fn read_device(library: &Library, raw: *mut RawDevice) -> Result<DeviceFa
     // SAFETY: the device's description, which lives as long as the device.
     unsafe { library.call(&mut id) }?;
     let mut hardware = api::DeviceLocalHardwareId { device: raw, ..api::DeviceLocalHardwareId::ZERO };
-    // SAFETY: the caller's device.
+    // SAFETY: the device is one of a living client (# Safety).
     let has_hardware = optional(unsafe { library.call(&mut hardware) })?.is_some();
     let mut kind = api::DescriptionKind { description, ..api::DescriptionKind::ZERO };
-    // SAFETY: as for the number.
+    // SAFETY: the device's description, which lives as long as the device.
     unsafe { library.call(&mut kind) }?;
     let mut short = api::DescriptionToString { description, ..api::DescriptionToString::ZERO };
-    // SAFETY: as for the number.
+    // SAFETY: the device's description, which lives as long as the device.
     optional(unsafe { library.call(&mut short) })?;
     let mut long = api::DescriptionDebugString { description, ..api::DescriptionDebugString::ZERO };
-    // SAFETY: as for the number.
+    // SAFETY: the device's description, which lives as long as the device.
     optional(unsafe { library.call(&mut long) })?;
     let mut memory = api::DeviceDefaultMemory { device: raw, ..api::DeviceDefaultMemory::ZERO };
-    // SAFETY: the caller's device.
+    // SAFETY: the device is one of a living client (# Safety).
     optional(unsafe { library.call(&mut memory) })?;
     let default_memory = if memory.memory.is_null() {
         None
     } else {
-        // SAFETY: a memory of the device.
+        // SAFETY: the memory is one of the device's, and not NULL.
         optional(unsafe { read_memory(library, memory.memory) })?
     };
     Ok(DeviceFacts {
@@ -296,9 +297,9 @@ unsafe fn read_device(library: &Library, raw: *mut RawDevice) -> Result<DeviceFa
         local_hardware_id: (has_hardware && hardware.id >= 0).then_some(hardware.id),
         // SAFETY: texts that live as long as the device; NULL where there is none.
         kind: unsafe { text(kind.text, kind.text_size) },
-        // SAFETY: as above.
+        // SAFETY: a text of the description, which lives as long as the device; NULL where there is none.
         description: unsafe { text(short.text, short.text_size) },
-        // SAFETY: as above.
+        // SAFETY: a text of the description, which lives as long as the device; NULL where there is none.
         detail: unsafe { text(long.text, long.text_size) },
         default_memory,
     })
@@ -310,13 +311,13 @@ unsafe fn read_device(library: &Library, raw: *mut RawDevice) -> Result<DeviceFa
 /// The memory is one of a device that is alive.
 unsafe fn read_memory(library: &Library, memory: *mut RawMemory) -> Result<Memory> {
     let mut id = api::MemoryId { memory, ..api::MemoryId::ZERO };
-    // SAFETY: the caller's memory.
+    // SAFETY: the memory is one of a living device (# Safety).
     unsafe { library.call(&mut id) }?;
     let mut kind = api::MemoryKind { memory, ..api::MemoryKind::ZERO };
-    // SAFETY: the caller's memory.
+    // SAFETY: the memory is one of a living device (# Safety).
     unsafe { library.call(&mut kind) }?;
     let mut words = api::MemoryToString { memory, ..api::MemoryToString::ZERO };
-    // SAFETY: the caller's memory.
+    // SAFETY: the memory is one of a living device (# Safety).
     optional(unsafe { library.call(&mut words) })?;
     // SAFETY: a text that lives as long as the memory.
     let kind = unsafe { text(kind.text, kind.text_size) };

@@ -160,7 +160,7 @@ impl PjrtBuffer {
         if offset != 0 || self.array.get().is_some() {
             return Err(Error::invalid("an array is written once and whole"));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `src` has `size_bytes` bytes, which stay as they are until the event is done (# Safety).
         let bytes = unsafe { std::slice::from_raw_parts(src, size_bytes) };
         let element = element_of(self.ty.dtype)?;
         let array = HostArray { bytes, element, dims: &self.ty.shape, byte_strides: None };
@@ -168,7 +168,7 @@ impl PjrtBuffer {
             0..=COPIED_BYTES_MAX => HostMemory::DuringCall,
             _ => HostMemory::UntilTransferred,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the bytes stay as they are until the event is done (# Safety).
         let (buffer, event) = unsafe { self.device.upload_from(&array, memory) }.map_err(own)?;
         if self.array.set(buffer).is_err() {
             return Err(Error::invalid("an array is written once and whole"));
@@ -180,7 +180,7 @@ impl PjrtBuffer {
     /// ready, is copied at once: the library's own way takes some 20 us for it.
     ///
     /// # Safety
-    /// `dst` has room for so many bytes, which nobody else touches until the event is done.
+    /// `dst` has room for so many bytes, which nothing else touches until the event is done.
     ///
     /// # Errors
     /// Invalid for a part of it; what the library says.
@@ -193,11 +193,13 @@ impl PjrtBuffer {
             && let Ok(Some(view)) = array.host_view()
             && view.len() == size_bytes
         {
-            // SAFETY: the caller's memory, which is not the library's; both have so many bytes.
+            // SAFETY: `dst` has room for `size_bytes` bytes of the caller's (# Safety), so none of the library's; the
+            // view has as many.
             unsafe { std::ptr::copy_nonoverlapping(view.as_ptr(), dst, size_bytes) };
             return Ok(None);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `dst` has room for `size_bytes` bytes, which only this copy touches until the event is done
+        // (# Safety).
         unsafe { array.download_to(dst, size_bytes) }.map(Some).map_err(own)
     }
 }

@@ -39,7 +39,7 @@ impl Event {
     /// Takes an event that `function` returned.
     ///
     /// # Safety
-    /// `raw` is NULL or an event of the client's library that nobody else destroys.
+    /// `raw` is NULL or an event of the client's library that nothing else destroys.
     pub(crate) unsafe fn new(client: &Client, raw: *mut RawEvent, function: &'static str) -> Result<Self> {
         if raw.is_null() {
             return Err(Error::Broken { function, text: "no event" });
@@ -105,11 +105,11 @@ impl Event {
         // SAFETY: `waiting` owns the event until the callback runs, and the callback owns one count of `waiting`.
         let result = unsafe { library.call(&mut args) };
         if matches!(result, Err(Error::Missing { .. })) {
-            // SAFETY: nobody was called, so the count given above is still ours.
+            // SAFETY: no callback came, so the count given above is still ours.
             drop(unsafe { Arc::from_raw(argument) });
         }
         // After another error a library could still call, which the header does not exclude: that count stays, a few
-        // bytes, and what is in it goes now.
+        // bytes, and its content goes now.
         if result.is_err() {
             drop(waiting.take());
         }
@@ -144,7 +144,7 @@ unsafe extern "C" fn on_ready(error: *mut RawError, argument: *mut c_void) {
     // SAFETY: the count that `Event::on_ready` gave; the library calls once.
     let waiting = unsafe { Arc::from_raw(argument.cast_const().cast::<Waiting>()) };
     let nested = IN_CALLBACK.replace(true);
-    // A panic must not go through the library's frames, and there is nobody here to give it to: the hook has printed it.
+    // A panic must not go through the library's frames, and there is no caller to give it to: the hook has printed it.
     let _ = std::panic::catch_unwind(AssertUnwindSafe(|| {
         // An empty cell is one whose registration failed; the caller knows, and the error of a late call stays.
         let Some((event, callback)) = waiting.take() else { return };

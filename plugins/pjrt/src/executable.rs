@@ -94,7 +94,7 @@ pub struct Executable {
 
 // SAFETY: an executable may be used and destroyed on any thread (the crate's page on threads).
 unsafe impl Send for Executable {}
-// SAFETY: executing at once is what the library locks for; everything else is never changed.
+// SAFETY: the library locks when several threads execute at once; everything else is never changed.
 unsafe impl Sync for Executable {}
 
 /// An input of an execution.
@@ -140,7 +140,7 @@ impl Executable {
         };
         // SAFETY: the client is alive; program and options live for the call and are not written.
         unsafe { client.library().call(&mut args) }?;
-        // SAFETY: an executable just made, ours to destroy.
+        // SAFETY: the library just made the executable, which is ours to destroy.
         unsafe { Self::new(client, args.executable, n_inputs, "PJRT_Client_Compile") }
     }
 
@@ -159,16 +159,16 @@ impl Executable {
             bytes_size: bytes.len(),
             ..api::DeserializeAndLoad::ZERO
         };
-        // SAFETY: the client is alive; the bytes live for the call, and are what the caller promises.
+        // SAFETY: the client is alive; the bytes live for the call, and are what `serialize` gave (# Safety).
         unsafe { client.library().call(&mut args) }?;
-        // SAFETY: an executable just made, ours to destroy.
+        // SAFETY: the library just made the executable, which is ours to destroy.
         unsafe { Self::new(client, args.loaded, n_inputs, "PJRT_Executable_DeserializeAndLoad") }
     }
 
     /// Takes an executable that `function` returned, and reads what it is.
     ///
     /// # Safety
-    /// `loaded` is NULL or an executable of the client's that nobody else destroys.
+    /// `loaded` is NULL or an executable of the client's that nothing else destroys.
     unsafe fn new(
         client: &Client,
         loaded: *mut RawLoadedExecutable,
@@ -178,7 +178,7 @@ impl Executable {
         if loaded.is_null() {
             return Err(Error::Broken { function, text: "no executable" });
         }
-        // From here on dropping it destroys it, whatever else fails.
+        // From here on dropping it destroys it, also after an error.
         let mut this = Self {
             client: client.clone(),
             loaded,
@@ -270,7 +270,7 @@ impl Executable {
         }
         let library = self.client.library();
         let arguments: Vec<*mut RawBuffer> = inputs.iter().map(|input| input.buffer.raw()).collect();
-        // A program may be compiled to donate inputs; what the caller keeps is listed.
+        // A program may be compiled to donate inputs; the inputs that the caller keeps are listed.
         let listed: Vec<i64>;
         let kept = if inputs.iter().any(|input| input.donate) {
             listed = self.positions.iter().copied().filter(|&i| !inputs[i as usize].donate).collect();
@@ -351,12 +351,12 @@ impl Code {
 /// The executable is alive and the library's.
 pub(crate) unsafe fn serialize(library: &Library, executable: *mut RawExecutable) -> Result<Vec<u8>> {
     let mut args = api::ExecutableSerialize { executable, ..api::ExecutableSerialize::ZERO };
-    // SAFETY: the executable is alive (the caller's promise).
+    // SAFETY: the executable is alive and the library's (# Safety).
     unsafe { library.call(&mut args) }?;
-    // SAFETY: bytes that live as long as their owner, which is freed below.
+    // SAFETY: the bytes live as long as their owner, which is freed below.
     let bytes = unsafe { list(args.bytes.cast::<u8>(), args.bytes_size) }.to_vec();
     if let Some(deleter) = args.deleter {
-        // SAFETY: the owner just made, freed once.
+        // SAFETY: the owner was just made, and this is the one place that frees it.
         unsafe { deleter(args.owner) };
     }
     Ok(bytes)
@@ -373,12 +373,12 @@ pub(crate) unsafe fn read_outputs(
 ) -> Result<Option<Vec<ArrayType>>> {
     let mut types =
         api::ExecutableOutputElementTypes { executable, ..api::ExecutableOutputElementTypes::ZERO };
-    // SAFETY: the executable is alive (the caller's promise).
+    // SAFETY: the executable is alive and the library's (# Safety).
     if optional(unsafe { library.call(&mut types) })?.is_none() {
         return Ok(None);
     }
     let mut dims = api::ExecutableOutputDimensions { executable, ..api::ExecutableOutputDimensions::ZERO };
-    // SAFETY: the executable is alive (the caller's promise).
+    // SAFETY: the executable is alive and the library's (# Safety).
     if optional(unsafe { library.call(&mut dims) })?.is_none() {
         return Ok(None);
     }
@@ -416,7 +416,8 @@ impl Drop for Executable {
             let _ = unsafe { library.call(&mut args) };
         }
         let mut args = api::LoadedDestroy { executable: self.loaded, ..api::LoadedDestroy::ZERO };
-        // SAFETY: as above. Executions under way keep what they need.
+        // SAFETY: it is alive (invariant) and ends here; executions under way keep what they need. An error leaves
+        // nothing to do.
         let _ = unsafe { library.call(&mut args) };
     }
 }

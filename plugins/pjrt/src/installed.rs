@@ -85,7 +85,7 @@ pub fn libraries(site_packages: &Path) -> Vec<Named> {
 fn package_of(site_packages: &Path, module: &str) -> PathBuf {
     let own = module.split('.').fold(site_packages.to_owned(), |path, part| path.join(part));
     match own.parent() {
-        // The namespace and the folder of all packages hold what is not the module's.
+        // The namespace and the folder of all packages hold files that are not the module's.
         Some(package) if !own.is_dir() && package != site_packages && !package.ends_with("jax_plugins") => {
             package.to_owned()
         }

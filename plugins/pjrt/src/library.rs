@@ -79,7 +79,7 @@ impl Library {
             Some(source) => format!("{error}: {source}"),
             None => error.to_string(),
         };
-        // SAFETY: the caller trusts the file.
+        // SAFETY: the caller trusts the file's code (# Safety).
         let opened = unsafe { load(path) };
         let library = opened.map_err(|error| Error::Open { path: path.to_owned(), reason: failed(error) })?;
         // SAFETY: the symbol's type is the header's.
@@ -90,7 +90,8 @@ impl Library {
         let table = unsafe { get_api() };
         // The library has run code of ours and may have made threads: it is never closed.
         std::mem::forget(library);
-        // SAFETY: the library's table, which lives as long as the library; the caller trusts it.
+        // SAFETY: the table lives as long as the library, which is never closed; the caller trusts what it says
+        // (# Safety).
         unsafe { Self::from_table(table, path) }
     }
 
@@ -115,9 +116,9 @@ impl Library {
                 cell
             })
         };
-        // Outside of the lock: a setup of minutes holds up nobody who opens another library.
+        // Outside of the lock: a setup of minutes must not hold up the opening of another library.
         let library = cell.get_or_init(|| {
-            // SAFETY: the caller's promise.
+            // SAFETY: `table` is not NULL (checked), and a `PJRT_Api` that is never changed or freed (# Safety).
             let mut library = unsafe { Self::read(table.cast(), path) }?;
             library.setup()?;
             Ok(library)
@@ -130,7 +131,7 @@ impl Library {
     /// # Safety
     /// As [`from_table`](Self::from_table), and not NULL.
     unsafe fn read(table: *const u8, path: &Path) -> Result<Self> {
-        // SAFETY: every table begins with its size.
+        // SAFETY: `table` is not NULL (# Safety), and every table begins with its size.
         let size_bytes = unsafe { table.cast::<usize>().read() };
         if size_bytes < api::TABLE_HEADER_BYTES {
             return Err(Error::Broken { function: "GetPjrtApi", text: "a table without a version" });
@@ -162,10 +163,10 @@ impl Library {
         self.function::<api::EventAwait>()?;
         self.function::<api::EventDestroy>()?;
         let mut args = api::PluginInitialize::ZERO;
-        // SAFETY: no arguments.
+        // SAFETY: the function takes no arguments but the size.
         unsafe { self.call(&mut args) }?;
         let mut args = api::PluginAttributes::ZERO;
-        // SAFETY: no arguments.
+        // SAFETY: the function takes no arguments but the size.
         if optional(unsafe { self.call(&mut args) })?.is_some() {
             // SAFETY: the library's list, which lives as long as the process.
             self.attributes = unsafe { read_attributes(args.attributes, args.num_attributes) };
@@ -222,12 +223,12 @@ impl Library {
         // a pointer to it and return an error or NULL.
         let function: unsafe extern "C" fn(*mut A) -> *mut RawError =
             unsafe { std::mem::transmute(function) };
-        // SAFETY: the caller's promise.
+        // SAFETY: the objects are alive and of this library, and memory is as large as it says (# Safety).
         let error = unsafe { function(args) };
         if error.is_null() {
             return Ok(());
         }
-        // SAFETY: an error just returned, ours to destroy.
+        // SAFETY: the library just returned the error, which is ours to destroy.
         Err(unsafe { self.take_error(A::NAME, error) })
     }
 
@@ -237,16 +238,16 @@ impl Library {
     /// `error` is one of this library's, not destroyed before or after.
     pub(crate) unsafe fn take_error(&self, function: &'static str, error: *mut RawError) -> Error {
         let mut message = api::ErrorMessage { error, ..api::ErrorMessage::ZERO };
-        // SAFETY: the caller's error.
+        // SAFETY: `error` is one of this library's, and not yet destroyed (# Safety).
         unsafe { self.call_without_error(&mut message) };
         // SAFETY: words that live as long as the error.
         let words = unsafe { text(message.message, message.message_size) };
         let code = {
             let mut args = api::ErrorGetCode { error, ..api::ErrorGetCode::ZERO };
-            // SAFETY: the caller's error. An error about an error says nothing more than UNKNOWN.
+            // SAFETY: `error` is not yet destroyed (# Safety). An error about an error says nothing more than UNKNOWN.
             unsafe { self.call(&mut args) }.map_or(Code(2), |()| Code(args.code))
         };
-        // SAFETY: the caller's error, which nobody uses after this.
+        // SAFETY: `error` is destroyed once, here, and not used after this (# Safety).
         unsafe { self.call_without_error(&mut api::ErrorDestroy { error, ..api::ErrorDestroy::ZERO }) };
         Error::Library { function, code, message: words }
     }
@@ -258,9 +259,10 @@ impl Library {
     unsafe fn call_without_error<A: Args>(&self, args: &mut A) {
         let Ok(function) = self.function::<A>() else { return };
         args.set_struct_size(A::SIZE);
-        // SAFETY: as in `call`, for the two functions that return nothing.
+        // SAFETY: `Args` ties the place in the table to the struct; the two functions that are called here take a
+        // pointer to it and return nothing.
         let function: unsafe extern "C" fn(*mut A) = unsafe { std::mem::transmute(function) };
-        // SAFETY: the caller's promise.
+        // SAFETY: the objects are alive and of this library, and memory is as large as it says (# Safety of `call`).
         unsafe { function(args) };
     }
 }
@@ -278,12 +280,12 @@ unsafe fn load(path: &Path) -> std::result::Result<libloading::Library, libloadi
     #[cfg(unix)]
     {
         use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
-        // SAFETY: the caller's promise.
+        // SAFETY: the library's constructors are trusted (# Safety).
         unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map(Into::into)
     }
     #[cfg(not(unix))]
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: the library's constructors are trusted (# Safety).
         unsafe { libloading::Library::new(path) }
     }
 }
@@ -296,7 +298,7 @@ pub(crate) unsafe fn text(bytes: *const c_char, size_bytes: usize) -> String {
     if bytes.is_null() {
         return String::new();
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `bytes` is not NULL, so `size_bytes` bytes can be read there (# Safety).
     let bytes = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), size_bytes) };
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -309,7 +311,7 @@ pub(crate) unsafe fn list<'a, T>(items: *const T, n: usize) -> &'a [T] {
     if items.is_null() || n == 0 {
         return &[];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `items` is not NULL, so `n` items can be read there for `'a` (# Safety).
     unsafe { std::slice::from_raw_parts(items, n) }
 }
 
@@ -318,7 +320,7 @@ pub(crate) unsafe fn list<'a, T>(items: *const T, n: usize) -> &'a [T] {
 /// # Safety
 /// `values` is NULL, or `n` values of the library's can be read there.
 unsafe fn read_attributes(values: *const api::NamedValue, n: usize) -> Vec<Attribute> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `values` is NULL, or `n` values can be read there (# Safety).
     let values = unsafe { list(values, n) };
     let read = |value: &api::NamedValue| {
         // SAFETY: the name's bytes and their number are the library's.

@@ -137,7 +137,7 @@ impl Plugin for Pjrt {
 fn elevated() -> bool {
     #[cfg(target_os = "linux")]
     {
-        // SAFETY: it reads what the kernel gave this process at its start.
+        // SAFETY: it reads a number that the kernel gave this process at its start.
         unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
     }
     #[cfg(not(target_os = "linux"))]
@@ -207,7 +207,7 @@ impl Judge {
             Probing::By(prober) => {
                 let verdict = prober.probe(library).map_err(|error| error.to_string())?;
                 if let Some(verdicts) = &self.verdicts {
-                    // Without a file the library is probed again at the next start, which is all that is lost.
+                    // Without a file the only loss is another probe at the next start.
                     let _ = verdicts.keep(library, &verdict, now);
                 }
                 Ok(Some((verdict, Duration::ZERO)))

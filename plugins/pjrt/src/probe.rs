@@ -176,7 +176,7 @@ impl Prober {
         let (stdout, stderr) =
             (child.stdout.take().map(Output::read_all), child.stderr.take().map(Output::read_all));
         let status = wait(child, self.limit).map_err(|error| NotProbed(error.to_string()))?;
-        // One that does not go keeps its pipes, and more is not to be expected of one that was killed.
+        // A killed child that does not go keeps its pipes open, and is given only a moment.
         let rest = if status.is_some() { REST_OF_OUTPUT } else { LAST_MOMENTS };
         let text = |output: Option<Output>| output.map(|output| output.text(rest)).unwrap_or_default();
         let (stdout, stderr) = (text(stdout), text(stderr));
@@ -241,7 +241,7 @@ fn refusal_of(reason: &str, name: &str) -> Option<String> {
 
 /// Returns the lines that a child printed, the last line first, standard error before standard output.
 fn lines<'a>(stdout: &'a str, stderr: &'a str) -> impl Iterator<Item = &'a str> {
-    // What Rust says when a library's exception reaches it tells nothing about the library.
+    // Rust's words for a library's exception tell nothing about the library.
     const OURS: &str = "Rust cannot catch foreign exceptions";
     let lines = stderr.lines().rev().chain(stdout.lines().rev()).map(str::trim);
     lines.filter(|line| !line.is_empty() && !line.contains(OURS))

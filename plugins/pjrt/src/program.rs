@@ -108,7 +108,8 @@ impl Program {
         }
         let Stored { identity, inputs, outputs, checks, executable } = stored;
         let client = device.client();
-        // SAFETY: bytes that this plugin wrote for the same library and platform, and that have their checksum.
+        // SAFETY: the bytes name the same library and platform, and their checksum says that they are as
+        // `Stored::to_bytes` wrote them, unless a program has forged both.
         let executable = unsafe { executable::Executable::load(client.client(), &executable, inputs.len()) }
             .map_err(own)?;
         if executable.n_outputs() != outputs.len() + usize::from(!checks.is_empty()) {
@@ -199,7 +200,7 @@ impl Ahead {
                 let reported = usize::from(!emitted.checks.is_empty());
                 output_types(outputs.get(..outputs.len().saturating_sub(reported)))?
             }
-            // What the graph says, as every library that compiles it must give.
+            // The types of the graph, which every library that compiles it must give.
             None => graph_outputs(request)?,
         };
         let identity = topology.platform().to_owned();

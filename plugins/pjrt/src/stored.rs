@@ -60,7 +60,7 @@ impl Stored {
         if Sha256::digest(rest).as_slice() != check {
             return Err(damaged("is damaged"));
         }
-        // What has the checksum was written by `to_bytes`; a mistake in there is found all the same.
+        // Bytes with the checksum were written by `to_bytes`; a mistake in them is found all the same.
         let mut reader = Reader(rest);
         let read = || -> Option<Self> {
             let identity = String::from_utf8(reader.bytes()?.to_vec()).ok()?;

@@ -135,7 +135,7 @@ impl PjrtStream {
             shared.done(number, outcome);
         };
         event.on_ready(done).map_err(|error| {
-            // There is no event any more that tells when it is written.
+            // No event is left that tells when it is written.
             std::mem::forget(kept);
             lock(&self.0.work).open -= 1;
             own(error)
@@ -172,7 +172,8 @@ impl Stream for PjrtStream {
             }
             CopyKind::BufferToHost(region, dst) => {
                 let buffer = region.buffer.ok_or_else(|| Error::invalid("a copy from no buffer"))?;
-                // SAFETY: as above.
+                // SAFETY: the host lends room for so many bytes until a later point is reached, and the event is before
+                // it.
                 match unsafe { buffer.read(*dst, region.offset, copy.size_bytes) }? {
                     Some(event) => self.add(event),
                     None => Ok(()),

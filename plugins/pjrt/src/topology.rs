@@ -50,7 +50,7 @@ impl Topology {
         optional(unsafe { library.call(&mut name) })?;
         let mut version =
             api::TopologyPlatformVersion { topology: this.topology, ..api::TopologyPlatformVersion::ZERO };
-        // SAFETY: as above.
+        // SAFETY: the topology is alive (invariant).
         optional(unsafe { library.call(&mut version) })?;
         // SAFETY: texts that live as long as the topology; NULL where there is none.
         let (name, version) =
@@ -88,11 +88,11 @@ impl Topology {
         let made = Made { library: self.library, executable: args.executable };
         let mut outputs =
             api::ExecutableNumOutputs { executable: made.executable, ..api::ExecutableNumOutputs::ZERO };
-        // SAFETY: the executable is alive until `made` goes, as below.
+        // SAFETY: the library just made the executable, which lives until `made` is dropped.
         unsafe { self.library.call(&mut outputs) }?;
-        // SAFETY: as above.
+        // SAFETY: the executable lives until `made` is dropped.
         let bytes = unsafe { serialize(self.library, made.executable) }?;
-        // SAFETY: as above.
+        // SAFETY: the executable lives until `made` is dropped.
         let outputs = unsafe { read_outputs(self.library, made.executable, outputs.num_outputs) }?;
         Ok(Ahead { bytes, outputs })
     }
@@ -115,7 +115,7 @@ struct Made {
 impl Drop for Made {
     fn drop(&mut self) {
         let mut args = api::ExecutableDestroy { executable: self.executable, ..api::ExecutableDestroy::ZERO };
-        // SAFETY: made by the library, and ends here. An error leaves nothing to do.
+        // SAFETY: the library made the executable, and it is destroyed once, here. An error leaves nothing to do.
         let _ = unsafe { self.library.call(&mut args) };
     }
 }

@@ -85,7 +85,7 @@ impl Verdicts {
     /// The verdict that holds, and how old it is; none if there is none, or if it is too old `now`.
     pub fn find(&self, library: &Named, now: SystemTime) -> Option<(Verdict, Duration)> {
         let entry = self.read(&self.subject(library)?)?;
-        // A time that is to come is a clock that was wrong.
+        // A time in the future means that the clock was wrong.
         let age = now.duration_since(UNIX_EPOCH.checked_add(Duration::from_secs(entry.found_at))?).ok()?;
         let holds = match entry.verdict {
             Verdict::Devices(_) => true,

@@ -36,7 +36,7 @@ fn a_file_that_is_no_library_and_a_library_that_is_not_pjrts_are_told_apart() {
 #[test]
 fn a_library_is_opened_once_and_says_what_it_is() {
     for library in libraries() {
-        // SAFETY: opened before.
+        // SAFETY: the library is one that was opened before, so it is trusted.
         let again = unsafe { Library::open(library.path()) }.unwrap();
         assert!(std::ptr::eq(library, again));
         assert_eq!(library.version().0, 0);
@@ -136,7 +136,7 @@ fn host_memory_is_free_again_when_its_event_says_so() {
         for kind in [HostMemory::UntilTransferred, HostMemory::ZeroCopy] {
             let host =
                 HostArray { bytes: &memory.0, element: ElementType::F32, dims: &[1024], byte_strides: None };
-            // SAFETY: the memory outlives the wait below, and nobody writes it.
+            // SAFETY: the memory outlives the wait below, and is not written meanwhile.
             let (buffer, done) = unsafe { device.upload_from(&host, kind) }.unwrap();
             if kind == HostMemory::UntilTransferred {
                 done.wait().unwrap();

@@ -80,7 +80,7 @@ fn a_list_in_json_has_options_and_any_path() {
         ("text".to_owned(), Value::Text("1".to_owned())),
     ];
     assert_eq!(values, expected);
-    // What a probing process is given is read as what it was.
+    // The arguments of a probing process are read as they were written.
     assert_eq!(parse(&serde_json::to_string(&parsed).unwrap()).unwrap(), parsed);
 }
 

@@ -256,7 +256,7 @@ fn without_a_probe_what_a_person_named_is_opened_and_what_was_found_is_not() {
     assert_eq!(missing.admits(&installed), Err("not probed: no program".to_owned()));
     let off = judge(Probing::Off);
     assert_eq!((off.admits(&named), off.admits(&installed)), (Ok(()), Ok(())));
-    // What another program found out counts here too.
+    // Another program's findings count here too.
     rig.judge().admits(&named).unwrap_err();
     assert!(missing.admits(&named).is_err());
     assert_eq!(off.admits(&named), Ok(()));
@@ -265,11 +265,11 @@ fn without_a_probe_what_a_person_named_is_opened_and_what_was_found_is_not() {
 #[test]
 fn libraries_are_probed_side_by_side_and_judged_in_their_order() {
     let rig = Rig::new();
-    // Each probe waits for the two others, so that one after the other would come to no end.
+    // Each probe waits for the two others, so that probes in sequence would never end.
     let meeting = (0..3).map(|n| rig.folder.write(&format!("{n}/meets.so"), ""));
     let mut libraries: Vec<_> = meeting.map(|path| Named::new("x", path)).collect();
     libraries.insert(1, rig.library("refuses"));
-    // No file, so no probe: the loader says it.
+    // There is no file, so there is no probe: the loader reports it.
     libraries.push(Named::new("x", "/nowhere/aborts.so"));
     let admitted = rig.judge().admit_all(&libraries);
     let is_admitted: Vec<bool> = admitted.iter().map(Result::is_ok).collect();
@@ -285,7 +285,7 @@ fn the_probing_program_is_the_options_then_the_variables() {
     };
     assert_eq!(choose("off", "", Some("/x")), Ok(Probing::Off));
     assert_eq!(choose("", "", Some("off")), Ok(Probing::Off));
-    // The plugin is linked into these tests, and neither is the command beside them.
+    // The plugin is linked into these tests: it is in no file of its own, nor is the command beside them.
     for (program, words) in [("/bin/devbay", "no file of its own"), ("", "beside this program")] {
         let Ok(Probing::Missing(reason)) = choose(program, "", None) else { panic!("expected no probe") };
         assert!(reason.contains(words), "{reason}");

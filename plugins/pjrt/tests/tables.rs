@@ -24,7 +24,7 @@ type Function = unsafe extern "C" fn(Fields) -> *mut Failure;
 /// # Safety
 /// The struct has it.
 unsafe fn get(fields: Fields, at: usize) -> u64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the struct has the field (# Safety).
     unsafe { fields.add(at).read() }
 }
 
@@ -33,7 +33,7 @@ unsafe fn get(fields: Fields, at: usize) -> u64 {
 /// # Safety
 /// The struct has it.
 unsafe fn set(fields: Fields, at: usize, value: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the struct has the field (# Safety).
     unsafe { fields.add(at).write(value) }
 }
 
@@ -52,7 +52,7 @@ unsafe extern "C" fn error_message(fields: Fields) -> *mut Failure {
     let words = unsafe { (*(get(fields, 2) as *const Failure)).words };
     // SAFETY: the struct's last two fields.
     unsafe { set(fields, 3, words.as_ptr() as u64) };
-    // SAFETY: as above.
+    // SAFETY: the last of those two fields.
     unsafe { set(fields, 4, words.len() as u64) };
     null_mut()
 }

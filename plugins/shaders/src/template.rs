@@ -332,7 +332,7 @@ mod tests {
         if let Some(over) = over {
             text = format!("fn each({over}) {{\n{text}\n}}\n");
         }
-        // The prelude itself has what it calls.
+        // The prelude itself has the functions that it calls.
         let prelude = if text.contains("fn exp_f(") || text.contains("fn rem_") {
             String::new()
         } else {

@@ -270,7 +270,7 @@ impl WgpuDevice {
             abilities,
             timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
         });
-        // Errors outside of a scope would end the process; there is none that kernels do not check for.
+        // Errors outside of a scope would end the process; kernels check for all of them before.
         shared.device.on_uncaptured_error(Arc::new(move |error| {
             host.log(LogLevel::Error, &format!("wgpu: {}", words(&error)));
         }));

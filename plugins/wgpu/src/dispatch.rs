@@ -184,7 +184,7 @@ fn resolve<'a>(
     if let Slot::Scratch(part) = slot {
         range = range.start + part.start..range.start + part.end;
     }
-    // What is bound is words; the host pads what it allocates to them.
+    // Bindings are words; the host pads its allocations to them.
     let size = (range.end - range.start).next_multiple_of(4);
     Ok(Bound { raw: buffer.raw(), offset: range.start, size })
 }

@@ -80,7 +80,7 @@ impl Shaders {
         n_buffers: usize,
     ) -> Result<Arc<Shader>> {
         let compiled = Arc::clone(lock(&self.by_text).entry(text.to_owned()).or_default());
-        // Others who want the same wait for it; those who want another one do not.
+        // Threads that want the same shader wait for it; threads that want another one do not.
         compiled.get_or_init(|| self.compile(shared, name, text, has_params, n_buffers)).clone()
     }
 

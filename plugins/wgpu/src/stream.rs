@@ -177,7 +177,7 @@ impl WgpuStream {
 
     /// Submits, and waits until the device touches nothing of what was enqueued.
     fn drain(&self) {
-        // What cannot be submitted is not touched either.
+        // Work that cannot be submitted touches nothing.
         let _ = self.submit(None);
         let drained = Arc::new(Timeline::default());
         let signalled = drained.signal(1);
@@ -314,7 +314,7 @@ impl Stream for WgpuStream {
     }
 
     fn fail(&self, failure: Error) -> Result<()> {
-        // What is ahead of it succeeds.
+        // Earlier work succeeds.
         self.submit(None)?;
         if failure.status() == DEVBAY_STATUS_DEVICE_LOST {
             self.shared.lose(failure.text());

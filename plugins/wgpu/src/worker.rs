@@ -293,7 +293,7 @@ fn finish(shared: &Arc<Shared>, mut entry: Entry) {
         }
     }
     shared.count_submission();
-    // Freed before the point is reported: who waits for it may want the memory.
+    // Freed before the point is reported: a thread that waits for it may want the memory.
     for readback in entry.readbacks.drain(..) {
         readback.raw.buffer.unmap();
         shared.pool.give(readback.raw);

@@ -130,7 +130,7 @@ impl<'a> Caller<'a> {
                 &mut result,
             )
         };
-        // SAFETY: the status is that of the call.
+        // SAFETY: the status is the one that the call just returned, and is given up here.
         Ok(unsafe { ort::Error::result_from_status(status) }?)
     }
 }

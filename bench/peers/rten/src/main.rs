@@ -63,7 +63,7 @@ fn obey(line: &str, loaded: &mut Option<Loaded>) -> Result<String> {
         ["run", n] => {
             let loaded = loaded.as_ref().context("no model is loaded")?;
             let n: u32 = n.parse()?;
-            // Caches hold what ran before: the first run is not counted.
+            // The first run warms the caches and does not count.
             loaded.run()?;
             let begin = Instant::now();
             for _ in 0..n {

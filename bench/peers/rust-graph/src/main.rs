@@ -79,7 +79,7 @@ fn obey(line: &str, library: Library, loaded: &mut Option<Loaded>) -> Result<Str
         ["run", n] => {
             let loaded = loaded.as_ref().context("no graph is loaded")?;
             let n: u32 = n.parse()?;
-            // Caches hold what ran before: the first run is not counted.
+            // The first run warms the caches and does not count.
             loaded.run();
             let begin = Instant::now();
             for _ in 0..n {

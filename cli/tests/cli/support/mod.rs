@@ -80,8 +80,8 @@ pub fn command() -> Command {
             command.env_remove(key);
         }
     }
-    // Whatever the user of this machine has configured or measured is not found.
-    // Drivers of GPUs keep what they compiled in the cache; rates that somebody measured are not there.
+    // The tests do not find what this machine's user has configured or measured. Drivers of GPUs keep what they
+    // compiled in the cache, which has no measured rates.
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache");
     command.env("XDG_CONFIG_HOME", "/nonexistent").env("XDG_CACHE_HOME", cache).stdin(Stdio::null());
     command
@@ -342,7 +342,7 @@ pub fn pjrt_plugin() -> Option<([String; 6], usize)> {
     let libraries = std::env::var("DEVBAY_PJRT_PLUGINS").unwrap_or_default();
     let library = library_of("pjrt").display().to_string();
     let option = format!("pjrt.libraries={libraries}");
-    // What is slow to answer here is a busy machine.
+    // If an answer is slow here, the machine is busy.
     let limit = "pjrt.probe_ms=60000".to_owned();
     let given = || "--plugin-option".to_owned();
     let arguments = ["--plugin".to_owned(), library, given(), option, given(), limit];

@@ -106,7 +106,7 @@ pub(super) fn with_unclaimed(device: &Device<'_>) -> Outcome<Graph> {
     let graph = Graph::with_unknown();
     let claims = ask(device, &graph)?;
     let last = graph.nodes.len() - 1;
-    // What else is not claimed is left out, so that the refusal is for the one node.
+    // Leaves out the other unclaimed nodes, so that the refusal is for the one node.
     Ok(graph.part(|position| position == last || claims[position].is_some()))
 }
 

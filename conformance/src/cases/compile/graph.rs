@@ -103,12 +103,12 @@ impl Info {
         // SAFETY: the plugin's function with its own program; the struct is ours.
         let status = unsafe { ask(program.handle, &mut info, &mut detail.raw) };
         ensure!(status == DEVBAY_STATUS_OK, "executable_info gave {}", detail.describe(status));
-        // SAFETY: the plugin's list, which it keeps as long as the program.
+        // SAFETY: the plugin keeps the list as long as the program, which is alive.
         let takes = match unsafe { read_list::<u32>(&info.inputs, "uint32_t") } {
             Ok(takes) => takes,
             Err(error) => return failed(format!("the list of what a program takes: {error}")),
         };
-        // SAFETY: as above.
+        // SAFETY: the plugin keeps this list as long as the program, too.
         let tensors = match unsafe { read_growable_list::<Tensor>(&info.outputs) } {
             Ok(tensors) => tensors,
             Err(error) => return failed(format!("the list of results: {error}")),
@@ -220,7 +220,7 @@ fn run_into(
         n_results: handles.len() as u64,
         ..ExecuteDesc::empty()
     };
-    // SAFETY: the plugin's function with its own program and stream; the description and what it names are ours.
+    // SAFETY: the plugin's function with its own program and stream; the description and all that it names are ours.
     let status = unsafe { execute(program.handle, stream.handle.as_ptr(), &desc) };
     ensure!(status == DEVBAY_STATUS_OK, "execute gave {}", stream.error_words(status));
     for (&handle, &value) in handles.iter().zip(&graph.outputs) {
@@ -356,7 +356,7 @@ fn streams(rig: &Rig<'_>) -> Outcome {
         let part = |seed: u64| -> Outcome {
             let all = graph.numbers(seed);
             let operands = operands(device, &graph, &info, &all);
-            // Both come to the meeting, whatever went wrong.
+            // Both come to the meeting, even after a failure.
             barrier.wait();
             let operands = operands?;
             (0..ROUNDS).try_for_each(|_| run_once(device, &program, &graph, &operands, None, &all))

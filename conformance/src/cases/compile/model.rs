@@ -252,7 +252,7 @@ fn calculate(op: &str, operands: &[&[f32]]) -> Vec<f32> {
             let sum = |at: usize| (0..K).map(|k| a[at / N * K + k] * b[k * N + at % N]).sum();
             (0..M * N).map(sum).collect()
         }
-        // A node that nobody knows has no numbers, and no case runs one.
+        // An unknown node has no numbers, and no case runs one.
         _ => Vec::new(),
     }
 }
@@ -279,7 +279,7 @@ mod tests {
     fn numbers_are_exact() {
         let graph = Graph::sample();
         let all = graph.numbers(1);
-        // Within f32 whatever the order: multiples of 1/512 below 2^14.
+        // Exact in f32 in any order: multiples of 1/512 below 2^14.
         let is_exact = |&number: &f32| number.abs() < 16_384.0 && (number * 512.0).fract() == 0.0;
         assert!(all.iter().flatten().all(is_exact));
         assert!(all[6].iter().any(|&number| number > 0.0) && all[6].contains(&0.0));

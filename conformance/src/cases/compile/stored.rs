@@ -47,7 +47,7 @@ fn store(program: &Program) -> Outcome<Vec<u8>> {
         return not_run(Why::Refused, format!("blob gave {}", detail.describe(status)));
     }
     ensure!(status == DEVBAY_STATUS_OK, "blob gave {}", detail.describe(status));
-    // SAFETY: the plugin's bytes, which it keeps as long as the program.
+    // SAFETY: the plugin keeps the bytes as long as the program, which is alive.
     match unsafe { read_list::<u8>(&list, "uint8_t") } {
         Ok(bytes) => Ok(bytes),
         Err(error) => failed(format!("the bytes of a stored program: {error}")),

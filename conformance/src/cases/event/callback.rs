@@ -57,7 +57,7 @@ impl Calls {
 }
 
 pub(in crate::cases) unsafe extern "C" fn count(arg: *mut c_void, status: Status) {
-    // SAFETY: a place that was leaked.
+    // SAFETY: `arg` is a place of `Calls`, which are leaked.
     let place = unsafe { &*arg.cast::<CallCount>() };
     place.status.store(status, Ordering::Release);
     place.n.fetch_add(1, Ordering::AcqRel);
@@ -73,7 +73,7 @@ pub(in crate::cases) fn call_back(
     let Some(on_reached) = stream.device.opened.table.stream_on_reached else {
         return not_run(Why::NotOffered, "the plugin has no stream_on_reached");
     };
-    // SAFETY: the plugin's function with its own stream; what callbacks get is leaked.
+    // SAFETY: the stream is the plugin's own and alive; the arguments of callbacks are leaked.
     let status = unsafe { on_reached(stream.handle.as_ptr(), value, Some(done), arg) };
     ensure!(status == DEVBAY_STATUS_OK, "stream_on_reached gave {}", stream.error_words(status));
     Ok(())
@@ -88,7 +88,7 @@ pub(super) fn callback_once(rig: &Rig<'_>) -> Outcome {
         let stream = device.stream()?;
         let calls = Calls::new(N + 2);
         for i in 0..N {
-            // SAFETY: the source and the buffers were made before the stream.
+            // SAFETY: the source and the buffers were made before the stream, whose drop waits for its work.
             unsafe { stream.enqueue_in(&source, buffers[i % buffers.len()].whole()) }?;
             let value = stream.signal()?;
             call_back(&stream, value, count, calls.arg(i))?;
@@ -117,10 +117,10 @@ struct Witness {
 }
 
 unsafe extern "C" fn look(arg: *mut c_void, _status: Status) {
-    // SAFETY: a witness that was leaked.
+    // SAFETY: `arg` is a witness that was leaked.
     let witness = unsafe { &*arg.cast::<Witness>() };
     let byte = |i: usize| {
-        // SAFETY: within the destination, which lives until the callback came.
+        // SAFETY: `i` is below the length of the destination's end, which lives until the callback came.
         unsafe { ((witness.tail.0 + i) as *const u8).read_volatile() }
     };
     let bytes: Vec<u8> = (0..witness.tail.1).map(byte).collect();
@@ -133,7 +133,7 @@ pub(super) fn callback_not_early(rig: &Rig<'_>) -> Outcome {
         for round in 0..ROUNDS {
             let mut chain = Chain::new(device, 400 + round)?;
             let stream = device.stream()?;
-            // SAFETY: the chain was made before the stream.
+            // SAFETY: the chain was made before the stream, whose drop waits for its work.
             unsafe { chain.enqueue(&stream) }?;
             let value = stream.signal()?;
             let size = chain.size();
@@ -174,7 +174,7 @@ struct Gate {
 const GATE_LIMIT: Duration = Duration::from_secs(2);
 
 unsafe extern "C" fn linger(arg: *mut c_void, _status: Status) {
-    // SAFETY: a gate that was leaked.
+    // SAFETY: `arg` is a gate that was leaked.
     let gate = unsafe { &*arg.cast::<Gate>() };
     let _ = gate.inside.try_send(());
     let open = lock(&gate.open);
@@ -196,12 +196,12 @@ pub(super) fn callback_unlocked(rig: &Rig<'_>) -> Outcome {
             inside,
             outcome: AtomicUsize::new(0),
         }));
-        // SAFETY: the source and the buffer were made before the stream.
+        // SAFETY: the source and the buffer were made before the stream, whose drop waits for its work.
         unsafe { stream.enqueue_in(&source, buffer.whole()) }?;
         let value = stream.signal()?;
         let calls = Calls::new(1);
         std::thread::scope(|scope| -> Outcome {
-            // Another thread than the callback's, whichever that is, calls everything that may be called.
+            // Another thread than the callback's calls everything that may be called.
             let (stream, calls) = (&stream, &calls);
             let visitor = scope.spawn(move || -> Outcome {
                 if entered.recv_timeout(PATIENCE).is_err() {
@@ -239,7 +239,7 @@ pub(super) fn callback_destroy(rig: &Rig<'_>) -> Outcome {
             let mut chain = Chain::new(device, 600 + round)?;
             let stream = device.stream()?;
             let calls = Calls::new(N);
-            // SAFETY: the chain was made before the stream.
+            // SAFETY: the chain was made before the stream, whose drop waits for its work.
             unsafe { chain.enqueue(&stream) }?;
             for i in 0..N {
                 let value = stream.signal()?;

@@ -42,25 +42,25 @@ impl<'a> Chain<'a> {
     /// Enqueues it.
     ///
     /// # Safety
-    /// The chain outlives the stream's work.
+    /// The chain lives until the stream has done its work, or is destroyed.
     pub(super) unsafe fn enqueue(&mut self, stream: &Stream<'_>) -> Outcome {
         let size = self.size();
-        // SAFETY: the caller's promise.
+        // SAFETY: source and buffer outlive the stream's work (# Safety).
         unsafe { stream.enqueue_in(&self.source, self.a.whole()) }?;
         for b in self.b.iter().cycle().take(HOPS / 2) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the buffers outlive the stream's work (# Safety).
             unsafe { stream.enqueue_within(self.a.whole(), b.whole(), size) }?;
-            // SAFETY: the caller's promise.
+            // SAFETY: the buffers outlive the stream's work (# Safety).
             unsafe { stream.enqueue_within(b.whole(), self.a.whole(), size) }?;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: buffer and destination outlive the stream's work (# Safety).
         unsafe { stream.enqueue_out(self.a.whole(), self.destination.0.as_mut_ptr(), size) }
     }
 
     /// Returns the end of the destination as it is now.
     pub(super) fn tail(&self) -> Vec<u8> {
         let from = self.size().saturating_sub(TAIL);
-        // A device that was early still writes here, which is what is asked; so every byte is read as it is.
+        // A device that was early still writes here, as the case is to find out; so every byte is read as it is.
         let byte = |byte: &u8| {
             // SAFETY: within the destination.
             unsafe { std::ptr::from_ref(byte).read_volatile() }
@@ -88,7 +88,8 @@ pub(super) fn refuse_early(
             learn(&stream, value)?;
         }
         let reported = chain.tail();
-        // Nothing is left to be done now; a stream waits for its work, and a little longer for those that do not.
+        // The work should be over now. A correct stream is waited for, and one that does not wait is given a little
+        // longer.
         drop(stream);
         std::thread::sleep(Duration::from_millis(2));
         let settled = chain.tail();

@@ -9,10 +9,10 @@ pub(super) fn destroy(rig: &Rig<'_>) -> Outcome {
     rig.each_timeline(|device| {
         for round in 0..ROUNDS {
             let mut chain = Chain::new(device, 700 + round)?;
-            // How long the work takes, so that a device that goes on is still seen to.
+            // Measures how long the work takes, so that a device that goes on is still seen to.
             let stream = device.stream()?;
             let begin = Instant::now();
-            // SAFETY: the chain was made before the stream.
+            // SAFETY: the chain was made before the stream, whose drop waits for its work.
             unsafe { chain.enqueue(&stream) }?;
             stream.finish()?;
             let needed = begin.elapsed();
@@ -22,7 +22,7 @@ pub(super) fn destroy(rig: &Rig<'_>) -> Outcome {
                 chain = Chain::new(device, 800 + round)?;
             }
             let stream = device.stream()?;
-            // SAFETY: as above.
+            // SAFETY: the second chain was made before the stream, whose drop waits for its work.
             unsafe { chain.enqueue(&stream) }?;
             stream.signal()?;
             drop(stream);
@@ -46,11 +46,12 @@ pub(super) fn destroy_finishes(rig: &Rig<'_>) -> Outcome {
         for round in 0..ROUNDS {
             let mut chain = Chain::new(device, 1100 + round)?;
             let stream = device.stream()?;
-            // SAFETY: the chain was made before the stream.
+            // SAFETY: the chain was made before the stream, whose drop waits for its work.
             unsafe { chain.enqueue(&stream) }?;
             if round % 2 == 0 {
                 stream.signal()?;
-                // SAFETY: as above.
+                // SAFETY: the chain's buffer and destination were made before the stream, whose drop waits for its
+                // work.
                 unsafe {
                     stream.enqueue_out(chain.a.whole(), chain.destination.0.as_mut_ptr(), chain.size())
                 }?;

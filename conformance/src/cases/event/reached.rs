@@ -22,7 +22,7 @@ pub(super) fn host_wait(rig: &Rig<'_>) -> Outcome {
             loop {
                 let begin = Instant::now();
                 let limit = Duration::from_micros(100);
-                // SAFETY: the plugin's function with its own stream.
+                // SAFETY: the stream is the plugin's own, and alive until `Stream` is dropped.
                 let status = unsafe { host_wait(stream.handle.as_ptr(), value, limit.as_nanos() as u64) };
                 match status {
                     DEVBAY_STATUS_OK => return Ok(()),
@@ -44,7 +44,7 @@ pub(super) fn host_wait(rig: &Rig<'_>) -> Outcome {
         let stream = device.stream()?;
         let value = stream.signal()?;
         stream.poll(value)?;
-        // SAFETY: as above.
+        // SAFETY: the stream is the plugin's own, and alive until `Stream` is dropped.
         let status = unsafe { host_wait(stream.handle.as_ptr(), value, 0) };
         ensure!(
             status == DEVBAY_STATUS_OK,
@@ -60,14 +60,14 @@ pub(super) fn host_wait_limits(rig: &Rig<'_>) -> Outcome {
     rig.each_timeline(|device| {
         // None is late: a wait for ever that ends at once has not waited for the work.
         refuse_early(device, "`stream_host_wait` without a limit returned", |stream, value| {
-            // SAFETY: the plugin's function with its own stream.
+            // SAFETY: the stream is the plugin's own, and alive until `Stream` is dropped.
             let asked = unsafe { host_wait(stream.handle.as_ptr(), value, 0) };
             ensure!(
                 matches!(asked, DEVBAY_STATUS_OK | DEVBAY_STATUS_TIMEOUT),
                 "a wait of 0 ns gave {}, expected OK or TIMEOUT",
                 stream.error_words(asked)
             );
-            // SAFETY: as above.
+            // SAFETY: the stream is the plugin's own, and alive for the call.
             let status = unsafe { host_wait(stream.handle.as_ptr(), value, u64::MAX) };
             ensure!(status == DEVBAY_STATUS_OK, "a wait without a limit gave {}", stream.error_words(status));
             Ok(())

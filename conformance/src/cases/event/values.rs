@@ -26,18 +26,18 @@ pub(super) fn unsignalled(rig: &Rig<'_>) -> Outcome {
         };
         if let Some(wait) = table.stream_wait {
             n_functions += 1;
-            // SAFETY: the plugin's function with its own streams.
+            // SAFETY: both streams are the plugin's own, and alive until they are dropped.
             invalid(unsafe { wait(other.handle.as_ptr(), stream.handle.as_ptr(), asked) }, "stream_wait")?;
         }
         if let Some(host_wait) = table.stream_host_wait {
             n_functions += 1;
-            // SAFETY: as above.
+            // SAFETY: the stream is the plugin's own, and alive until `Stream` is dropped.
             invalid(unsafe { host_wait(stream.handle.as_ptr(), asked, 1_000_000) }, "stream_host_wait")?;
         }
         if let Some(on_reached) = table.stream_on_reached {
             n_functions += 1;
             let calls = Calls::new(1);
-            // SAFETY: as above; the callback's place is leaked.
+            // SAFETY: the stream is the plugin's own and alive; the callback's place is leaked.
             let status = unsafe { on_reached(stream.handle.as_ptr(), asked, Some(count), calls.arg(0)) };
             invalid(status, "stream_on_reached")?;
             stream.finish()?;
@@ -61,11 +61,11 @@ pub(super) fn between(rig: &Rig<'_>) -> Outcome {
     rig.each_timeline(|device| {
         let fresh = device.stream()?;
         let waiting = device.stream()?;
-        // How a point is waited for, for each function that the plugin has: the first value that has to do for it.
+        // Waits for a point with the first function that the plugin has for it.
         let learn = |stream: &Stream<'_>, value: u64| -> Outcome {
             if let Some(host_wait) = table.stream_host_wait {
                 let limit = PATIENCE.as_nanos() as u64;
-                // SAFETY: the plugin's function with its own stream.
+                // SAFETY: the stream is the plugin's own, and alive until `Stream` is dropped.
                 let status = unsafe { host_wait(stream.handle.as_ptr(), value, limit) };
                 ensure!(
                     status == DEVBAY_STATUS_OK,
@@ -100,7 +100,7 @@ pub(super) fn between(rig: &Rig<'_>) -> Outcome {
             let mut chain = Chain::new(device, 1000 + round)?;
             let stream = device.stream()?;
             stream.signal_value(10)?;
-            // SAFETY: the chain was made before the stream.
+            // SAFETY: the chain was made before the stream, whose drop waits for its work.
             unsafe { chain.enqueue(&stream) }?;
             stream.signal_value(20)?;
             if table.stream_wait.is_some() {

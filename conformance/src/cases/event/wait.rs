@@ -10,7 +10,7 @@ pub(super) fn wait_for(stream: &Stream<'_>, other: &Stream<'_>, value: u64) -> O
     let Some(wait) = stream.device.opened.table.stream_wait else {
         return not_run(Why::NotOffered, "the plugin has no stream_wait");
     };
-    // SAFETY: the plugin's function with its own streams.
+    // SAFETY: both streams are the plugin's own, and alive until they are dropped.
     let status = unsafe { wait(stream.handle.as_ptr(), other.handle.as_ptr(), value) };
     ensure!(status == DEVBAY_STATUS_OK, "stream_wait({value}) gave {}", stream.error_words(status));
     Ok(())
@@ -26,15 +26,16 @@ pub(super) fn wait(rig: &Rig<'_>) -> Outcome {
             let mut found = Lent::new(vec![0; chain.size()]);
             let (first, second) = (device.stream()?, device.stream()?);
             first.upload(&stale, &chain.a, 0)?;
-            // SAFETY: the chain was made before the streams.
+            // SAFETY: the chain was made before the streams, whose drop waits for their work.
             unsafe { chain.enqueue(&first) }?;
             let value = first.signal()?;
-            // SAFETY: the plugin's function with its own streams.
+            // SAFETY: both streams are the plugin's own, and alive until they are dropped.
             let status = unsafe { wait(second.handle.as_ptr(), first.handle.as_ptr(), value) };
             ensure!(status == DEVBAY_STATUS_OK, "stream_wait gave {}", second.error_words(status));
             let size = chain.size();
             let last = chain.b.as_ref().unwrap_or(&chain.a);
-            // SAFETY: as above. Read from the buffer that only the chain's last copies fill.
+            // SAFETY: chain and `found` were made before the streams. Read from the buffer that only the chain's last
+            // copies fill.
             unsafe { second.enqueue_out(last.whole(), found.0.as_mut_ptr(), size) }?;
             second.finish()?;
             let (reached, _) = first.reached()?;
@@ -46,7 +47,7 @@ pub(super) fn wait(rig: &Rig<'_>) -> Outcome {
                 return failed(format!("the second stream did not wait for the first: {difference}"));
             }
             // The stream waited for stays usable, and so does the one that waited.
-            // SAFETY: as above.
+            // SAFETY: both streams are the plugin's own, and still alive.
             let again = unsafe { wait(second.handle.as_ptr(), first.handle.as_ptr(), value) };
             ensure!(
                 again == DEVBAY_STATUS_OK,
@@ -66,11 +67,11 @@ pub(super) fn wait_self(rig: &Rig<'_>) -> Outcome {
     rig.each_timeline(|device| {
         let mut chain = Chain::new(device, 900)?;
         let stream = device.stream()?;
-        // SAFETY: the chain was made before the stream.
+        // SAFETY: the chain was made before the stream, whose drop waits for its work.
         unsafe { chain.enqueue(&stream) }?;
         let value = stream.signal()?;
         wait_for(&stream, &stream, value)?;
-        // SAFETY: the plugin's function with its own stream.
+        // SAFETY: the stream is the plugin's own, and alive until `Stream` is dropped.
         let status = unsafe { wait(stream.handle.as_ptr(), stream.handle.as_ptr(), value + 1) };
         ensure!(
             status == DEVBAY_STATUS_INVALID,
@@ -91,15 +92,15 @@ pub(super) fn wait_destroyed(rig: &Rig<'_>) -> Outcome {
             let mut chain = Chain::new(device, 950 + round)?;
             let mut found = Lent::new(vec![0; chain.size()]);
             let (first, second) = (device.stream()?, device.stream()?);
-            // SAFETY: the chain was made before the streams.
+            // SAFETY: the chain was made before the streams, whose drop waits for their work.
             unsafe { chain.enqueue(&first) }?;
             let value = first.signal()?;
             wait_for(&second, &first, value)?;
             drop(first);
-            // Whatever is made now may lie where the first stream lay.
+            // A new stream may lie where the first stream lay.
             let other = device.stream()?;
             let last = chain.b.as_ref().unwrap_or(&chain.a);
-            // SAFETY: as above.
+            // SAFETY: chain and `found` were made before the streams.
             unsafe { second.enqueue_out(last.whole(), found.0.as_mut_ptr(), chain.size()) }?;
             second.finish()?;
             other.finish()?;

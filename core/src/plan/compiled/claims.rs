@@ -113,11 +113,11 @@ mod tests {
     #[test]
     fn a_group_that_does_not_come_together_is_taken_back() {
         let groups = [Some(0), Some(7), Some(7), Some(8), Some(8)];
-        // Whole, whether they share a part or not, or nobody compiles them.
+        // Whole, whether they share a part or not, or not compiled at all.
         assert_eq!(left(&groups, &[(1, 0..5)]), (false, vec![true; 5]));
         assert_eq!(left(&groups, &[(1, 0..3), (1, 3..5)]), (false, vec![true; 5]));
         assert_eq!(left(&groups, &[]), (false, vec![true; 5]));
-        // Between two parts, between a part and what is not compiled, and between two devices.
+        // Between two parts, between a part and nodes that are not compiled, and between two devices.
         let torn = (true, vec![true, false, false, true, true]);
         assert_eq!(left(&groups, &[(1, 0..2), (1, 2..5)]), torn);
         assert_eq!(left(&groups, &[(1, 2..5)]), torn);

@@ -118,7 +118,7 @@ pub(super) fn claim_views(program: &Program, works: &mut [NodeWork], claims: &Cl
         }
         maker_of.extend(node.outputs.iter().flatten().map(|&id| (id, at)));
     }
-    // What is a view of an input, of which a compiler reads first.
+    // For each view of an input, the compiler that reads it first.
     let mut reader_of: HashMap<ValueId, usize> = HashMap::new();
     for (at, node) in nodes.iter().enumerate().rev() {
         if let NodeWork::View(_) = works[at]

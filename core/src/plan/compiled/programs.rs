@@ -34,7 +34,7 @@ pub(in crate::plan) fn make(
         {
             return Ok((loaded, Origin::Stored));
         }
-        // Whatever is wrong with it, compiling says it better.
+        // If anything is wrong with it, compiling says it better.
         store.forget(&key);
     }
     let made = device.compile_graph(graph, numerics, donors, label)?;

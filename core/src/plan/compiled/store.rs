@@ -34,7 +34,7 @@ impl ProgramStore {
 
     /// Forgets a program that is of no use any more.
     pub fn forget(&self, key: &str) {
-        // One that cannot be removed is found useless again.
+        // An entry that cannot be removed is found useless again.
         let _ = fs::remove_file(self.path(key));
     }
 

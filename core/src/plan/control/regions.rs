@@ -463,7 +463,7 @@ impl Planner<'_> {
                     }
                 }
                 NodeWork::View(_) => {
-                    // What is copied is the whole, whichever part is read.
+                    // A copy is of the whole, whichever part is read.
                     if let Some(root) = node.input(0).and_then(|input| roots.get(&input).cloned()) {
                         roots.extend(node.outputs.iter().flatten().map(|&output| (output, root.clone())));
                     }
@@ -509,7 +509,7 @@ impl Planner<'_> {
                 }
             }
         }
-        // Those that others may be come before them.
+        // The candidates of a phi come before it.
         for phi in self.phis.iter().rev() {
             for &candidate in &phi.candidates {
                 let users = self.made[phi.made].users.clone();

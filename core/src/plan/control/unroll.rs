@@ -192,7 +192,7 @@ fn of_scan(program: &Program, node: &Node, body: &Region) -> Result<Option<(Layo
     let Some(&[length, ref others @ ..]) = lengths.as_deref() else {
         return Ok(None);
     };
-    // Lengths that differ are the run's to refuse.
+    // The run refuses lengths that differ.
     if !leading || others.iter().any(|&other| other != length) {
         return Ok(None);
     }
@@ -233,8 +233,8 @@ fn parts_fit(
     let first_scanned = layout.first_carried + layout.n_carried;
     let scanned = body.inputs[first_scanned..].iter();
     let collected = body.outputs[layout.first_given + layout.n_carried..].iter();
-    // In the host's memory elements need no more than their own alignment (B10); elsewhere a part that is not aligned
-    // is copied to where it is.
+    // In the host's memory elements need no more than their own alignment (B10); elsewhere an unaligned part is copied
+    // to an aligned place.
     let spaces =
         sites.iter().filter(|&&site| !env.reads_host_memory(site)).map(|&site| env.site(site).0.space());
     let align = spaces.map(|space| space.copy_align.max(space.copy_granule).max(1)).max().unwrap_or(1);
@@ -314,7 +314,7 @@ impl Planner<'_> {
                 self.follow(&iterations[before].clone(), &(first..self.launches.len()));
             }
         }
-        // What no iteration has collected has no elements.
+        // A value that no iteration has collected has no elements.
         let collected = collected.into_iter().map(|whole| {
             let whole = whole.unwrap_or_else(|| {
                 self.made.push(Made::new(0, 0, 0));

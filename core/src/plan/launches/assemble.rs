@@ -281,7 +281,7 @@ impl Planner<'_> {
         if !self.lanes.are_placed() {
             return tasks_worth(self.rates.hand_over_ns, costs, n_tasks);
         }
-        // Threads are for what is done inline, while devices work: enqueuing is no work.
+        // Threads are for inline work, while devices work: enqueuing is no work.
         let inline = |launch: &Launch| self.env.site(self.lanes.get(launch.lane).site).0.about().inline;
         let launches = self.launches.iter().zip(costs);
         let costs: Vec<f64> =

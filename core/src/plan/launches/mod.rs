@@ -381,7 +381,7 @@ impl Planner<'_> {
                 None => None,
             });
         }
-        // Nothing is launched that has nothing to write (ABI-NOTES: empty tensors).
+        // A node with nothing to write is not launched (ABI-NOTES: empty tensors).
         let empty = sizes.iter().flatten().all(|&size| size == 0);
         let launch = self.launches.len() as u32;
         let mut outputs = Vec::with_capacity(sizes.len());

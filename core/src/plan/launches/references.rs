@@ -194,7 +194,7 @@ impl Emitter<'_> {
                     blank
                 }
                 None => {
-                    // What another device allocated is named by its address alone: all but the first memory are
+                    // Memory that another device allocated is named by its address alone: all but the first memory are
                     // touched by the device that allocates them.
                     let memory = self.storages[storage].memory;
                     let foreign = memory == 0 && (self.site != self.home || self.is_between(offset));

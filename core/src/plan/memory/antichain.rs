@@ -76,7 +76,7 @@ impl Flow {
     /// Sends more along one path; None if there is none.
     fn augment(&mut self) -> Option<u64> {
         let n = self.after.len();
-        // How each side of a value was reached: the place of the flow, from the other side.
+        // How the search reached each side of a value: the place of the flow, from the other side.
         let mut via: Vec<Option<(u32, u32)>> = vec![None; 2 * LATER as usize];
         let mut queue: Vec<u32> = (0..n as u32).filter(|&a| self.give[a as usize] > 0).collect();
         let mut is_seen = vec![false; 2 * LATER as usize];

@@ -49,7 +49,7 @@ impl Planner<'_> {
                 return Ok(false);
             }
             let own = self.joinable(scope, &root, size).filter(|own| {
-                // What is put there twice is there once.
+                // A value that is put there twice is there once.
                 !operands.iter().any(|operand| operand.own == Some(*own))
             });
             operands.push(Operand { root, size, own });

@@ -88,7 +88,7 @@ pub fn assign_where(intervals: &[Interval], ends_before: impl Fn(usize, usize) -
     }
     let ends_before = |a: usize, b: usize| order[a * n + b];
     let apart = |a: usize, b: usize| ends_before(a, b) || ends_before(b, a);
-    // The values of one possible run are a part of those that may live at the same time.
+    // The values of one possible run are a subset of those that may live at the same time.
     let of_one_run = lower_bound(intervals)?;
     let (mut offsets, mut size) = search_for(intervals, &apart, of_one_run, 1)?;
     let mut bound = of_one_run;
@@ -151,8 +151,9 @@ fn search_for(
         }
     }
     let (mut order, mut offsets, mut size) = best?;
-    // What ends the arena is placed earlier than it was ("hill climbing", as in Apache TVM's memory planner). An order
-    // that is as good is taken too, so that the search goes on from there. The numbers are Knuth's generator's.
+    // The value that ends the arena is placed earlier than it was ("hill climbing", as in Apache TVM's memory planner).
+    // An order that is as good is taken too, so that the search goes on from there. The numbers are Knuth's
+    // generator's.
     let mut seed = 7u64;
     let (mut kept, mut least) = (offsets.clone(), size);
     let mut idle = 0;
@@ -164,7 +165,7 @@ fn search_for(
             break;
         };
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        // One that is in front already lets another one, by chance, go there.
+        // If the value is in front already, a random one goes there.
         let from = if at == 0 { (seed >> 13) as usize % order.len() } else { at };
         let to = (seed >> 33) as usize % (from + 1);
         let mut changed = order.clone();
@@ -194,12 +195,12 @@ fn place(
     let mut placed: Vec<usize> = Vec::with_capacity(intervals.len());
     let mut size = 0usize;
     for &i in order {
-        // Who asked says why there is nothing.
+        // The caller says why there is nothing.
         look().ok()?;
         let (wanted, align) = (intervals[i].padded()?, intervals[i].align);
         let mut offset = 0usize;
         for &k in &placed {
-            // What ends below is in nobody's way.
+            // An interval that ends below is not in the way.
             let end = offsets[k] + intervals[k].padded()?;
             if end <= offset || apart(i, k) {
                 continue;
@@ -303,7 +304,7 @@ fn in_order(intervals: &[Interval]) -> Option<ArenaPlan> {
 
 /// Returns the most bytes that live at one step.
 fn lower_bound(intervals: &[Interval]) -> Option<usize> {
-    // Changes by step: what begins, and what ended the step before.
+    // Changes by step: intervals that begin, and those that ended with the step before.
     let mut changes: Vec<(u32, bool, usize)> = Vec::with_capacity(2 * intervals.len());
     for interval in intervals {
         let size = interval.padded()?;

@@ -44,8 +44,8 @@ impl Planner<'_> {
                 let Some(made) = made.filter(|&made| self.made[made].phi.is_none()) else {
                     continue;
                 };
-                // A result has memory of its own, the caller's: in place it would drag what came before it there,
-                // and every run would have to patch all of that.
+                // A result has memory of its own, the caller's: in place it would drag its predecessors there, and
+                // every run would have to patch all of that.
                 let hint = launch.work.in_place(i).filter(|_| !self.made[made].wanted);
                 if let Some((whole, offset)) = self.made[made].part_of {
                     self.store_part(made, whole, offset, at, &mut storages);
@@ -66,7 +66,7 @@ impl Planner<'_> {
                     free.then_some(storage)
                 });
                 if let Some(storage) = shared {
-                    // All of them come before this launch, and so before whatever comes after it.
+                    // All of them come before this launch, and so before all later ones.
                     storages[storage].touches.clear();
                 }
                 let storage = shared.unwrap_or_else(|| {
@@ -76,7 +76,7 @@ impl Planner<'_> {
                 if storages[storage].makers.is_empty() {
                     storages[storage].makers.push(at);
                 }
-                // All who will read it count from now on: whoever would take it over must come after them.
+                // All future readers count from now on: a value that takes it over must come after them.
                 storages[storage].touches.push(at);
                 storages[storage].touches.extend(&self.made[made].users);
                 self.made[made].storage = storage;
@@ -95,7 +95,7 @@ impl Planner<'_> {
             }));
         }
         self.launches = launches;
-        // What no launch makes has no elements; it still has a place.
+        // A value that no launch makes has no elements; it still has a place.
         for made in self.made.iter_mut().filter(|made| made.storage == usize::MAX) {
             storages.push(Storage::of(made));
             made.storage = storages.len() - 1;
@@ -108,7 +108,7 @@ impl Planner<'_> {
         if self.made[whole].storage == usize::MAX {
             storages.push(Storage::of(&self.made[whole]));
             self.made[whole].storage = storages.len() - 1;
-            // All who will read it count from now on.
+            // All future readers count from now on.
             let users = self.made[whole].users.iter();
             storages[self.made[whole].storage].touches.extend(users);
         }

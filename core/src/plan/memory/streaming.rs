@@ -88,7 +88,7 @@ fn fitting<'a>(
     launched: &impl Fn(bool) -> Result<Launched<'a>>,
 ) -> Result<Option<(f64, Choice)>> {
     let plan = Plan::of(launched)?;
-    // What is left for constants: first as if values could never share the buffers' memory.
+    // Room left for constants: first as if values could never share the buffers' memory.
     let mut room = (budget as i128) - (plan.needed_streaming_nothing as i128) + (plan.bytes() as i128);
     for _ in 0..ATTEMPTS_MAX {
         let Some(choice) = plan.choose(depth, room) else {
@@ -101,7 +101,7 @@ fn fitting<'a>(
         }
         room -= i128::from(found - budget);
     }
-    // Where there is next to no room for constants that stay, all of them pass.
+    // If there is next to no room for constants that stay, all of them are streamed.
     let choice = plan.everything(depth);
     let (_, found) = choice.clone().applied(launched)?.measured()?;
     Ok((found.total() <= budget).then(|| (plan.time_ns(&choice), choice)))
@@ -287,7 +287,7 @@ impl Plan {
         for Reader { at, reads, .. } in &self.launches {
             for &(input, weight) in reads.iter().filter(|&&(_, weight)| streamed[weight]) {
                 let is_there = |&(stage, _): &(usize, usize)| stage + depth > stages.len().saturating_sub(1);
-                // A launch that begins a stage is not to wait for the stage that it ends.
+                // A launch that begins a stage must not wait for the stage that it ends.
                 let begins = stages.last().is_none_or(|stage| {
                     copy_ns >= 2.0 * self.link.latency_ns && !stage.launches.contains(at)
                 });
@@ -508,7 +508,7 @@ impl Planner<'_> {
             made.users.iter_mut().for_each(renumber);
             made.part_makers.iter_mut().for_each(renumber);
         }
-        // A buffer is filled again when all who read it have done so.
+        // A buffer is filled again when all its readers have read it.
         let mut readers: Vec<Vec<u32>> = vec![Vec::new(); choice.stages.len()];
         for (s, who) in &copies {
             readers[*s].extend(who.iter().map(|(at, _)| number[*at as usize]));

@@ -27,7 +27,7 @@ pub(in crate::plan) fn offsets(program: &Program, node: &Node, env: &Env) -> Opt
     if def.kind == OpKind::View {
         return Some(Arc::from([0]));
     }
-    // A result of the program is whole: its part would be copied, which is what the kernel does.
+    // A result of the program is whole: its part would be copied, as the kernel does.
     let is_result = |id: &ValueId| program.main.outputs.contains(id);
     if node.outputs.iter().flatten().any(is_result) || env.is_pinned(node) {
         return None;
@@ -136,7 +136,7 @@ impl Parts {
                 let n = whole[axis] as i64;
                 let position = if position < 0 { position.saturating_add(n) } else { position };
                 let (mut part, mut begins) = (whole.clone(), vec![0; whole.len()]);
-                // What is out of bounds is the kernel's to refuse.
+                // The kernel refuses positions that are out of bounds.
                 begins[axis] = usize::try_from(position).ok().filter(|&position| position < whole[axis])?;
                 part[axis] = 1;
                 parts.push((part, begins));
@@ -198,7 +198,7 @@ pub(in crate::plan) fn read_elsewhere(
             made_at.extend(node.outputs.iter().flatten().map(|&id| (id, site)));
         }
     }
-    // What is read at another place than it was made, views seen through.
+    // Values that are read at another place than they were made, views seen through.
     let mut strays: HashSet<ValueId> = program.main.outputs.iter().copied().collect();
     let mut found = Vec::new();
     for (at, (node, work)) in nodes.iter().zip(works).enumerate().rev() {

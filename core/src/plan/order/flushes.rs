@@ -15,7 +15,7 @@ pub(in crate::plan) fn flushes(costs_ns: &[f64]) -> Vec<bool> {
     let flush_behind = |&cost: &f64| {
         left -= cost;
         gathered += cost;
-        // The signal hands over the rest, and that should be worth it, too.
+        // The signal hands over the rest, which should be worth it, too.
         let is_worth = gathered >= f64::max(WORTH_NS, handed_over) && left >= WORTH_NS;
         if is_worth {
             handed_over += gathered;

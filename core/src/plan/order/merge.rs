@@ -38,7 +38,7 @@ pub(crate) fn divide(edges: &Edges, costs_ns: &[f64], terms: Terms) -> (Vec<u32>
         Policy::One => one(OneTask::Asked),
         Policy::Auto if n_threads < 2 => one(OneTask::OneThread),
         Policy::Auto => {
-            // What running side by side on many threads would gain: all work less the longest path.
+            // The gain of running side by side on many threads: all work less the longest path.
             let gain_ns = costs_ns.iter().sum::<f64>() - longest_path_ns(edges, costs_ns);
             let worth_ns = GAIN_HAND_OVERS * hand_over_ns;
             if gain_ns < worth_ns {

@@ -151,7 +151,7 @@ impl Lined<'_> {
             Order::Inline => 0,
             Order::Stream { .. } => 1 + lane(at),
         };
-        // Edges are within regions, but for those of entries and exits.
+        // Edges are within regions, except for those of entries and exits.
         let own_preds = |at: u32| {
             let preds = self.edges.preds(members[at as usize] as usize).iter();
             preds.filter_map(|pred| Some(members.binary_search(pred).ok()? as u32))
@@ -274,7 +274,7 @@ impl<'a> Joined<'a> {
                 for &pred in self.of.edges.preds(launch) {
                     let before = task_of[pred as usize];
                     let from = self.of.lane_of[pred as usize];
-                    // What an entry chose is made ready, not counted down.
+                    // A region that an entry chose is made ready, not counted down.
                     let is_chosen = regions.entered_at(pred).is_some();
                     if before as usize == task || is_chosen || (from == to && self.stream(from).is_some()) {
                         continue;
@@ -336,7 +336,7 @@ impl<'a> Joined<'a> {
         let mut arrivals: Vec<Arrival> = Vec::new();
         let mut n_signals = vec![vec![0u32; self.of.orders.len()]; ranges.len()];
         let mut signals = Vec::new();
-        // Each task before arrivals were numbered; none for those.
+        // Each task before the arrivals was numbered; arrivals have none.
         let mut own_of = Vec::new();
         let mut nth_of = vec![0u32; n_tasks];
         for (task, nth) in nth_of.iter_mut().enumerate() {

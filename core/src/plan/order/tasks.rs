@@ -274,7 +274,7 @@ impl TaskGraph {
             // Its one predecessor is the device.
             n_preds[arrival.task as usize + 1] = 1;
         }
-        // By task; who waits for it alone first.
+        // By task; a task that waits for it alone comes first.
         pairs.sort_unstable_by_key(|&(before, after)| (before, n_preds[after as usize] > 1, after));
         // The innermost region of each task: those within others come after them.
         let mut region_of = vec![None; if controls.is_empty() { 0 } else { n_tasks }];
@@ -426,9 +426,9 @@ impl<'a> Links<'a> {
     #[inline(always)]
     pub fn task(self, task: u32) -> (&'a Task, &'a Task) {
         debug_assert!((task as usize) + 1 < self.ends.len());
-        // SAFETY: the invariant.
+        // SAFETY: the task is in range (invariant).
         let begin = unsafe { self.ends.get_unchecked(task as usize) };
-        // SAFETY: the invariant; there is one more than there are tasks.
+        // SAFETY: the task is in range (invariant), and there is one more end than tasks.
         (begin, unsafe { self.ends.get_unchecked(task as usize + 1) })
     }
 
@@ -436,7 +436,7 @@ impl<'a> Links<'a> {
     #[inline(always)]
     pub fn successor(self, place: u32) -> u32 {
         debug_assert!((place as usize) < self.succs.len());
-        // SAFETY: the invariant.
+        // SAFETY: the place is in range (invariant).
         unsafe { *self.succs.get_unchecked(place as usize) }
     }
 }
@@ -460,7 +460,7 @@ impl Reach {
         }
         let words = n.div_ceil(64);
         let mut before = vec![0u64; n * words];
-        // Tasks are in an order in which they could run: what leads to one is complete when its turn comes.
+        // Tasks are in an order in which they could run: all paths to a task are complete when its turn comes.
         for task in 0..n {
             for succ in graph.following(task) {
                 let (front, back) = before.split_at_mut(succ as usize * words);

@@ -47,7 +47,7 @@ pub struct Carried {
 
 /// Nanoseconds as a cost.
 pub fn cost(ns: f64) -> u64 {
-    // What is not a number stays that, and counts as nothing.
+    // NaN stays NaN, and counts as nothing.
     (ns * UNITS).clamp(0.0, COST_MAX).round() as u64
 }
 
@@ -141,7 +141,7 @@ impl Carried {
     /// Each term is a cost of its maker's choice and of whether any of some readers makes a certain choice. A vertex
     /// stands for that "any": it can be with the readers only.
     fn offered(&self, network: &mut Network, n_places: usize, places: &[usize], place: usize) {
-        // Who stays where it is whatever it takes: the host, and who is there already.
+        // The host never moves, nor does a part that is there already.
         let moves = |part: usize| places[part] != place;
         let maker = self.maker.map(|maker| (maker, places[maker]));
         let home = maker.map_or(HOST, |(_, home)| home);
@@ -188,7 +188,7 @@ impl Carried {
             }
         }
 
-        // The copy to the host from where it is made, if anybody reads it elsewhere.
+        // The copy to the host from where it is made, if it is read elsewhere.
         if let Some(maker) = maker_moves {
             if home != HOST {
                 let cost = self.from[home];

@@ -156,7 +156,7 @@ impl<'a> Table<'a> {
         let first = |(part, times): (usize, &Vec<Option<f64>>)| {
             let (node, is_pinned) = self.node_of[part];
             let listed = order.iter().copied().find(|&site| times[site].is_some());
-            // Who is pinned has a time there alone.
+            // A pinned node has a time there alone.
             let found = listed.or_else(|| times.iter().position(|time| is_pinned && time.is_some()));
             found.ok_or_else(|| self.labels[node].clone())
         };
@@ -304,7 +304,7 @@ impl Values<'_> {
     fn make(&mut self, id: ValueId, maker: Option<usize>) {
         let ty = self.program.value(id).ty.as_ref();
         let size = ty.and_then(|ty| bytes_of(ty.dtype, n_elements(&ty.known_shape()?)?)).unwrap_or(0);
-        // What has no elements is not copied.
+        // A value without elements is not copied.
         let copy = |path: &Path, kind| match size {
             0 if ty.is_some() => 0,
             size => path.cost(self.env, kind, size),
@@ -332,7 +332,7 @@ impl Values<'_> {
             self.of.insert(id, None);
             return None;
         }
-        // Nobody made it: it is an input.
+        // No node made it: it is an input.
         self.make(id, None);
         self.of[&id]
     }

@@ -98,7 +98,7 @@ pub fn works_of_region(region: &Program, env: &Env, first: Option<usize>) -> Res
 pub fn works(program: &Program, env: &Env, claims: &Claims) -> Result<Vec<NodeWork>> {
     let mut chooser = Chooser::new(program, env);
     let mut refused = Refused::new();
-    // Each time round, at least one device is known not to take a node.
+    // In each turn at least one more device is known to refuse a node.
     loop {
         let sites = match env.placement.by {
             PlaceBy::Cost if env.n_sites() > 1 => Table::new(program, env, &refused, claims)
@@ -141,13 +141,13 @@ fn claimed(
 ) -> Option<usize> {
     let kind = catalogue::find(&node.op.domain, &node.op.name).map(|def| def.kind);
     let sites = env.sites_of(node);
-    // What a compiler takes has known types.
+    // Nodes that a compiler takes have known types.
     if kind == Some(OpKind::View) || !sites.clone().any(|site| claims.get(site, at).is_some()) {
         return None;
     }
     let first = first.filter(|site| sites.contains(site));
     let mut order = first.into_iter().chain(sites.filter(|&site| Some(site) != first));
-    // A kernel's device is asked for good when the kernel is prepared.
+    // A kernel's device gives its final answer when the kernel is prepared.
     let types = NodeTypes::of(program, node)?;
     let found = order.find(|&site| {
         claims.get(site, at).is_some() || kernel::first(node, &types, env.site(site).0).is_some()
@@ -197,7 +197,7 @@ impl<'a> Chooser<'a> {
             let node = &program.main.nodes[at];
             match self.kernel(node, Some(site)) {
                 Ok(kernel) => works[at] = kernel,
-                // What nobody has a kernel for can still be looked at.
+                // A node without a kernel can still be looked at.
                 Err(error) if error.kind() == ErrorKind::UnsupportedOp => {}
                 Err(error) => return Err(error.at_node(node.label())),
             }

@@ -113,8 +113,8 @@ pub fn choose_for(
 ) -> Result<Chosen> {
     let inputs: Vec<_> = types.inputs.iter().map(|input| input.as_ref().map(|(ty, _)| ty)).collect();
     let outputs: Vec<_> = types.outputs.iter().map(Option::as_ref).collect();
-    // Programs that are made by hand were not verified. No kernel is asked without what its op requires, or to read an
-    // attribute as another type.
+    // Programs that are made by hand were not verified. No kernel is asked about a node without the operands that its
+    // op requires, or asked to read an attribute as another type.
     catalogue::check_signature(node)?;
     // A kernel that could never be launched is not prepared: it may make tables as long as an operand's axis.
     for ty in inputs.iter().chain(&outputs).copied().flatten() {

@@ -123,7 +123,7 @@ impl Network {
                 None => {
                     next[at] = self.leaving[at].len();
                     let Some(edge) = path.pop() else { return };
-                    // What leads nowhere is not tried again.
+                    // An edge that leads nowhere is not tried again.
                     next[self.heads[edge ^ 1]] += 1;
                 }
             }

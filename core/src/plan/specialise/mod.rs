@@ -130,7 +130,7 @@ impl Specialiser<'_> {
             }
             _ => {}
         }
-        // Their values would have to be renumbered by rules that only a vendor knows.
+        // Only the vendor knows the rules by which their values would have to be renumbered.
         if !node.regions.is_empty() {
             return Err(Error::new(
                 ErrorKind::UnsupportedOp,
@@ -334,7 +334,7 @@ impl Specialiser<'_> {
                 ),
             ));
         }
-        // What the body hands on unchanged is not carried: it is a value of the surrounding graph, and a
+        // A value that the body hands on unchanged is not carried: it is a value of the surrounding graph, and a
         // constant there is a constant inside.
         let mut kept = Vec::new();
         for i in 0..n_carried {

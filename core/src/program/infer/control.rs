@@ -441,7 +441,7 @@ mod tests {
     fn what_nobody_knows_stays_unknown() {
         let mut b = Builder::default();
         let x = b.value("f32[n]");
-        // The model states this result's type, and nobody can say better.
+        // The model states this result's type, and inference does not know better.
         let stated = b.value("f32[7]");
         let foreign = node("FromElsewhere", &[x], &[stated]);
         let unstated = b.made();

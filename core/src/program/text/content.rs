@@ -154,7 +154,7 @@ impl Tokens<'_> {
 
     fn hex(&mut self, size: usize) -> Result<Vec<u8>> {
         self.expect("{")?;
-        // Two digits a byte: what is claimed and not there is not allocated.
+        // Two digits a byte: bytes that are claimed and not there are not allocated.
         let mut bytes = reserve::with_capacity(size.min(self.rest().len() / 2), CONTENT)?;
         while !self.eat("}") {
             let start = self.next_token();

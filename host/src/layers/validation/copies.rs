@@ -124,7 +124,7 @@ impl Books {
 
     /// Takes back what a call on an inline stream, or one that failed, has borrowed.
     fn settle_borrowed(&self, borrowed: Borrowed, status: Status) {
-        // What a panic leaves behind, nobody knows.
+        // The state that a panic leaves behind is unknown.
         let over = borrowed.inline || status != DEVBAY_STATUS_OK && status != DEVBAY_STATUS_PANICKED;
         if !over {
             return;

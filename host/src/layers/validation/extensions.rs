@@ -83,7 +83,7 @@ impl Books {
         let Some(lookup) = self.next.get_extension.filter(|_| min_revision <= known) else {
             return null();
         };
-        // SAFETY: the plugin's function with its own instance.
+        // SAFETY: B9: the host passes an instance that the plugin made and that was not destroyed.
         let given = entered.run(|| unsafe { lookup(instance, id, min_revision) });
         if given.is_null() {
             return null();
@@ -91,7 +91,7 @@ impl Books {
         let at = instance.addr();
         macro_rules! show {
             ($field:ident, $in_place_of:path) => {{
-                // SAFETY: the plugin's table of this extension, which lives as long as the instance.
+                // SAFETY: B6: the plugin keeps its table of this extension as long as the instance.
                 let read = unsafe { read_struct(given.cast()) };
                 read.map(|next| {
                     let make = || Shown { next, own: Box::new($in_place_of(self.slot, &next)) };
@@ -181,7 +181,7 @@ impl Books {
             let words = format!("memory in space {}, which the device does not have", wanted.space_idx);
             self.plugin(entered.function(), Fault { rule: "B11", words });
         }
-        // What is there was written by somebody.
+        // Imported memory was written before.
         self.enter_buffer(entered.function(), device.addr(), &made, space, true);
         Ok(status)
     }
@@ -209,13 +209,13 @@ impl Books {
         self.read(entered.function(), native)?;
         self.refuse_null(entered.function(), out)?;
         let mut words = self.words(entered.function(), error)?;
-        // SAFETY: the host's place for one handle.
+        // SAFETY: `out` is not NULL (`refuse_null`), so it is the host's place for one handle.
         let mut made = unsafe { *out };
         let next = self.interop(entered.instance());
         let status = entered.call(|| call!(next, stream_import(device, native, &mut made, words.as_ptr())));
         self.settle(entered.function(), words, status);
         if status == DEVBAY_STATUS_OK {
-            // SAFETY: as above.
+            // SAFETY: `out` is the same place for one handle.
             unsafe { *out = made };
             self.enter_stream(entered.function(), device.addr(), made, false);
         }

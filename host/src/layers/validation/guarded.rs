@@ -32,7 +32,7 @@ impl<T: Growable> Out<T> {
     /// # Errors
     /// A fault of the host's, for NULL or a size that cannot be (B4).
     pub unsafe fn of(host: *const T) -> Result<Self, Fault> {
-        // SAFETY: the caller's promise.
+        // SAFETY: `host` is NULL, or points to as many readable bytes as it says (# Safety).
         let mut known = match unsafe { read_struct(host) } {
             Ok(known) => known,
             Err(error) => return fault("B4", format!("the struct for the result: {error}")),
@@ -41,7 +41,7 @@ impl<T: Growable> Out<T> {
         // SAFETY: a growable struct begins with its size.
         let said = unsafe { head.read() } as usize;
         let size = said.min(size_of::<T>());
-        // SAFETY: as above.
+        // SAFETY: the struct begins with its size (`Growable`).
         unsafe { head.write(size as u32) };
         let mut words = vec![u64::from_ne_bytes([UNTOUCHED; 8]); (size_of::<T>() + BEHIND).div_ceil(8)];
         // SAFETY: both have `size` bytes, and the words are new.
@@ -99,7 +99,7 @@ impl<T: Growable> Out<T> {
 /// # Safety
 /// `host` is the struct that [`Out::of`] read, and writable.
 pub(super) unsafe fn hand_on<T: Growable>(host: *mut T, value: &T) {
-    // SAFETY: the caller's promise. Its size was checked before.
+    // SAFETY: `host` is the struct that `Out::of` read, and writable (# Safety); its size was checked then.
     let _ = unsafe { write_struct(host, value) };
 }
 
@@ -121,14 +121,14 @@ impl Words {
         if host.is_null() {
             return Ok(Self { out: None, host });
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `host` is as `ErrorDetail` says (# Safety), and not NULL.
         let mut out = unsafe { Out::of(host.cast_const()) }?;
         let (known, _) = out.read();
         let capacity = if known.text.is_null() { 0 } else { known.text_capacity.min(TEXT_MAX) as usize };
         let mut text = vec![NO_TEXT; capacity];
         text.extend([UNTOUCHED; BEHIND]);
         let place = if known.text.is_null() { known.text } else { text.as_mut_ptr().cast() };
-        // Empty, whatever an earlier call left there: a failure then always changes its status.
+        // Empty, so that an earlier call's words are gone: a failure then always changes its status.
         let detail = ErrorDetail {
             text: place,
             text_capacity: capacity as u64,
@@ -137,7 +137,7 @@ impl Words {
             native_code: 0,
             ..known
         };
-        // SAFETY: the place is as large as it says.
+        // SAFETY: `out` has at least the size that `Out::of` read and set.
         unsafe { hand_on(out.as_ptr(), &detail) };
         out.before.clone_from(&out.words);
         Ok(Self { out: Some((out, text, capacity)), host })
@@ -155,7 +155,7 @@ impl Words {
         };
         let (detail, mut found) = out.read();
         if !out.is_written() {
-            // What a panic had no time to say is no fault.
+            // A detail that a panic had no time to write is no fault.
             if status != DEVBAY_STATUS_OK && status != DEVBAY_STATUS_PANICKED {
                 found =
                     found.and(fault("B18", format!("failed with status {status} and left the detail empty")));
@@ -164,7 +164,7 @@ impl Words {
         }
         let len = (detail.text_len.min(capacity as u64)) as usize;
         let whole = detail.text_len <= capacity as u64;
-        // What does not fit is cut at a character's border, up to three bytes before the end.
+        // A text that does not fit is cut at a character's border, up to three bytes before the end.
         let cut = text[..len]
             .iter()
             .rev()
@@ -199,7 +199,7 @@ impl Words {
                 ),
             }
         });
-        // SAFETY: the promise of `of`.
+        // SAFETY: `host` is NULL or as `ErrorDetail` says for as long as `self` lives (# Safety of `of`).
         if let Ok(known) = unsafe { read_struct(self.host.cast_const()) } {
             if !known.text.is_null() {
                 // SAFETY: the host's text has room for `capacity` bytes, and this is no more.
@@ -208,7 +208,7 @@ impl Words {
             let (text, text_capacity) = (known.text, known.text_capacity);
             // Where the host had room for more, this is the whole text.
             let text_len = if text_capacity > TEXT_MAX { written.len() as u64 } else { detail.text_len };
-            // SAFETY: as above.
+            // SAFETY: `host` was just read, so it is a struct of the size that it says, and the host's to write.
             unsafe { hand_on(self.host, &ErrorDetail { text, text_capacity, text_len, ..detail }) };
         }
         found

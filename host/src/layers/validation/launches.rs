@@ -46,7 +46,8 @@ impl Books {
         let mut lent = self.expect(entered.function(), checked)?;
         lent.push(Lent::Kernel(number.addr()));
         Ok(self.enqueue(&entered, stream, &lent, || match kernel.inner.launch {
-            // SAFETY: the plugin's function with its own state, on what the host gave; the kernel is held.
+            // SAFETY: the plugin's function with its own state, on the stream and references that the host gave; the
+            // kernel is held.
             Some(launch) => unsafe { launch(kernel.inner.state, stream, refs, dims) },
             None => DEVBAY_STATUS_INVALID,
         }))

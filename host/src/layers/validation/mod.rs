@@ -116,13 +116,13 @@ impl Wrapped {
 /// Puts the layer in front of a plugin.
 ///
 /// # Safety
-/// A library stays loaded as long as the result, and as long as anybody uses what it shows.
+/// A library stays loaded as long as the result, and as long as anything uses what it shows.
 ///
 /// # Errors
 /// A refusal for data that cannot be read, as without the layer; for a plugin that speaks no minor of this build's; and
 /// where so many plugins are wrapped that no slot is left.
 pub unsafe fn wrap(entry: Entry<'_>, settings: &Settings) -> Result<Wrapped, Refusal> {
-    // SAFETY: what a plugin's entry returned; the library stays loaded as the caller promises.
+    // SAFETY: `info` is what an entry returned; its library stays loaded as long as the result (# Safety).
     unsafe { wrap_info(entry.query(), settings) }
 }
 
@@ -131,7 +131,7 @@ pub unsafe fn wrap(entry: Entry<'_>, settings: &Settings) -> Result<Wrapped, Ref
 /// # Safety
 /// `info` is NULL or what an entry returned, and stays as long as the result.
 pub unsafe fn wrap_info(info: *const PluginInfo, settings: &Settings) -> Result<Wrapped, Refusal> {
-    // SAFETY: the caller's promise, here and below.
+    // SAFETY: `info` is NULL or what an entry returned (# Safety).
     let head = unsafe { about::read_head(info) }?;
     let minors = MinorRange {
         min: head.minors.min.max(MinorRange::CURRENT.min),
@@ -143,9 +143,9 @@ pub unsafe fn wrap_info(info: *const PluginInfo, settings: &Settings) -> Result<
             format!("the plugin speaks ABI {}, the validation layer {}", head.minors, MinorRange::CURRENT),
         ));
     }
-    // SAFETY: as above; the plugin speaks a minor of this build's.
+    // SAFETY: `info` is what an entry returned (# Safety), and the plugin speaks a minor of this build's.
     let about = unsafe { about::read(info) }?;
-    // SAFETY: as above.
+    // SAFETY: `info` is what an entry returned (# Safety), of a version that `about::read` took.
     let mut own = unsafe { read_struct(info) }?;
     own.struct_size = own.struct_size.min(size_of::<PluginInfo>() as u32);
     own.abi_minor_min = minors.min;
@@ -199,9 +199,9 @@ fn next_number() -> usize {
 /// The plugin's own data.
 struct Original(*const PluginInfo);
 
-// SAFETY: static data of the plugin's, which nobody writes (B1); whether that is so is what it is read for.
+// SAFETY: B1: the plugin's static data is not written; the layer reads it to find out whether that is so.
 unsafe impl Send for Original {}
-// SAFETY: as for Send.
+// SAFETY: the data is only read.
 unsafe impl Sync for Original {}
 
 /// The plugin's description of itself, as far as checks need it.
@@ -330,7 +330,7 @@ impl Books {
         error: *mut ErrorDetail,
         call: impl FnOnce(*mut T, *mut ErrorDetail) -> Status,
     ) -> Result<(Status, T), Status> {
-        // SAFETY: the host's struct, alive for the call.
+        // SAFETY: `out` is NULL or the host's struct of the size that it says (B4), alive for the call.
         let guarded = unsafe { Out::of(out.cast_const()) };
         let Some(mut guarded) = self.expect(function, guarded.map(Some))? else {
             return Err(DEVBAY_STATUS_INVALID);
@@ -341,7 +341,7 @@ impl Books {
         let (made, found) = guarded.read();
         self.check(function, found);
         if guarded.is_written() {
-            // SAFETY: the host's struct, whose size was read.
+            // SAFETY: `Out::of` read this struct and checked its size; the host lends it to be written.
             unsafe { hand_on(out, &made) };
         }
         if status != DEVBAY_STATUS_OK && !guarded.is_untouched_or_zero() {
@@ -367,19 +367,19 @@ impl Books {
             // SAFETY: static data of the plugin's, as long as it says; it was read and checked when it was wrapped.
             hasher.write(unsafe { std::slice::from_raw_parts(start, n) });
         };
-        // Elements alone: what is between them, and behind the last, is not the list's.
+        // Elements alone: the bytes between them, and behind the last, are not the list's.
         let elements = |list: &List| {
             let (start, stride) = (list.ptr.cast::<u8>(), list.stride as usize);
             let n = if start.is_null() { 0 } else { list.len as usize };
             (0..n).map(move |i| (start.wrapping_add(i * stride), stride))
         };
         let info = self.original.0;
-        // SAFETY: as above.
+        // SAFETY: `info` is the plugin's static data, which was read when it was wrapped.
         let Ok(known) = (unsafe { read_struct(info) }) else {
             return 0;
         };
         add(info.cast(), known.struct_size as usize);
-        // SAFETY: as above.
+        // SAFETY: the table is static data of the plugin's, which was read when it was wrapped.
         if let Ok(table) = unsafe { read_struct(known.table) } {
             add(known.table.cast(), table.struct_size as usize);
         }
@@ -387,7 +387,8 @@ impl Books {
             add(profile, size_of::<Str>());
         }
         for (element, stride) in elements(&known.kernels).chain(elements(&known.options)) {
-            // SAFETY: as above; elements that grow begin with their size.
+            // SAFETY: the element lies in a static list of the plugin's, was read when it was wrapped, and begins with
+            // its size.
             let size = unsafe { element.cast::<u32>().read() } as usize;
             // A size that was changed is seen, and is not followed.
             add(element, size.min(stride));

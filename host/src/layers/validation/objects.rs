@@ -21,11 +21,9 @@ impl Books {
         error: *mut ErrorDetail,
     ) -> Answer {
         let entered = self.enter("create", On::Plugin)?;
-        // SAFETY: the host's struct, alive for the call.
         let Some(mut own) = self.read(entered.function(), desc)? else {
             return Ok(DEVBAY_STATUS_INVALID);
         };
-        // SAFETY: the host's services, alive until `destroy`.
         let Some(services) = self.read(entered.function(), own.host)? else {
             return Ok(DEVBAY_STATUS_INVALID);
         };
@@ -38,7 +36,7 @@ impl Books {
         own.host = api;
         own.struct_size = own.struct_size.min(size_of::<CreateDesc>() as u32);
         let mut words = self.words(entered.function(), error)?;
-        // SAFETY: the host's place for one handle.
+        // SAFETY: `out` is not NULL (`refuse_null`), so it is the host's place for one handle.
         let before = unsafe { *out };
         let mut made = before;
         let status = entered.call(|| next!(self, create(&own, &mut made, words.as_ptr())));
@@ -51,7 +49,7 @@ impl Books {
             }
             return Ok(status);
         }
-        // SAFETY: as above.
+        // SAFETY: `out` is the same place for one handle.
         unsafe { *out = made };
         if made.is_null() {
             self.plugin_broke(entered.function(), "B9", "it succeeded without an instance");
@@ -111,9 +109,9 @@ impl Books {
         let status = entered.call(|| next!(self, devices(instance, &mut list, words.as_ptr())));
         self.settle(entered.function(), words, status);
         if status == DEVBAY_STATUS_OK {
-            // SAFETY: the host's place for a list.
+            // SAFETY: `out` is not NULL (`refuse_null`), so it is the host's place for one list.
             unsafe { *out = list };
-            // SAFETY: the plugin's list, which lives as long as the instance.
+            // SAFETY: `list` is what the plugin's `devices` just gave.
             let found = unsafe { self.read_devices(instance.addr(), &list, &lost) };
             self.check(entered.function(), found);
         }
@@ -124,17 +122,17 @@ impl Books {
     /// The list is what the plugin's `devices` gave.
     unsafe fn read_devices(&self, instance: usize, list: &List, lost: &HashSet<usize>) -> Result<(), Fault> {
         let broken = |error: ListError| Fault { rule: "B5", words: format!("its list of devices: {error}") };
-        // SAFETY: the caller's promise, here and below.
+        // SAFETY: the plugin keeps its list as long as the instance (# Safety).
         let infos = unsafe { read_growable_list::<DeviceInfo>(list) }.map_err(broken)?;
         let (mut devices, mut ids, mut found) = (Vec::new(), HashSet::new(), Ok(()));
         let mut handles = HashSet::new();
         for (i, info) in infos.iter().enumerate() {
-            // SAFETY: as above.
+            // SAFETY: the list of spaces belongs to the plugin's list (# Safety).
             let spaces = unsafe { read_growable_list::<MemorySpace>(&info.spaces) }.map_err(broken)?;
-            // SAFETY: as above.
+            // SAFETY: the text belongs to the plugin's list (# Safety).
             let id = unsafe { info.id.get() }.map_err(broken)?.to_owned();
             for text in [&info.name, &info.driver] {
-                // SAFETY: as above.
+                // SAFETY: the text belongs to the plugin's list (# Safety).
                 unsafe { text.get() }.map_err(broken)?;
             }
             if info.handle.is_null() {
@@ -292,14 +290,14 @@ impl Books {
         let wanted = self.read(entered.function(), desc)?;
         self.refuse_null(entered.function(), out)?;
         let mut words = self.words(entered.function(), error)?;
-        // SAFETY: the host's place for one handle.
+        // SAFETY: `out` is not NULL (`refuse_null`), so it is the host's place for one handle.
         let mut made = unsafe { *out };
         let status = entered.call(|| next!(self, stream_create(device, desc, &mut made, words.as_ptr())));
         self.settle(entered.function(), words, status);
         if status != DEVBAY_STATUS_OK {
             return Ok(status);
         }
-        // SAFETY: as above.
+        // SAFETY: `out` is the same place for one handle.
         unsafe { *out = made };
         let copies = wanted.is_some_and(|wanted| wanted.kind == DEVBAY_STREAM_COPY);
         self.enter_stream(entered.function(), device.addr(), made, copies);

@@ -40,7 +40,7 @@ struct Request {
 
 impl Books {
     /// # Safety
-    /// `desc` was read from the host's struct.
+    /// `desc` was read from the host's struct, whose lists and texts are alive for the call.
     unsafe fn request(
         &self,
         instance: usize,
@@ -57,14 +57,14 @@ impl Books {
         let Some(kernel) = self.about.kernels.get(desc.kernel_idx).or(added.as_ref()) else {
             return fault("B20", format!("kernel {} of {}", desc.kernel_idx, self.about.kernels.len()));
         };
-        // SAFETY: the host's lists, alive for the call.
+        // SAFETY: the struct's lists are alive for the call (# Safety).
         let lists = unsafe { (read_tensors(&desc.inputs), read_tensors(&desc.outputs)) };
         let (inputs, outputs) = (lists.0?, lists.1?);
-        // SAFETY: as above.
+        // SAFETY: the list holds attributes (B5), and is alive for the call (# Safety).
         let attrs = unsafe { read_growable_list::<Attr>(&desc.attrs) };
         let attrs = attrs.map_err(|error| Fault { rule: "B5", words: format!("attributes: {error}") })?;
         for attr in &attrs {
-            // SAFETY: as above.
+            // SAFETY: the attribute's text is alive for the call (# Safety).
             if let Err(error) = unsafe { attr.name.get() } {
                 return fault("B5", format!("the name of an attribute: {error}"));
             }
@@ -114,10 +114,10 @@ impl Books {
         let Some(wanted) = self.read(entered.function(), desc)? else {
             return Ok(DEVBAY_STATUS_INVALID);
         };
-        // SAFETY: read from the host's struct.
+        // SAFETY: `wanted` was read from the host's struct, whose lists and texts are alive for the call (B5).
         let request = unsafe { self.request(instance.addr(), &wanted, true) };
         let request = self.expect(entered.function(), request)?;
-        // SAFETY: the host's struct, alive for the call.
+        // SAFETY: `out` is NULL or the host's struct of the size that it says (B4), alive for the call.
         let guarded = unsafe { Out::of(out.cast_const()) };
         let Some(mut guarded) = self.expect(entered.function(), guarded.map(Some))? else {
             return Ok(DEVBAY_STATUS_INVALID);
@@ -132,21 +132,21 @@ impl Books {
                 self.plugin_broke(entered.function(), "B21", "it failed and wrote a prepared kernel");
             }
             if guarded.is_written() {
-                // SAFETY: the host's struct, whose size was read.
+                // SAFETY: `Out::of` read this struct and checked its size; the host lends it to be written.
                 unsafe { hand_on(out, &inner) };
             }
             return Ok(status);
         }
         if inner.launch.is_none() {
             self.plugin_broke(entered.function(), "B21", "it succeeded without a launch function");
-            // SAFETY: as above.
+            // SAFETY: `Out::of` read this struct and checked its size.
             unsafe { hand_on(out, &inner) };
             return Ok(status);
         }
         let packs = self.packs_of(&inner, &request);
         let packs = packs.unwrap_or_else(|found| {
             self.plugin(entered.function(), found);
-            // The host is not told of what it would be refused.
+            // The host is not told of constants whose packing would be refused.
             inner.packs = List::EMPTY;
             Vec::new()
         });
@@ -169,14 +169,14 @@ impl Books {
             state: std::ptr::without_provenance_mut(number),
             ..inner
         };
-        // SAFETY: as above.
+        // SAFETY: `Out::of` read this struct and checked its size.
         unsafe { hand_on(out, &own) };
         Ok(status)
     }
 
     /// Reads the constants that a kernel wants packed.
     fn packs_of(&self, inner: &Prepared, request: &Request) -> Result<Vec<(u32, u64, u64)>, Fault> {
-        // SAFETY: the plugin's list, alive until `unprepare`.
+        // SAFETY: the plugin keeps the list until `unprepare`, and the kernel was just prepared.
         let packs = unsafe { read_growable_list::<ConstantPack>(&inner.packs) };
         let packs =
             packs.map_err(|error| Fault { rule: "B5", words: format!("packed constants: {error}") })?;
@@ -296,10 +296,10 @@ impl Books {
         let Some(wanted) = self.read(entered.function(), desc)? else {
             return Ok(DEVBAY_STATUS_INVALID);
         };
-        // SAFETY: read from the host's struct.
+        // SAFETY: `wanted` was read from the host's struct, whose lists and texts are alive for the call (B5).
         let request = unsafe { self.request(instance.addr(), &wanted, true) };
         self.expect(entered.function(), request)?;
-        // SAFETY: the host's struct, alive for the call.
+        // SAFETY: `out` is NULL or the host's struct of the size that it says (B4), alive for the call.
         let guarded = unsafe { Out::of(out.cast_const()) };
         let Some(mut guarded) = self.expect(entered.function(), guarded.map(Some))? else {
             return Ok(DEVBAY_STATUS_INVALID);
@@ -311,7 +311,7 @@ impl Books {
         let (cost, found) = guarded.read();
         self.check(entered.function(), found);
         if status == DEVBAY_STATUS_OK {
-            // SAFETY: the host's struct, whose size was read.
+            // SAFETY: `Out::of` read this struct and checked its size; the host lends it to be written.
             unsafe { hand_on(out, &cost) };
         }
         Ok(status)
@@ -331,7 +331,7 @@ impl Books {
             let words = format!("memory space {space_idx} of {n_spaces}");
             self.host(entered.function(), Fault { rule: "B11", words })?;
         }
-        // SAFETY: the host's struct, alive for the call.
+        // SAFETY: `out` is NULL or the host's struct of the size that it says (B4), alive for the call.
         let guarded = unsafe { Out::of(out.cast_const()) };
         let Some(mut guarded) = self.expect(entered.function(), guarded.map(Some))? else {
             return Ok(DEVBAY_STATUS_INVALID);
@@ -343,7 +343,7 @@ impl Books {
         let (info, found) = guarded.read();
         self.check(entered.function(), found);
         if status == DEVBAY_STATUS_OK {
-            // SAFETY: the host's struct, whose size was read.
+            // SAFETY: `Out::of` read this struct and checked its size; the host lends it to be written.
             unsafe { hand_on(out, &info) };
         }
         Ok(status)
@@ -364,9 +364,9 @@ impl Books {
             entered.call(|| next!(self, device_kernels(instance, device, &mut list, words.as_ptr())));
         self.settle(entered.function(), words, status);
         if status == DEVBAY_STATUS_OK {
-            // SAFETY: the host's place for a list.
+            // SAFETY: `out` is not NULL (`refuse_null`), so it is the host's place for one list.
             unsafe { *out = list };
-            // SAFETY: the plugin's list, which lives as long as the instance.
+            // SAFETY: `list` is what the plugin's `device_kernels` just gave.
             let found = unsafe { self.read_device_kernels(instance.addr(), &list) };
             self.check(entered.function(), found);
         }
@@ -377,7 +377,7 @@ impl Books {
     /// The list is what the plugin's `device_kernels` gave.
     unsafe fn read_device_kernels(&self, instance: usize, list: &List) -> Result<(), Fault> {
         let broken = |error: ListError| Fault { rule: "B5", words: format!("its list of kernels: {error}") };
-        // SAFETY: the caller's promise, here and below.
+        // SAFETY: the plugin keeps its list as long as the instance (# Safety).
         let listed = unsafe { read_growable_list::<DeviceKernel>(list) }.map_err(broken)?;
         for DeviceKernel { kernel_idx, info, .. } in listed {
             match (self.about.kernels.get(kernel_idx), info.is_null()) {
@@ -391,9 +391,9 @@ impl Books {
                     );
                 }
             }
-            // SAFETY: as above.
+            // SAFETY: `info` is not NULL here, and the plugin keeps it as long as the list (# Safety).
             let info = unsafe { read_struct(info) }.map_err(broken)?;
-            // SAFETY: as above.
+            // SAFETY: `info` was read from the plugin's data, which it keeps as long as the list (# Safety).
             let kernel = unsafe { about::read_kernel(kernel_idx, &info) };
             let kernel = kernel.map_err(|refusal| Fault { rule: "B20", words: refusal.reason })?;
             // One with flags that the layer does not know is none that a host of its time asks for.
@@ -420,7 +420,7 @@ impl Books {
         let Some(wanted) = self.read(entered.function(), desc)? else {
             return Ok(DEVBAY_STATUS_INVALID);
         };
-        // SAFETY: read from the host's struct.
+        // SAFETY: `wanted` was read from the host's struct, whose lists and texts are alive for the call (B5).
         let request = unsafe { self.request(instance.addr(), &wanted, false) };
         self.expect(entered.function(), request)?;
         self.refuse_null(entered.function(), out_dtype)?;
@@ -451,7 +451,7 @@ impl Books {
             let n = rank.min(room) as usize;
             // SAFETY: the host's place has room for `rank_max` extents, and `n` is no more.
             unsafe { std::ptr::copy_nonoverlapping(shape.as_ptr(), out_shape, n) };
-            // SAFETY: the host's place for a number.
+            // SAFETY: `out_rank` is not NULL (`refuse_null`), so it is the host's place for one number.
             unsafe { *out_rank = rank };
         }
         Ok(status)
@@ -492,7 +492,7 @@ fn kernel_book(
 /// # Safety
 /// The list is the host's, alive for the call.
 unsafe fn read_tensors(list: &List) -> Result<Vec<Option<Tensor>>, Fault> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the list is the host's, and alive for the call (# Safety).
     match unsafe { read_growable_list::<Tensor>(list) } {
         Ok(tensors) => {
             let present = |tensor: &Tensor| (tensor.flags & DEVBAY_TENSOR_ABSENT == 0).then_some(*tensor);

@@ -30,11 +30,11 @@ impl Books {
         let status = entered.call(|| call!(next, formats(device, &mut list, words.as_ptr())));
         self.settle(entered.function(), words, status);
         if status == DEVBAY_STATUS_OK {
-            // SAFETY: the host's place for a list.
+            // SAFETY: `out` is not NULL (`refuse_null`), so it is the host's place for one list.
             unsafe { *out = list };
-            // SAFETY: the plugin's list, which lives as long as the instance.
+            // SAFETY: the plugin keeps the list as long as the instance.
             let names = unsafe { read_list::<Str>(&list, "Str") };
-            // SAFETY: as above.
+            // SAFETY: the plugin keeps the texts of the list as long.
             let texts =
                 names.and_then(|names| names.iter().try_for_each(|name| unsafe { name.get() }.map(drop)));
             let broken =
@@ -101,7 +101,7 @@ impl Books {
         }
         self.refuse_null(function, out)?;
         let mut words = self.words(function, error)?;
-        // SAFETY: the host's place for one handle.
+        // SAFETY: `out` is not NULL (`refuse_null`), so it is the host's place for one handle.
         let mut made = unsafe { *out };
         let next = self.compile(entered.instance());
         let status = entered.call(|| call(&next, &mut made, words.as_ptr()));
@@ -109,7 +109,7 @@ impl Books {
         if status != DEVBAY_STATUS_OK {
             return Ok(status);
         }
-        // SAFETY: as above.
+        // SAFETY: `out` is the same place for one handle.
         unsafe { *out = made };
         if made.is_null() {
             self.plugin_broke(function, "B9", "it succeeded without a program");
@@ -159,7 +159,8 @@ impl Books {
         let status = self.enqueue(&entered, stream, &lent, || call!(next, execute(program, stream, desc)));
         if status == DEVBAY_STATUS_OK {
             for i in 0..wanted.n_results as usize {
-                // SAFETY: the host's list has a place for each result, which the plugin has written.
+                // SAFETY: `results` is not NULL (`refuse_null`) and has `n_results` places, which the plugin has
+                // written.
                 let made = unsafe { *wanted.results.add(i) };
                 if !made.is_null() {
                     let book = BufferBook::of_plugin(device);
@@ -184,7 +185,7 @@ impl Books {
             .inspect_err(|_| entered.instance().into_iter().for_each(|of| self.leak(of)))?;
         let next = self.compile(entered.instance());
         if let Some(free) = next.executable_free {
-            // SAFETY: the plugin's function with its own program.
+            // SAFETY: B9: the host gives back a program that the plugin made, once.
             entered.run(|| unsafe { free(program) });
         }
         Ok(())
@@ -260,7 +261,7 @@ fn used(state: &Register, program: usize, device: usize, run: &ExecuteDesc) -> R
     }
     let mut lent = Vec::new();
     for (list, what) in [(&run.inputs, "input"), (&run.outputs, "output")] {
-        // SAFETY: the host's list, alive for the call.
+        // SAFETY: B5: the list was read from the host's struct, and is alive for the call.
         let operands = unsafe { read_list::<BufferRef>(list, "BufferRef") };
         let operands = operands.map_err(|error| Fault { rule: "B5", words: error.to_string() })?;
         for (i, reference) in operands.iter().enumerate() {

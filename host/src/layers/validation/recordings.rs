@@ -67,14 +67,14 @@ impl Books {
             let words = "on a stream that does not record".to_owned();
             self.host(entered.function(), Fault { rule: "B22", words })?;
         }
-        // SAFETY: the host's place for one handle.
+        // SAFETY: `out` is not NULL (`refuse_null`), so it is the host's place for one handle.
         let mut made = unsafe { *out };
         let next = self.replay(entered.instance());
         let status = entered.call(|| call!(next, record_end(stream, &mut made)));
         if status != DEVBAY_STATUS_OK {
             return Ok(status);
         }
-        // SAFETY: as above.
+        // SAFETY: `out` is the same place for one handle.
         unsafe { *out = made };
         if made.is_null() {
             self.plugin_broke(entered.function(), "B9", "it succeeded without a recording");
@@ -122,7 +122,7 @@ impl Books {
             .inspect_err(|_| entered.instance().into_iter().for_each(|of| self.leak(of)))?;
         let next = self.replay(entered.instance());
         if let Some(free) = next.recording_free {
-            // SAFETY: the plugin's function with its own recording.
+            // SAFETY: B9: the host gives back a recording that the plugin made, once.
             entered.run(|| unsafe { free(recording) });
         }
         Ok(())
@@ -130,7 +130,7 @@ impl Books {
 
     /// A list of bindings, each of memory that the device may use.
     fn bindings(&self, list: &List, device: usize) -> Result<Vec<BufferRef>, Fault> {
-        // SAFETY: the host's list, alive for the call.
+        // SAFETY: B5: the list was read from the host's struct, and is alive for the call.
         let bindings = unsafe { read_list::<BufferRef>(list, "BufferRef") };
         let bindings = bindings.map_err(|error| Fault { rule: "B5", words: error.to_string() })?;
         let state = self.state();

@@ -95,7 +95,7 @@ impl Books {
 
     pub(super) unsafe fn log(&self, ctx: *mut c_void, level: u32, text: Str) {
         let host = self.service("log", ctx);
-        // SAFETY: the plugin's text, borrowed for the call.
+        // SAFETY: B5: the text's bytes are the plugin's, and unchanged for the call.
         if let Err(error) = unsafe { text.get() } {
             self.plugin("log", Fault { rule: "B5", words: format!("its text: {error}") });
         }
@@ -107,7 +107,7 @@ impl Books {
 
     pub(super) unsafe fn config(&self, ctx: *mut c_void, key: Str, out: *mut Str) -> Status {
         let host = self.service("config", ctx);
-        // SAFETY: the plugin's text, borrowed for the call.
+        // SAFETY: B5: the text's bytes are the plugin's, and unchanged for the call.
         if let Err(error) = unsafe { key.get() } {
             self.plugin("config", Fault { rule: "B5", words: format!("its key: {error}") });
         }
@@ -124,14 +124,14 @@ impl Books {
 
     pub(super) unsafe fn trace(&self, ctx: *mut c_void, event: *const TraceEvent) {
         let host = self.service("trace", ctx);
-        // SAFETY: the plugin's struct, borrowed for the call.
+        // SAFETY: B4: NULL, or the plugin's struct of the size that it says, alive for the call.
         let found = match unsafe { read_struct(event) } {
             Err(error) => fault("B4", format!("its mark: {error}")),
             Ok(event) if event.begin_ns > event.end_ns => {
                 fault("B2", format!("a mark that begins at {} and ends at {}", event.begin_ns, event.end_ns))
             }
             Ok(event) => {
-                // SAFETY: the plugin's texts, borrowed for the call.
+                // SAFETY: B5: the texts' bytes are the plugin's, and unchanged for the call.
                 let texts = unsafe { event.name.get().and(event.track.get()) };
                 texts.map(drop).map_err(|error| Fault { rule: "B5", words: format!("its mark: {error}") })
             }

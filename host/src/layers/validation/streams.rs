@@ -52,7 +52,7 @@ impl Books {
         let mut value = NOT_WRITTEN;
         let status = entered.call(|| next!(self, stream_reached(stream, &mut value)));
         if value != NOT_WRITTEN || status == DEVBAY_STATUS_OK {
-            // SAFETY: the host's place for a number.
+            // SAFETY: `out` is not NULL (`refuse_null`), so it is the host's place for one number.
             unsafe { *out = value };
         }
         let mut state = self.state();
@@ -83,7 +83,7 @@ impl Books {
             }
         }
         let value = if value == NOT_WRITTEN { 0 } else { value };
-        // What a panic leaves behind, nobody knows.
+        // The state that a panic leaves behind is unknown.
         let over = status != DEVBAY_STATUS_OK && status != DEVBAY_STATUS_PANICKED;
         state.reported(stream.addr(), value, over);
         drop(state);

@@ -156,7 +156,7 @@ per_slot_functions! {
             unsafe { books.get_extension(instance, id, min_revision) }
         });
     done(slot; arg: *mut c_void, status: Status) = books(slot, (), (), |books| {
-        // SAFETY: the plugin calls back with what it was given.
+        // SAFETY: the plugin calls back with the argument that it was given.
         unsafe { books.done(arg, status) }
     });
     chunk(slot; arg: *mut c_void, begin: u64, end: u64, n: u32) -> Status =
@@ -186,7 +186,7 @@ per_slot_functions! {
     now_ns(slot; ctx: *mut c_void) -> u64 = books(slot, 0, 0, |books| books.now_ns(ctx));
     host_extension(slot; ctx: *mut c_void, _id: u32, _min_revision: u32) -> *const c_void =
         books(slot, null(), null(), |books| books.host_extension(ctx));
-    // The entry of what is in the slot.
+    // The entry of the books in the slot.
     query(slot;) -> *const PluginInfo = books(slot, null(), null(), |books| books.info());
 }
 

@@ -244,11 +244,11 @@ fn passes_in_any_order_leave_what_a_program_gives() {
     });
     match outcome {
         Ok(()) => {}
-        // The program is in the reason; the bytes that it was made of say nothing.
+        // The program is in the reason; the bytes that it was made of tell nothing.
         Err(TestError::Fail(reason, _)) => panic!("{reason}"),
         Err(TestError::Abort(reason)) => panic!("{reason}"),
     }
-    // Programs that no pass finds anything in would show nothing.
+    // Programs in which no pass finds anything would show nothing.
     let changes = bench.changes.borrow();
     let counts: Vec<_> =
         Switches::names().map(|name| (name, changes.get(name).copied().unwrap_or(0))).collect();

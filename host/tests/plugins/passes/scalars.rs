@@ -53,7 +53,7 @@ fn eighteen_scalars_are_normalised_as_one_vector() {
     }
     assert_eq!(text::print(&after), text::print(&expected));
 
-    // What it gives, and in how many launches.
+    // Its result, and the number of launches.
     let inputs: Vec<(String, Tensor)> = program
         .main
         .inputs

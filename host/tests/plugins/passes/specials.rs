@@ -234,7 +234,7 @@ fn folds() -> Vec<Case> {
     let x = build.input(&[24], 1);
     let y = build.add("Sub", &[x, x], &[]);
     cases.push(build.done("x - x", y));
-    // What is done to a channel, behind a convolution and a product; a factor that makes weights vanish.
+    // Ops on a channel, behind a convolution and a product; a factor that makes weights vanish.
     for (op, factor) in
         [("Mul", 2.0), ("Mul", 0.0), ("Mul", 1e-38), ("Div", 4.0), ("Sub", 1.5), ("Add", -2.0)]
     {

@@ -10,7 +10,7 @@ pub(in crate::sdk) use crate::sdk::view::broken as refused;
 /// # Safety
 /// `detail` is NULL or as [`ErrorDetail`] says.
 pub(in crate::sdk) unsafe fn report(detail: *mut ErrorDetail, body: impl FnOnce() -> Result<()>) -> Status {
-    // SAFETY: the caller's promise.
+    // SAFETY: `detail` is NULL or as `ErrorDetail` says (# Safety).
     unsafe { reported(detail, guard(body)) }
 }
 
@@ -19,7 +19,7 @@ pub(in crate::sdk) unsafe fn report(detail: *mut ErrorDetail, body: impl FnOnce(
 /// # Safety
 /// As [`report`].
 pub(super) unsafe fn report_kernel(detail: *mut ErrorDetail, body: impl FnOnce() -> Result<()>) -> Status {
-    // SAFETY: the caller's promise.
+    // SAFETY: `detail` is NULL or as `ErrorDetail` says (# Safety).
     unsafe { reported(detail, guard_kernel(body)) }
 }
 
@@ -29,7 +29,7 @@ unsafe fn reported(detail: *mut ErrorDetail, result: Result<()>) -> Status {
     match result {
         Ok(()) => DEVBAY_STATUS_OK,
         Err(error) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: `detail` is NULL or as `ErrorDetail` says (# Safety).
             unsafe { error.store(detail) };
             error.status()
         }
@@ -41,7 +41,7 @@ unsafe fn reported(detail: *mut ErrorDetail, result: Result<()>) -> Status {
 /// # Safety
 /// `handle` is NULL or a handle of this plugin's whose value is a `T`, alive for `'a`.
 pub(in crate::sdk) unsafe fn deref<'a, T, H>(handle: *mut H, what: &str) -> Result<&'a T> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `handle` is NULL or a `T` that lives for `'a` (# Safety).
     unsafe { handle.cast::<T>().cast_const().as_ref() }
         .ok_or_else(|| Error::invalid(format!("{what} is NULL")))
 }
@@ -54,7 +54,7 @@ pub(in crate::sdk) unsafe fn free<T, H>(handle: *mut H) {
     if !handle.is_null() {
         // The message went to standard error; a function without a status has no other way.
         let _ = guard(|| {
-            // SAFETY: the caller's promise.
+            // SAFETY: `handle` is not NULL, came from `Box::into_raw` of a `T`, and is given back once (# Safety).
             drop(unsafe { Box::from_raw(handle.cast::<T>()) });
             Ok(())
         });

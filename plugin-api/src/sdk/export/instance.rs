@@ -21,9 +21,10 @@ pub(super) unsafe extern "C" fn create<P: Plugin>(
 ) -> Status {
     let body = || {
         remember_panics();
-        // SAFETY: the host's struct, alive for the call.
+        // SAFETY: B4: `desc` is NULL or the host's struct, of the size that it says and alive for the call.
         let desc = unsafe { read_struct(desc) }.map_err(refused)?;
-        // SAFETY: the host's services, alive until `destroy`.
+        // SAFETY: `desc.host` is NULL or the host's table of services, of the size that it says (B4) and alive until
+        // `destroy`.
         let host = Host::new(unsafe { read_struct(desc.host) }.map_err(refused)?);
         let newest = DEVBAY_ABI_MINOR;
         if !(P::ABOUT.abi_minor_min..=newest).contains(&desc.abi_minor) {
@@ -33,14 +34,14 @@ pub(super) unsafe extern "C" fn create<P: Plugin>(
                 P::ABOUT.abi_minor_min
             )));
         }
-        // SAFETY: the field's rule: a list of KeyValue, alive for the call.
+        // SAFETY: B5: the list holds pairs of texts, and lives for the call.
         let pairs: Vec<KeyValue> = unsafe { read_list(&desc.options, "KeyValue") }.map_err(refused)?;
         let mut given = Vec::with_capacity(pairs.len());
         let mut memory_limit = None;
         for pair in pairs {
-            // SAFETY: the host's text, alive for the call.
+            // SAFETY: B5: the text's bytes are the host's, and unchanged for the call.
             let key = unsafe { pair.key.get() }.map_err(refused)?;
-            // SAFETY: as above.
+            // SAFETY: B5: the other text of the pair, unchanged for the call.
             let value = unsafe { pair.value.get() }.map_err(refused)?;
             if key == MEMORY_LIMIT {
                 let limit = value.parse().map_err(|_| {
@@ -62,15 +63,15 @@ pub(super) unsafe extern "C" fn create<P: Plugin>(
         let plugin = P::create(host, &options)?;
         let instance =
             Box::new(InstanceBox { plugin, host, abi_minor: desc.abi_minor, lists: Lists::default() });
-        // SAFETY: the host's place for one handle.
+        // SAFETY: `out` is the host's place for one handle, as the header says of `create`.
         unsafe { out.write(Box::into_raw(instance).cast()) };
         Ok(())
     };
-    // SAFETY: the host's error struct.
+    // SAFETY: B18: `error` is NULL or the host's struct, of the size that it says (B4).
     unsafe { report(error, body) }
 }
 
 pub(super) unsafe extern "C" fn destroy<P: Plugin>(instance: *mut Instance) {
-    // SAFETY: made by `create`, given back once (B9).
+    // SAFETY: `create` made the handle, and the host gives it back once (B9).
     unsafe { free::<InstanceBox<P>, _>(instance) };
 }

@@ -15,19 +15,21 @@ type Request<'a, D> = (&'static Kernel<D>, PrepareRequest<'a, D>);
 /// Reads a request and finds its kernel.
 ///
 /// # Safety
-/// `desc` is a host's struct that lives for `'a`, with a device of this plugin's.
+/// 1. `instance` is NULL or an instance of this plugin's, which lives for the call.
+/// 2. `desc` is NULL or a host's struct of the size that it says (B4), which with all that it names lives for `'a`.
+/// 3. The struct's device is NULL or one of this plugin's, alive for `'a`.
 unsafe fn request<'a, P: Plugin>(
     instance: *mut Instance,
     desc: *const PrepareDesc,
 ) -> Result<Request<'a, P::Device>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `instance` is NULL or an instance of this plugin's (# Safety, 1).
     let instance: &InstanceBox<P> = unsafe { deref(instance, "the instance") }?;
-    // SAFETY: the caller's promise.
+    // SAFETY: `desc` is NULL or a host's struct (# Safety, 2).
     let desc = unsafe { read_struct(desc) }.map_err(refused)?;
     let kernel = P::KERNELS
         .get(desc.kernel_idx as usize)
         .ok_or_else(|| Error::invalid(format!("kernel {} of {}", desc.kernel_idx, P::KERNELS.len())))?;
-    // SAFETY: the caller's promise.
+    // SAFETY: all that `desc` names lives for `'a` (# Safety, 2), and its device is one of this plugin's (3).
     Ok((kernel, unsafe { PrepareRequest::new(&desc, kernel.op(), instance.host, instance.abi_minor) }?))
 }
 
@@ -38,7 +40,8 @@ pub(super) unsafe extern "C" fn prepare<P: Plugin>(
     error: *mut ErrorDetail,
 ) -> Status {
     let body = || {
-        // SAFETY: the host's struct, alive for the call.
+        // SAFETY: B9: instance and device are NULL or this plugin's; `desc` is NULL or the host's struct, alive for the
+        // call (B4).
         let (kernel, request) = unsafe { request::<P>(instance, desc) }?;
         kernel.refuse_operands(&request)?;
         kernel.refuse_attributes(&request, P::reads_attribute)?;
@@ -53,24 +56,24 @@ pub(super) unsafe extern "C" fn prepare<P: Plugin>(
             prepared.refuse_failed::<P::Device>();
         }
         let result = prepared.into_abi();
-        // SAFETY: the host's struct.
+        // SAFETY: B4: `out` is NULL or the host's struct, of the size that it says and alive for the call.
         unsafe { write_struct(out, &result) }.map_err(|e| {
-            // SAFETY: the state made above, which nobody else has seen.
+            // SAFETY: the state was made above, and the host was not given it.
             unsafe { Prepared::free(result.state) };
             refused(e)
         })
     };
-    // SAFETY: the host's error struct.
+    // SAFETY: B18: `error` is NULL or the host's struct, of the size that it says (B4).
     unsafe { report_kernel(error, body) }
 }
 
 pub(super) unsafe extern "C" fn unprepare(_instance: *mut Instance, prepared: *mut abi::Prepared) {
-    // SAFETY: the host's struct, as `prepare` wrote it.
+    // SAFETY: B21: `prepared` is NULL or the host's struct as `prepare` wrote it, of the size that it says (B4).
     if let Ok(prepared) = unsafe { read_struct(prepared.cast_const()) }
         && !prepared.state.is_null()
     {
         let _ = guard(|| {
-            // SAFETY: made by `prepare`, given back once (B9).
+            // SAFETY: `prepare` made the state, and the host gives it back once (B9).
             unsafe { Prepared::free(prepared.state) };
             Ok(())
         });
@@ -84,7 +87,8 @@ pub(super) unsafe extern "C" fn kernel_cost<P: Plugin>(
     error: *mut ErrorDetail,
 ) -> Status {
     let body = || {
-        // SAFETY: the host's struct, alive for the call.
+        // SAFETY: B9: instance and device are NULL or this plugin's; `desc` is NULL or the host's struct, alive for the
+        // call (B4).
         let (kernel, request) = unsafe { request::<P>(instance, desc) }?;
         let cost = kernel.estimate(&request)?;
         let result = KernelCost {
@@ -93,10 +97,10 @@ pub(super) unsafe extern "C" fn kernel_cost<P: Plugin>(
             bytes_written: cost.bytes_written,
             ..KernelCost::empty()
         };
-        // SAFETY: the host's struct.
+        // SAFETY: B4: `out` is NULL or the host's struct, of the size that it says and alive for the call.
         unsafe { write_struct(out, &result) }.map_err(refused)
     };
-    // SAFETY: the host's error struct.
+    // SAFETY: B18: `error` is NULL or the host's struct, of the size that it says (B4).
     unsafe { report_kernel(error, body) }
 }
 
@@ -109,20 +113,21 @@ pub(super) unsafe extern "C" fn pack(
     error: *mut ErrorDetail,
 ) -> Status {
     let body = || {
-        // SAFETY: the host's struct, as `prepare` wrote it.
+        // SAFETY: B21: `prepared` is NULL or the host's struct as `prepare` wrote it, of the size that it says (B4).
         let prepared = unsafe { read_struct(prepared) }.map_err(refused)?;
         if prepared.state.is_null() {
             return Err(Error::invalid("pack without a prepared kernel"));
         }
-        // SAFETY: the host's struct, alive for the call.
+        // SAFETY: B4: `src` is NULL or the host's struct, of the size that it says and alive for the call.
         let src = unsafe { read_struct(src) }.map_err(refused)?;
-        // SAFETY: as above.
+        // SAFETY: `src` was read from the host's struct, whose arrays and bytes live for the call.
         let src = unsafe { TensorView::new(src) }?;
         let bytes = src.constant().ok_or_else(|| Error::invalid("pack of a tensor without content"))?;
-        // SAFETY: the state is `prepare`'s, and `dst` as the header says.
+        // SAFETY: the state is `prepare`'s and not freed (B21), and `dst` is NULL or zeroed memory of the size and
+        // alignment that it asked for (the header's rule of `pack`).
         unsafe { Prepared::pack(prepared.state, input_idx, bytes, dst.cast()) }
     };
-    // SAFETY: the host's error struct.
+    // SAFETY: B18: `error` is NULL or the host's struct, of the size that it says (B4).
     unsafe { report_kernel(error, body) }
 }
 
@@ -137,7 +142,8 @@ pub(super) unsafe extern "C" fn kernel_shape<P: Plugin>(
     error: *mut ErrorDetail,
 ) -> Status {
     let body = || {
-        // SAFETY: the host's struct, alive for the call.
+        // SAFETY: B9: instance and device are NULL or this plugin's; `desc` is NULL or the host's struct, alive for the
+        // call (B4).
         let (kernel, request) = unsafe { request::<P>(instance, desc) }?;
         if output_idx >= kernel.n_outputs_max() {
             return Err(Error::unsupported(format!("there is no output {output_idx}")));
@@ -149,7 +155,8 @@ pub(super) unsafe extern "C" fn kernel_shape<P: Plugin>(
         if out_dtype.is_null() || out_shape.is_null() || out_rank.is_null() {
             return Err(Error::invalid("a place for the result is NULL"));
         }
-        // SAFETY: the host's places: one dtype, one number, and `rank_max` extents.
+        // SAFETY: no place is NULL (checked); `out_shape` has room for `rank_max` extents, and there are no more
+        // (checked).
         unsafe {
             out_dtype.write(dtype);
             out_rank.write(shape.len() as u32);
@@ -157,6 +164,6 @@ pub(super) unsafe extern "C" fn kernel_shape<P: Plugin>(
         }
         Ok(())
     };
-    // SAFETY: the host's error struct.
+    // SAFETY: B18: `error` is NULL or the host's struct, of the size that it says (B4).
     unsafe { report_kernel(error, body) }
 }

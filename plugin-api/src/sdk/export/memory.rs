@@ -15,9 +15,9 @@ pub(super) unsafe extern "C" fn buffer_alloc<D: Device>(
     error: *mut ErrorDetail,
 ) -> Status {
     let body = || {
-        // SAFETY: the host's handle of this plugin's.
+        // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
         let device: &D = unsafe { deref(device, "the device") }?;
-        // SAFETY: the host's struct, alive for the call.
+        // SAFETY: B4: `desc` is NULL or the host's struct, of the size that it says and alive for the call.
         let desc = unsafe { read_struct(desc) }.map_err(refused)?;
         let spaces = &device.describe().spaces;
         let space = spaces
@@ -37,9 +37,9 @@ pub(super) unsafe extern "C" fn buffer_alloc<D: Device>(
         let tensor = if desc.tensor.is_null() {
             None
         } else {
-            // SAFETY: the host's struct, alive for the call.
+            // SAFETY: B4: `desc.tensor` is NULL or the host's struct, of the size that it says and alive for the call.
             let raw = unsafe { read_struct(desc.tensor) }.map_err(refused)?;
-            // SAFETY: as above.
+            // SAFETY: `raw` was read from the host's struct, whose arrays live for the call.
             Some(unsafe { TensorView::new(raw) }?)
         };
         let allocated = device.alloc(&AllocRequest {
@@ -49,17 +49,17 @@ pub(super) unsafe extern "C" fn buffer_alloc<D: Device>(
             usage: desc.usage,
             tensor,
         })?;
-        // SAFETY: the host's struct.
+        // SAFETY: B4: `out` is NULL or the host's struct, of the size that it says and alive for the call.
         unsafe { give_buffer(allocated, out) }
     };
-    // SAFETY: the host's error struct.
+    // SAFETY: B18: `error` is NULL or the host's struct, of the size that it says (B4).
     unsafe { report(error, body) }
 }
 
 /// Hands a buffer to the host.
 ///
 /// # Safety
-/// `out` is the host's struct.
+/// `out` is NULL or the host's struct of the size that it says (B4).
 pub(in crate::sdk) unsafe fn give_buffer<B>(allocated: Allocated<B>, out: *mut Allocation) -> Result<()> {
     let size_bytes = allocated.size_bytes as u64;
     let result = Allocation {
@@ -68,16 +68,16 @@ pub(in crate::sdk) unsafe fn give_buffer<B>(allocated: Allocated<B>, out: *mut A
         size_bytes,
         ..Allocation::empty()
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: `out` is NULL or the host's struct (# Safety).
     unsafe { write_struct(out, &result) }.map_err(|e| {
-        // SAFETY: the box made above, which nobody else has seen.
+        // SAFETY: the handle came from `Box::into_raw` above, and the host was not given it.
         unsafe { free::<BufferBox<B>, _>(result.buffer) };
         refused(e)
     })
 }
 
 pub(super) unsafe extern "C" fn buffer_free<D: Device>(buffer: *mut abi::Buffer) {
-    // SAFETY: made by `buffer_alloc`, given back once (B9).
+    // SAFETY: `buffer_alloc` or `buffer_import` made the handle, and the host gives it back once (B9).
     unsafe { free::<BufferBox<D::Buffer>, _>(buffer) };
 }
 
@@ -88,7 +88,7 @@ pub(super) unsafe extern "C" fn memory_info<D: Device>(
     error: *mut ErrorDetail,
 ) -> Status {
     let body = || {
-        // SAFETY: the host's handle of this plugin's.
+        // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
         let device: &D = unsafe { deref(device, "the device") }?;
         let memory = device.memory_info(space_idx as usize)?;
         let result = MemoryInfo {
@@ -96,9 +96,9 @@ pub(super) unsafe extern "C" fn memory_info<D: Device>(
             bytes_available: memory.bytes_available,
             ..MemoryInfo::empty()
         };
-        // SAFETY: the host's struct.
+        // SAFETY: B4: `out` is NULL or the host's struct, of the size that it says and alive for the call.
         unsafe { write_struct(out, &result) }.map_err(refused)
     };
-    // SAFETY: the host's error struct.
+    // SAFETY: B18: `error` is NULL or the host's struct, of the size that it says (B4).
     unsafe { report(error, body) }
 }

@@ -85,21 +85,21 @@ pub(super) unsafe extern "C" fn stream_create<D: Device>(
     error: *mut ErrorDetail,
 ) -> Status {
     let body = || {
-        // SAFETY: the host's handle of this plugin's.
+        // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
         let device: &D = unsafe { deref(device, "the device") }?;
-        // SAFETY: the host's struct, alive for the call.
+        // SAFETY: B4: `desc` is NULL or the host's struct, of the size that it says and alive for the call.
         let desc = unsafe { read_struct(desc) }.map_err(refused)?;
         let stream = device.create_stream(&StreamRequest {
             kind: desc.kind,
             priority: desc.priority,
-            // SAFETY: the host's text, alive for the call.
+            // SAFETY: B5: the text's bytes are the host's, and unchanged for the call.
             label: unsafe { desc.label.get() }.map_err(refused)?,
         })?;
-        // SAFETY: the host's place for one handle.
+        // SAFETY: `out` is the host's place for one handle, as the header says of `stream_create`.
         unsafe { give_stream(stream, out) };
         Ok(())
     };
-    // SAFETY: the host's error struct.
+    // SAFETY: B18: `error` is NULL or the host's struct, of the size that it says (B4).
     unsafe { report(error, body) }
 }
 
@@ -114,12 +114,12 @@ pub(in crate::sdk) unsafe fn give_stream<S>(stream: S, out: *mut *mut abi::Strea
         records: AtomicBool::new(false),
         bindings: Mutex::default(),
     });
-    // SAFETY: the caller's promise.
+    // SAFETY: `out` is the host's place for one handle (# Safety).
     unsafe { out.write(Box::into_raw(stream).cast()) };
 }
 
 pub(super) unsafe extern "C" fn stream_destroy<D: Device>(stream: *mut abi::Stream) {
-    // SAFETY: made by `stream_create`, given back once (B9).
+    // SAFETY: `stream_create` or `stream_import` made the handle, and the host gives it back once (B9).
     unsafe { free::<StreamBox<D::Stream>, _>(stream) };
 }
 
@@ -131,7 +131,7 @@ unsafe fn on_stream<D: Device>(
     stream: *mut abi::Stream,
     body: impl FnOnce(&D::Stream) -> Result<()>,
 ) -> Status {
-    // SAFETY: the caller's promise.
+    // SAFETY: `stream` is NULL or a stream of this device's (# Safety).
     unsafe { on_box::<D>(stream, |stream| body(&stream.stream)) }
 }
 
@@ -143,7 +143,7 @@ pub(in crate::sdk) unsafe fn on_box<D: Device>(
     stream: *mut abi::Stream,
     body: impl FnOnce(&StreamBox<D::Stream>) -> Result<()>,
 ) -> Status {
-    // SAFETY: the caller's promise.
+    // SAFETY: `stream` is NULL or a stream of this device's (# Safety).
     let Ok(stream) = (unsafe { deref::<StreamBox<D::Stream>, _>(stream, "the stream") }) else {
         return DEVBAY_STATUS_INVALID;
     };
@@ -166,13 +166,14 @@ pub(in crate::sdk) unsafe fn enqueue_on<D: Device>(
         refuse_failed(&stream.stream)?;
         body(&stream.stream)
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: `stream` is NULL or a stream of this device's (# Safety of `on_stream`).
     unsafe { on_box::<D>(stream, body) }
 }
 
 pub(super) unsafe extern "C" fn copy<D: Device>(stream: *mut abi::Stream, desc: *const CopyDesc) -> Status {
     let body = |stream: &StreamBox<D::Stream>| {
-        // SAFETY: the host's struct, whose handles are boxes of this device's buffers.
+        // SAFETY: `desc` is NULL or the host's struct (B4), whose buffers are NULL or boxes of this device's that were
+        // not freed (B9).
         let copy = unsafe { CopyRequest::<D::Buffer>::read(desc) }?;
         let is_of_host = |copy: &CopyRequest<'_, _>| !matches!(copy.kind, CopyKind::BufferToBuffer(..));
         if copy.as_ref().is_some_and(is_of_host) {
@@ -181,12 +182,12 @@ pub(super) unsafe extern "C" fn copy<D: Device>(stream: *mut abi::Stream, desc: 
         refuse_failed(&stream.stream)?;
         copy.map_or(Ok(()), |copy| stream.stream.copy(&copy))
     };
-    // SAFETY: the host's handle of this plugin's.
+    // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
     unsafe { on_box::<D>(stream, body) }
 }
 
 pub(super) unsafe extern "C" fn stream_signal<D: Device>(stream: *mut abi::Stream, value: u64) -> Status {
-    // SAFETY: the host's handle of this plugin's.
+    // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
     unsafe { enqueue_on::<D>(stream, |stream| stream.signal(value)) }
 }
 
@@ -196,13 +197,13 @@ pub(super) unsafe extern "C" fn stream_reached<D: Device>(
 ) -> Status {
     let body = |stream: &D::Stream| {
         let (value, status) = stream.reached();
-        // SAFETY: the host's place for a number.
+        // SAFETY: `out_value` is NULL or the host's place for one number.
         if let Some(out_value) = unsafe { out_value.as_mut() } {
             *out_value = value;
         }
         status
     };
-    // SAFETY: the host's handle of this plugin's.
+    // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
     unsafe { on_stream::<D>(stream, body) }
 }
 
@@ -212,11 +213,11 @@ pub(super) unsafe extern "C" fn stream_wait<D: Device>(
     value: u64,
 ) -> Status {
     let body = |stream: &D::Stream| {
-        // SAFETY: the host's handle of this plugin's.
+        // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
         let other: &StreamBox<D::Stream> = unsafe { deref(other, "the other stream") }?;
         stream.wait(&other.stream, value)
     };
-    // SAFETY: the host's handle of this plugin's.
+    // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
     unsafe { enqueue_on::<D>(stream, body) }
 }
 
@@ -230,7 +231,7 @@ pub(super) unsafe extern "C" fn stream_on_reached<D: Device>(
         let function = done.ok_or_else(|| Error::invalid("the callback is NULL"))?;
         stream.on_reached(value, Done { function, arg })
     };
-    // SAFETY: the host's handle of this plugin's.
+    // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
     unsafe { on_stream::<D>(stream, body) }
 }
 
@@ -239,12 +240,12 @@ pub(super) unsafe extern "C" fn stream_host_wait<D: Device>(
     value: u64,
     timeout_ns: u64,
 ) -> Status {
-    // SAFETY: the host's handle of this plugin's.
+    // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
     unsafe { on_stream::<D>(stream, |stream| stream.host_wait(value, Duration::from_nanos(timeout_ns))) }
 }
 
 pub(super) unsafe extern "C" fn stream_flush<D: Device>(stream: *mut abi::Stream) -> Status {
-    // SAFETY: the host's handle of this plugin's.
+    // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
     unsafe { enqueue_on::<D>(stream, Stream::flush) }
 }
 
@@ -252,7 +253,7 @@ pub(super) unsafe extern "C" fn stream_error<D: Device>(
     stream: *mut abi::Stream,
     error: *mut ErrorDetail,
 ) -> Status {
-    // SAFETY: the host's handle of this plugin's.
+    // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
     let Ok(stream) = (unsafe { deref::<StreamBox<D::Stream>, _>(stream, "the stream") }) else {
         return DEVBAY_STATUS_INVALID;
     };
@@ -261,7 +262,7 @@ pub(super) unsafe extern "C" fn stream_error<D: Device>(
     match found.as_ref().or(kept.as_ref()) {
         None => DEVBAY_STATUS_OK,
         Some(failure) => {
-            // SAFETY: the host's error struct.
+            // SAFETY: B18: `error` is NULL or the host's struct, of the size that it says (B4).
             unsafe { failure.store(error) };
             failure.status()
         }

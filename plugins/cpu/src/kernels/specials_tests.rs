@@ -266,7 +266,8 @@ fn products_keep_what_their_tails_would_be_given() {
                     let what = format!("{name} of {fused} [{rows}, {k}, {columns}], {special:e}, on {isa:?}");
                     let found = floats(&found.unwrap_or_else(|error| panic!("{what}: {error}"))[0]);
                     let expected = alone(isa, op, params, &plain);
-                    // The terms of a sum, its bias among them, come in any order; what cancels is rounded otherwise.
+                    // The terms of a sum, its bias among them, come in any order; terms that cancel are rounded
+                    // otherwise.
                     let close = |(found, expected): (&f32, &f32)| {
                         let near =
                             (found - expected).abs() <= 1e-4 && found.is_finite() && expected.is_finite();

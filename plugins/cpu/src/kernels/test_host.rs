@@ -107,9 +107,9 @@ struct TestHost {
 
 impl TestHost {
     fn open(isa: Isa) -> Self {
-        // SAFETY: the plugin's own static.
+        // SAFETY: the entry returns static data of this plugin's.
         let info = unsafe { &*crate::devbay_entry::query() };
-        // SAFETY: as above.
+        // SAFETY: the table is static data of this plugin's.
         let table = unsafe { &*info.table };
         let host: &'static HostApi =
             Box::leak(Box::new(HostApi { n_slots: 3, parallel_for: Some(reversed), ..HostApi::empty() }));
@@ -125,14 +125,14 @@ impl TestHost {
         // SAFETY: the table's function, with structs that outlive the call.
         let status = unsafe { table.create.expect("create")(&desc, &mut instance, null_mut()) };
         assert_eq!(status, DEVBAY_STATUS_OK);
-        // SAFETY: as above.
+        // SAFETY: the instance was just made, and the places outlive the call.
         let status = unsafe { table.devices.expect("devices")(instance, &mut devices, null_mut()) };
         assert_eq!(status, DEVBAY_STATUS_OK);
         // SAFETY: the list has one device.
         let device = unsafe { (*devices.ptr.cast::<DeviceInfo>()).handle };
         let desc = StreamDesc::empty();
         let create = table.stream_create.expect("stream_create");
-        // SAFETY: as above.
+        // SAFETY: the device is the instance's, and the places outlive the call.
         let status = unsafe { create(device, &desc, &mut stream, null_mut()) };
         assert_eq!(status, DEVBAY_STATUS_OK);
         Self { table, info, instance, device, stream }
@@ -148,13 +148,13 @@ impl TestHost {
             }
             // SAFETY: the plugin's own static lists.
             let typevars = unsafe { read_growable_list::<TypeVar>(&info.typevars) }.expect("list");
-            // SAFETY: as above.
+            // SAFETY: the kernel's own static list.
             let of = unsafe { read_list::<u8>(&info.input_typevars, "uint8_t") }.expect("list");
             let typevar = &typevars[of[0] as usize];
-            // SAFETY: as above.
+            // SAFETY: the dtypes of the kernel's own type variable are static.
             unsafe { core::slice::from_raw_parts(typevar.dtypes, typevar.n_dtypes as usize) }.contains(&first)
         };
-        // SAFETY: as above.
+        // SAFETY: the kernel's own static text.
         let named = |info: &KernelInfo| unsafe { info.op.get() } == Ok(op);
         let idx = kernels.iter().position(|info| named(info) && takes(info));
         let idx = idx.unwrap_or_else(|| panic!("no kernel for {op} of {first:?}"));
@@ -166,7 +166,7 @@ impl Drop for TestHost {
     fn drop(&mut self) {
         // SAFETY: made by `open`, destroyed once, the stream before its instance.
         unsafe { self.table.stream_destroy.expect("stream_destroy")(self.stream) };
-        // SAFETY: as above.
+        // SAFETY: `open` made the instance, which is destroyed once; its stream is gone.
         unsafe { self.table.destroy.expect("destroy")(self.instance) };
     }
 }
@@ -289,7 +289,7 @@ pub(crate) fn run_with_constants(
     // SAFETY: the state that `prepare` returned, with the references that it fixed.
     let status = unsafe { launch(prepared.state, host.stream, refs.as_ptr(), null()) };
     let unprepare = host.table.unprepare.expect("unprepare");
-    // SAFETY: as above, once.
+    // SAFETY: `prepare` made the state, which is given back once.
     unsafe { unprepare(host.instance, &mut prepared) };
     if status != DEVBAY_STATUS_OK {
         let error = host.table.stream_error.expect("stream_error");

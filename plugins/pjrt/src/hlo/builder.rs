@@ -207,7 +207,7 @@ impl<'g> Builder<'g> {
                 self.values[value as usize] = Some(made.clone());
                 Ok(made)
             }
-            // A large constant, or what comes from the graph around this one.
+            // A large constant, or a value of the graph around this one.
             _ => self.argument(value),
         }
     }

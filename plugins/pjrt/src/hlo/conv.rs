@@ -150,7 +150,7 @@ pub(super) fn conv_transpose<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result
     for axis in 0..n {
         let reach = (window.extents[axis] - 1) * window.dilations[axis];
         let (low, high) = if has_shape || auto_pad.starts_with("SAME") {
-            // What the window reaches beyond the given extents is cut off.
+            // The window's reach beyond the given extents is cut off.
             let whole = strides[axis] * (x.dims()[axis + 2] - 1) + more[axis] + reach + 1;
             halves(whole - result.dims[axis + 2], auto_pad == "SAME_UPPER")
         } else {

@@ -90,7 +90,7 @@ pub(super) fn variadic<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value
     for (at, input) in inputs.iter().enumerate().skip(1) {
         let (x, y) = joined(b, &result, input)?;
         result = b.binary(fold.op(), &x, &y);
-        // XLA's CPU keeps what is no number in the first operand alone, unless an option of its own is set.
+        // XLA's CPU keeps NaN in the first operand alone, unless an option of its own is set.
         let is_known = node.tensor(at).is_some_and(|tensor| tensor.constant().is_some());
         if fold != Fold::Add && y.ty.is_float() && !is_known {
             let is_nan = b.compare("NE", &y, &y);

@@ -164,7 +164,7 @@ impl Emitter<'_, '_> {
             Function::And | Function::BitAnd => "stablehlo.and",
             Function::Or | Function::BitOr => "stablehlo.or",
             Function::BitXor => "stablehlo.xor",
-            // The limit is a number, so that what is no number stays in every compiler.
+            // The limit is a number, so that NaN stays in every compiler.
             Function::AtLeast => "stablehlo.maximum",
             Function::AtMost => "stablehlo.minimum",
             other => return Err(Error::unsupported(format!("{} of a formula", other.name()))),
@@ -190,7 +190,7 @@ impl Emit for Emitter<'_, '_> {
     }
 
     fn call(&mut self, function: Function, args: Vec<Part>) -> Result<Part> {
-        // A number of one sign or the other is one.
+        // The negative of a number is a number, too.
         if let (Function::Neg, [Part::Number(number)]) = (function, args.as_slice()) {
             return Ok(Part::Number(-number));
         }

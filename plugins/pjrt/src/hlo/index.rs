@@ -31,7 +31,7 @@ fn gather(b: &mut Builder<'_>, x: &Value, places: &Value, named: &[usize], dims:
     }
     let n_places = places.rank() - 1;
     let named: Vec<i64> = named.iter().map(|&axis| axis as i64).collect();
-    // What is taken at each place follows the axes of the places.
+    // The dimensions of a slice follow the axes of the places.
     let offset: Vec<i64> = (n_places as i64..dims.len() as i64).collect();
     let attributes = format!(
         "dimension_numbers = #stablehlo.gather<offset_dims = {}, collapsed_slice_dims = {}, start_index_map = {}, \

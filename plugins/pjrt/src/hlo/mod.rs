@@ -133,8 +133,8 @@ fn reads_attribute(domain: &str, op: &str, name: &str) -> bool {
 /// # Errors
 /// Unsupported, with the node's name, for a node that [`claim`] does not claim; invalid for a graph that is broken.
 pub fn emit(graph: &GraphView<'_>, options: &EmitOptions<'_>) -> Result<Emitted> {
-    // The lower half says how precise, the upper half has flags.
-    // XLA has two precisions of products: the highest, and what its device is fastest with.
+    // The lower half is the precision, the upper half has flags. XLA has two precisions of products: the highest, and
+    // the one that is fastest on its device.
     let allowed = DEVBAY_NUMERICS_TF32 | DEVBAY_NUMERICS_F16 | DEVBAY_NUMERICS_BF16;
     let is_strict = options.numerics & allowed == DEVBAY_NUMERICS_STRICT;
     let mut builder = Builder::new(graph, options.max_inline_bytes, is_strict)?;

@@ -61,7 +61,7 @@ impl Fold {
         let size = element.size_bytes().unwrap_or(1);
         let is_float = matches!(element, E::F16 | E::BF16 | E::F32 | E::F64);
         let is_unsigned = matches!(element, E::U8 | E::U16 | E::U32 | E::U64);
-        // The first bits of one and of infinity, in types of 16 bits and in the higher half of wider ones.
+        // The upper two bytes of one and of infinity; the lower ones are zero.
         let top = |two: u16| [vec![0; size - 2], two.to_le_bytes().to_vec()].concat();
         let (one, infinity) = match element {
             E::F16 => (0x3c00, 0x7c00),

@@ -56,7 +56,7 @@ pub(super) fn reduce<'g>(node: &Node<'g>, b: &mut Builder<'g>) -> Result<Value> 
         "ReduceL1" if !x.ty.is_unsigned() => b.unary("stablehlo.abs", &x),
         "ReduceL2" | "ReduceSumSquare" => b.multiply(&x, &x),
         "ReduceLogSumExp" => {
-            // The largest is taken out so that nothing overflows; an infinite one would leave what is no number.
+            // The largest is taken out so that nothing overflows; an infinite one would leave NaN.
             let largest = b.reduce_keeping(Fold::Maximum, &x, &over)?;
             let is_finite =
                 b.op("stablehlo.is_finite", &[&largest], "", Type::new(ElementType::PRED, largest.dims()));

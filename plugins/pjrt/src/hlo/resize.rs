@@ -28,7 +28,7 @@ impl Axis<'_> {
         Ok(match self.places {
             "asymmetric" => at / scale,
             "half_pixel" => half_pixel,
-            // What cutting took away is taken from both ends alike.
+            // The part that cutting took away is taken from both ends alike.
             "half_pixel_symmetric" => extent / 2.0 * (1.0 - self.result as f64 / length) + half_pixel,
             "pytorch_half_pixel" | "align_corners" if length == 1.0 => 0.0,
             "pytorch_half_pixel" => half_pixel,

@@ -137,7 +137,7 @@ fn refused(op: &str, since: u32, inputs: &[&[i64]], result: &[i64], attrs: &[(&s
 fn what_cannot_be_expressed_is_not_claimed_and_says_why() {
     assert!(refused("Loop", 16, &[&[1]], &[1], &[]).contains("Loop"));
     assert!(refused("Add", 14, &[&[2], &[3]], &[3], &[]).contains("extents"));
-    // The types of the graph hold, not what would come out.
+    // The types of the graph hold, not those of the result.
     assert!(refused("Relu", 14, &[&[2]], &[3], &[]).contains("expected tensor<3xf32>"));
     assert!(refused("Relu", 14, &[&[-1]], &[-1], &[]).contains("not known"));
     let training = [("training_mode", Attr::Int(1))];

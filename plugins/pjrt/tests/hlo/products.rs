@@ -289,7 +289,7 @@ fn pools_take_the_largest_or_the_mean() {
     run("MaxPool", std::slice::from_ref(&pads), &[2.0, 4.0, 5.0]);
     run("AveragePool", std::slice::from_ref(&pads), &[1.5, 3.0, 4.5]);
     run("AveragePool", &[pads.clone(), ("count_include_pad", Attr::Int(1))], &[1.0, 3.0, 3.0]);
-    // One more place, whose window ends beyond what was padded: that never counts.
+    // One more place, whose window ends beyond the padding, which never counts.
     let ceil = ("ceil_mode", Attr::Int(1));
     let one = ("pads", ints(&[0, 1]));
     run("MaxPool", &[one.clone(), ceil.clone()], &[3.0, 5.0, 5.0]);

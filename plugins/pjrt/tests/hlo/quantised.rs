@@ -13,7 +13,7 @@ fn i8s(dims: &[i64], values: &[i8]) -> Tensor {
 
 #[test]
 fn numbers_become_small_integers_and_come_back() {
-    // Ties go to the even number; what does not fit is the limit.
+    // Ties go to the even number; a number that does not fit becomes the limit.
     let x = f32s(&[6], &[0.0, 1.0, 3.0, 5.0, 1000.0, -1000.0]);
     let (scale, zero) = (f32s(&[], &[2.0]), u8s(&[], &[100]));
     let bytes = u8s(&[6], &[100, 100, 102, 102, 255, 0]);

@@ -39,7 +39,7 @@ const fn types(row: &'static OpRow, form: &Form) -> &'static [TypeVar] {
     match (form.takes, form.gives_truth) {
         (Takes::Floats, false) => FLOAT,
         (Takes::Integers, _) => INTEGER,
-        // And and its like have a type of its own for what they give.
+        // And and its like have a type of its own for their results.
         (Takes::Truths, _) if row.outputs.types()[0] == 1 => TRUTHS,
         (Takes::Truths, _) => TRUTH,
         (Takes::Signed, _) => SIGN,
@@ -197,7 +197,7 @@ impl Number {
 
     /// Functions that [`Number::each`] calls.
     pub fn functions(self) -> &'static str {
-        // The nearest, ties to even; NaN stays one.
+        // The nearest, ties to even; NaN stays NaN.
         const BFLOAT: &str = r"
 fn bfloat_(x: f32) -> u32 {
   let bits = bitcast<u32>(x);

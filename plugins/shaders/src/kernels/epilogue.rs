@@ -29,7 +29,7 @@ impl Activation {
         let name = attrs.string("activation", "")?;
         let (n_params, calls, code): (usize, &[&str], _) = match name {
             "" => (0, &[], ""),
-            // What is not a number stays so.
+            // NaN stays NaN.
             "Relu" => (0, &["at_least_f"], RELU),
             "LeakyRelu" => (1, &[], "return select(v, v * p.act0, v < 0.0);"),
             "Clip" => (2, &["at_least_f", "at_most_f"], "return at_most_f(at_least_f(v, p.act0), p.act1);"),

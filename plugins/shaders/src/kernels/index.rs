@@ -79,7 +79,7 @@ fn gather(request: &Request<'_>) -> Result<Prepared> {
         expect_places(&[n_places])?;
         expect_indices(&mut build, request, "Gather", [n_places])?;
     }
-    // Of an axis of nothing every index fails.
+    // If the axis has no elements, every index fails.
     if n > 0 && n_places > 0 {
         let (unit, ratio) = Unit::of(data.dtype())?.widened(&[inner]);
         let code = format!(

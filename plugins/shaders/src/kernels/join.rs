@@ -34,7 +34,7 @@ fn concat(request: &Request<'_>) -> Result<Prepared> {
     if join.n_rows * row == 0 {
         return build.finish();
     }
-    // Of one row it does not matter where its pieces end, as long as they begin at a unit.
+    // In a single row pieces may end anywhere, as long as they begin at a unit.
     let dtype = request.required_input(0)?.dtype();
     let (unit, ratio) = Unit::of(dtype)?.widened(&join.runs);
     let filled: Vec<usize> = (0..join.runs.len()).filter(|&i| join.runs[i] > 0).collect();

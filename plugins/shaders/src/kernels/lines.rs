@@ -256,7 +256,7 @@ impl Lines {
             return Err(Error::internal(format!("{}: loops that are not along lines", step.name)));
         }
         let of_pass = turns(div_up(div_up(self.n(), self.n_pieces), i64::from(height)).max(0) as u64, 0);
-        // What threads found is folded behind a pass, if at all, in two loops.
+        // The threads' results are folded behind a pass, if at all, in two loops.
         let of_fold = if height == 1 { 0 } else { 2 * turns(u64::from(height.isqrt() * 2), 0) };
         let turns = n_passes.saturating_mul(of_pass.saturating_add(of_fold));
         let mut params = vec![

@@ -95,7 +95,7 @@ impl Matrices {
                 _ => return Err(broken()),
             }
         }
-        // Without elements extents may be beyond what can be multiplied, and nothing is read.
+        // Without elements extents may be too large to be multiplied, and nothing is read.
         let is_empty = y.n_elements() == 0;
         let strides = |own: &[i64], lines: i64| -> Vec<i64> {
             let stride = |dense: &[i64], i: usize| if own[i] == 1 { 0 } else { dense[i] * lines * k };

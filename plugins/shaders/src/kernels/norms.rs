@@ -72,7 +72,7 @@ fn operand<'a>(request: &Request<'a>) -> Result<&'a [i64]> {
 /// Returns the walk of an input that is broadcast to rows: its offset for an element's number in its row.
 fn of_row(input: &TensorView<'_>, row: &[i64]) -> Result<Nest> {
     let shape = input.shape();
-    // More dimensions than a row has are of extent 1, or there would be a number for each row.
+    // Dimensions beyond those of a row must have extent 1, or there would be a number for each row.
     let (outer, shape) = shape.split_at(shape.len().saturating_sub(row.len()));
     if outer.iter().any(|&extent| extent != 1) {
         return Err(Error::unsupported(format!("scales of shape {:?} for rows of {row:?}", input.shape())));
@@ -311,7 +311,7 @@ fn prepare_lrn(request: &Request<'_>) -> Result<Prepared> {
         return Err(Error::invalid("attribute size is not above 0"));
     }
     let scale = f64::from(request.attrs.float("alpha", 1e-4)?) / size as f64;
-    // More neighbours than channels there are not.
+    // There are no more neighbours than channels.
     let neighbours = |n: i64| count(n.min(n_channels));
     let params = vec![
         ("inner".to_owned(), count(inner)?),

@@ -79,7 +79,7 @@ fn center_crop_pad(request: &Request<'_>) -> Result<Prepared> {
     }
     let mut amounts = vec![(0, 0); from.len()];
     for (&axis, &wanted) in axes.iter().zip(&wanted) {
-        // The smaller half is at the front, of what is cut off as of what is added.
+        // The smaller half is at the front, of the cut part as of the added part.
         let more = wanted - from[axis];
         amounts[axis] = (more / 2, more - more / 2);
     }

@@ -69,7 +69,7 @@ impl Fold {
     /// Functions: `join` of two results, `term` of an element, `result` of all and their number.
     fn functions(self) -> String {
         let (join, term, result) = match self {
-            // What is not a number is larger than all.
+            // NaN is larger than all.
             Self::Largest => ("return larger_f(a, b);", "return x;".to_owned(), "return all;"),
             Self::Mean => ("return a + b;", "return x;".to_owned(), "return all / max(n, 1.0);"),
             Self::Norm(1) => ("return a + b;", "return abs(x);".to_owned(), "return all;"),
@@ -218,7 +218,7 @@ fn prepare_fold(request: &Request<'_>, fold: Fold) -> Result<Prepared> {
         window.taps(&format!("all = join(all, term({}));\nn += 1.0;\n", number.load("x", "(base + at)")))
     );
     if includes_pads {
-        // Places within the padding count; what rounding up adds beyond it never does.
+        // Places within the padding count; places that rounding up adds beyond it never do.
         code.push_str("n = 1.0;\n");
         for i in window.axes() {
             let axis = AXES[i];

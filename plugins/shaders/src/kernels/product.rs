@@ -163,7 +163,7 @@ pub fn u32_param(name: &str, value: u64) -> Result<(String, Param)> {
 /// A matrix of floats as a side: `extent` names the parameter of how many rows or columns it has. It is stored with its
 /// k inside (`k_fast`), or outside; then it may be bound as vectors of four.
 pub fn matrix(buffer: &str, extent: &str, k_fast: bool, vectors: bool) -> Side {
-    // Beyond the end the last one is loaded again: what comes of it is not stored.
+    // Beyond the end the last one is loaded again: its results are not stored.
     let (l, first, base) = (L, FIRST, BASE);
     let hoisted = wgsl!("product/matrix_place.wgsl", buffer, extent, l, first, base, k_fast, vectors);
     let load = match vectors && !k_fast {
@@ -224,7 +224,7 @@ impl Product {
         let epilogue = &self.epilogue;
         convolution.rest = epilogue.in_convolution();
         let is_whole = convolution.rest.is_some() || epilogue.is_nothing();
-        // What follows reads the sums, which then are to have their own type.
+        // Later steps read the sums, which then must have their own type.
         if !is_whole && self.types.element != "f32" {
             return Ok(false);
         }
@@ -299,7 +299,7 @@ impl Product {
 
     /// Turns of loops of a thread of the tiled shader.
     fn turns(&self, tile: Tile, splits: u64) -> u64 {
-        // The last turn over k multiplies what the one before it has loaded.
+        // The last turn over k multiplies the vectors that the one before it has loaded.
         let of_sums = turns(self.terms(tile, splits) / tile.k + 1, turns(tile.k, 0));
         let of_stores = turns(4 * tile.row_fours * tile.col_fours, 0);
         let n_sums = self.n_batch.saturating_mul(splits).div_ceil(self.depth(splits));
@@ -369,8 +369,8 @@ impl Product {
         };
         let bound = if self.vectors { vector_of(y_type) } else { y_type };
         buffers.push(("y", bound, parts.map_or(self.output.clone(), |(slot, _)| slot)));
-        // A driver unrolls what it can count. On the processor that is most of the time that compiling takes, and is
-        // felt in large tiles alone.
+        // A driver unrolls loops whose turns it can count. On the processor that is most of the time that compiling
+        // takes, and is felt in large tiles alone.
         let steps = match is_cpu && tile.row_fours * tile.col_fours < 4 {
             true => {
                 params.push(u32_param("k_step", tile.k)?);
@@ -404,7 +404,7 @@ impl Product {
             true => wgsl!("product/store_vector.wgsl", number, element = y_type, is_part),
             false => wgsl!("product/store_each.wgsl", number, element = y_type, is_part),
         };
-        // What each thread loads: where it stores it, and the vectors in between.
+        // Loads of each thread: the places where it stores them, and the vectors in between.
         let (mut places, mut loads, mut stores) = (String::new(), String::new(), String::new());
         let sides = [
             ("a", &self.left, "row0", "at0", tile.rows / 4, a_line),
@@ -488,7 +488,7 @@ impl Skinny {
     /// Unsupported beyond what the device can count; what compiling gives.
     pub fn add(&self, build: &mut Build) -> Result<()> {
         let (rows, element) = (self.rows, self.element);
-        // Threads go along what B has next to each other.
+        // Threads go along the dimension in which B's elements are next to each other.
         let k_fast = self.b.1 == 1 && self.b.2 != 1;
         let (cols, parts) = if k_fast { (8, 32) } else { (16, 16) };
         let mut params = vec![
@@ -513,7 +513,7 @@ impl Skinny {
         ];
         buffers.extend(self.epilogue.buffers(element));
         let vector = if rows == 1 { "f32".to_owned() } else { format!("vec{rows}<f32>") };
-        // Threads of a subgroup that share a column add up what they have without memory; `n_sums` of it are left.
+        // Threads of a subgroup that share a column add up their sums without memory; `n_sums` of them are left.
         let subgroup = if k_fast { u64::from(build.abilities().subgroup).min(parts) } else { 1 };
         let n_sums = parts / subgroup;
         let inputs = subgroups::inputs("t", subgroup > 1);

@@ -91,7 +91,7 @@ impl Fold {
             I64 => "9223372036854775807li",
             I8 => "127i",
             U8 => "255i",
-            // Of no truth values the smallest is true.
+            // The smallest of no truth values is true.
             _ => "1i",
         };
         let start = match op {
@@ -116,7 +116,7 @@ impl Fold {
         };
         let finish = match op {
             Op::Mean if is_float => "v / f32(p.count)".to_owned(),
-            // Of nothing there is no mean; a quotient of integers by 0 could be anything.
+            // Nothing has no mean, and a quotient of integers by 0 could be anything.
             Op::Mean => format!("{element}(v / {total}(max(p.count, 1u)))"),
             Op::L2 => "sqrt_f(v)".to_owned(),
             Op::LogSum => "log_f(v)".to_owned(),

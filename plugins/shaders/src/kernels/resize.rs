@@ -181,7 +181,7 @@ impl Nest {
     ) -> Result<()> {
         let [from, to] = slots;
         let table = build.table(&self.table);
-        // Several planes a thread only where there are threads enough without.
+        // Several planes a thread only if there are enough threads even so.
         let per_thread = match self.n_planes * self.plane / PLANES >= THREADS_MIN {
             true => PLANES.min(self.n_planes),
             false => 1,
@@ -259,7 +259,7 @@ fn encoded(dtype: DType, value: f32) -> Result<[u32; 2]> {
         I8 => [u32::from(value as i8 as u8), 0],
         U8 => [u32::from(value as u8), 0],
         BOOL => [u32::from(value != 0.0), 0],
-        // What 8 bits of a fraction hold; others would have to be rounded.
+        // Values that 8 bits of a fraction hold; others would have to be rounded.
         BF16 if value.to_bits() & 0xffff == 0 => [value.to_bits() >> 16, 0],
         F16 => {
             let bits = value.to_bits();

@@ -104,7 +104,7 @@ fn reduction(request: &Request<'_>, dtype: DType) -> Result<Option<String>> {
         BF16 => format!("bfloat_({value})"),
         _ => format!("bitcast<u32>({value})"),
     };
-    // A value that is not a number stays, whichever side it is on.
+    // NaN stays, on either side.
     let nan = match dtype {
         F32 => "if ((old & 0x7fffffffu) > 0x7f800000u) { return old; }\n",
         F16 => "if ((old & 0x7fffu) > 0x7c00u) { return old; }\n",
@@ -344,7 +344,7 @@ fn scatter_nd(request: &Request<'_>) -> Result<Prepared> {
     let combine = reduction(request, data.dtype())?;
     let mut build = Build::new(request);
     if n == 0 {
-        // What there is not to write may still be named.
+        // Tuples may be named even if there is nothing to write.
         if !tuples.names_all() {
             tuples.expect(&mut build, request, "ScatterND")?;
         }
@@ -416,7 +416,7 @@ fn tensor_scatter(request: &Request<'_>) -> Result<Prepared> {
         Some(found) if found == &to[..1] => true,
         Some(found) => return Err(Error::invalid(format!("places of {found:?} for {} batches", to[0]))),
     };
-    // A place that is none fails the stream, and is moved to one: its remainder fits an i32 whatever its sign.
+    // A place out of range fails the stream, and is moved to one in range: its remainder fits an i32 with either sign.
     let is_circular = match request.attrs.string("mode", "linear")? {
         "linear" => false,
         "circular" => true,

@@ -93,7 +93,7 @@ fn roots(n: i64, inverse: bool) -> Result<Vec<u32>> {
     let sign = if inverse { 1.0 } else { -1.0 };
     let root = |i: i64| {
         let angle = std::f64::consts::TAU * i as f64 / n as f64;
-        // At whole quarters one part is 0, which an infinite sample must not be multiplied with something else for.
+        // At whole quarters one part is 0. It is left out, because an infinite sample times 0 is NaN.
         let cos = if 4 * i == n || 4 * i == 3 * n { 0.0 } else { angle.cos() };
         let sin = if i == 0 || 2 * i == n { 0.0 } else { sign * angle.sin() };
         [(cos as f32).to_bits(), (sin as f32).to_bits()]
@@ -180,7 +180,7 @@ fn prepare_window(request: &Request<'_>, [a, b, c]: [f64; 3]) -> Result<Prepared
     if n > WINDOW_MAX {
         return Err(Error::unsupported(format!("a window of {n} elements")));
     }
-    // Of a symmetric window the last element is the first one again; one of one element has no turn.
+    // The last element of a symmetric window equals the first one; a window of one element has no period.
     let is_periodic = request.attrs.int("periodic", 1)? != 0;
     let period = (if is_periodic { n } else { n - 1 }).max(1);
     let mut build = Build::new(request);

@@ -20,7 +20,7 @@ impl Maker {
         let centred = self.add("Sub", &[x.id, average.id], &[], Made { most: x.most * 2.0, ..x.clone() })?;
         let second = if is_product { centred.id } else { self.number(2.0) };
         let op = if is_product { "Mul" } else { "Pow" };
-        // Squares may be large: nobody else uses them.
+        // Squares may be large: they have no other use.
         let squares = self.add(op, &[centred.id, second], &[], Made { most: MOST, ..x.clone() })?;
         let variance = mean(self, squares.id, MOST - 1.0)?;
         let epsilon = self.number(0.01);

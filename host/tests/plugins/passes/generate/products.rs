@@ -24,7 +24,7 @@ impl Maker {
             };
             let shape = if choices.of(3) == 0 { vec![] } else { channels };
             last = self.apply_with(op, &last, &shape, number, number == 2 && shape.is_empty())?;
-            // What has no further use inside is not seen outside.
+            // A value without further use inside is not seen outside.
             self.pool.remove(self.pool.len() - 2);
         }
         Some(())
@@ -96,7 +96,7 @@ impl Maker {
         let wide = self.add("Pad", &[x.id, pads, value], &[], Made { shape, ..x })?;
         self.plain_product(&wide, choices)?;
         if choices.of(3) > 0 {
-            // What has no further use inside is not seen outside.
+            // A value without further use inside is not seen outside.
             self.pool.retain(|made| made.id != wide.id);
         }
         Some(())

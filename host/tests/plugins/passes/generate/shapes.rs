@@ -109,7 +109,7 @@ impl Maker {
             _ => transposed(self, &last, &back)?,
         };
         if choices.of(4) > 0 {
-            // What has no further use inside is not seen outside.
+            // Values without further use inside are not seen outside.
             self.pool.truncate(n_pool);
             self.pool.push(last);
         }

@@ -58,7 +58,7 @@ impl Attention {
     pub(crate) fn slot_scratch(&self) -> usize {
         let row = self.q.size.max(self.v.size).max(1);
         let of_query = self.total.saturating_mul(2).saturating_add(self.q.size).saturating_add(self.v.size);
-        // What is too much for a number is too much for memory, which `prepare` asks for.
+        // A size beyond all numbers is beyond all memory, which `prepare` asks for.
         (QUERIES.saturating_mul(of_query).saturating_add(row)).saturating_add(15) / 16 * 16
     }
 
@@ -118,7 +118,8 @@ impl Attention {
                 for i in 0..rows.sequence {
                     let from = rows.at(batch, head, i) * self.real.size();
                     let to = target.wrapping_add(at + (self.past + i) * bytes);
-                    // SAFETY: as above.
+                    // SAFETY: `prepare` checked the extents of now and of both together, and the row follows the
+                    // earlier ones.
                     unsafe { copy_run(operands.input_ptr::<u8>(input).wrapping_add(from), to, bytes) };
                 }
             }
@@ -195,12 +196,12 @@ impl Attention {
             show(1, scores);
             let biases = &biases[k * total..][..total];
             for (score, &bias) in scores.iter_mut().zip(biases) {
-                // What is not seen may hold anything, also what is no number.
+                // Hidden scores may hold anything, NaN included.
                 *score = if bias == f32::NEG_INFINITY { bias } else { (self.round)(*score + bias) };
             }
             show(2, scores);
             match biases.iter().all(|&bias| bias == f32::NEG_INFINITY) {
-                // A query that sees nothing. Where scores of what it sees are all minus infinity, it is no number.
+                // A query without visible keys. If all visible scores are minus infinity, the result is NaN.
                 true => scores.fill(0.0),
                 false => self.softmax.weights(scores),
             }
@@ -210,7 +211,7 @@ impl Attention {
         sums.fill(0.0);
         for j in 0..total {
             pace.work(n * (of_value + 2))?;
-            // A weight of 0 takes part: times an infinity it is no number.
+            // A weight of 0 takes part: times an infinity it is NaN.
             let sees = |k: usize| biases[k * total + j] != f32::NEG_INFINITY;
             if !(0..n).any(sees) {
                 continue;
@@ -300,7 +301,7 @@ mod tests {
 
     #[test]
     fn what_is_not_seen_may_hold_anything() {
-        // The second key and value are no numbers; two heads share them. Scores are 0: a mean of what is seen.
+        // The second key and value are NaN; two heads share them. Scores are 0: a mean of the visible values.
         let never = f32::NEG_INFINITY;
         let mask = Array::of(&[2, 3], &[0.0, never, 0.0, never, never, never]);
         assert_eq!(attended(&[], Some(mask)), Ok(vec![6.0, 0.0, 6.0, 0.0]));

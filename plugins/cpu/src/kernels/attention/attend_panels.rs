@@ -179,7 +179,7 @@ impl Panels {
     /// Packs a panel of keys: for each component, the keys side by side, zeros up to whole vectors.
     ///
     /// # Safety
-    /// The addresses are the launch's, and nobody else works on this panel.
+    /// The addresses are the launch's, and no other thread works on this panel.
     unsafe fn pack_keys(&self, addresses: &Addresses, of: [usize; 2], panel: usize) {
         let Attention { k, total, .. } = self.attention;
         let mr = self.micro.mr;
@@ -208,7 +208,7 @@ impl Panels {
     /// Copies the values of a head, zeros up to whole vectors behind each.
     ///
     /// # Safety
-    /// The addresses are the launch's, and nobody else works on this head.
+    /// The addresses are the launch's, and no other thread works on this head.
     unsafe fn pack_values(&self, addresses: &Addresses, of: [usize; 2]) {
         let v = &self.attention.v;
         let to = addresses.packed_values.0.wrapping_add((of[0] * v.heads + of[1]) * self.of_values());
@@ -230,7 +230,7 @@ impl Panels {
     /// CANCELLED if the run is to end.
     ///
     /// # Safety
-    /// The addresses are the launch's, with packed keys and values; nobody else works on these queries or in this
+    /// The addresses are the launch's, with packed keys and values; no other thread works on these queries or in this
     /// slot's scratch memory.
     unsafe fn chunk(
         &self,
@@ -249,11 +249,11 @@ impl Panels {
         // SAFETY: the scratch has room for as many scores, and behind them for what follows.
         let scores = unsafe { std::slice::from_raw_parts_mut(scratch, queries.len() * stride) };
         let rest = scratch.wrapping_add(self.rows * self.micro.padded(attention.total));
-        // SAFETY: as the caller promises.
+        // SAFETY: the addresses are the launch's, and queries and scratch are this chunk's own (# Safety).
         unsafe { self.scores(addresses, of, &queries, n_keys, scores, &mut pace)? };
         let mut is_hidden = n_keys < attention.total;
         let mut has_nan_beyond = false;
-        // Queries that see nothing, a bit each: a chunk has fewer than 128.
+        // Queries without visible keys, a bit each: a chunk has fewer than 128.
         let mut blind = 0u128;
         if self.bias == Bias::None {
             scores.chunks_exact_mut(stride.max(1)).for_each(|row| row[n_keys..].fill(f32::NEG_INFINITY));
@@ -278,7 +278,7 @@ impl Panels {
                 let mut n_hidden = 0;
                 for (score, &bias) in scores.iter_mut().zip(biases) {
                     let is_hidden = bias == f32::NEG_INFINITY;
-                    // What is not seen may hold anything, also what is no number.
+                    // Hidden scores may hold anything, NaN included.
                     *score = if is_hidden { bias } else { *score + bias };
                     n_hidden += u32::from(is_hidden);
                 }
@@ -302,7 +302,7 @@ impl Panels {
         for i in (0..queries.len()).filter(|i| blind >> i & 1 == 1) {
             scores[i * stride..][..stride].fill(0.0);
         }
-        // SAFETY: as the caller promises.
+        // SAFETY: the addresses are the launch's, and queries and scratch are this chunk's own (# Safety).
         let is_finite = unsafe { self.results(addresses, of, &queries, n_keys, scores, rest)? };
         if has_nan_beyond || is_hidden && !is_finite {
             // SAFETY: the scratch is the slot's own, with room for the other kernel; the scores are used up.
@@ -422,7 +422,7 @@ impl Panels {
         for row in 0..queries.len() {
             // SAFETY: the chunk's results, written above.
             let found = unsafe { std::slice::from_raw_parts(dst.wrapping_add(row * dst_stride), v.size) };
-            // A sum of numbers that times 0 is not 0 has one that is not finite.
+            // If sum * 0 != 0, some term is infinite or NaN.
             is_finite &= found.iter().map(|x| x * 0.0).sum::<f32>() == 0.0;
             if self.is_ragged {
                 let y = y.wrapping_add(row * to.stride());
@@ -470,7 +470,7 @@ impl Launch<CpuDevice> for Panels {
         if self.is_ragged {
             host.parallel_for(self.n_heads(), (20_000 / self.of_values()).max(1), |range, _| {
                 for i in range {
-                    // SAFETY: as above, for each head.
+                    // SAFETY: the addresses are this launch's, and each head is packed once.
                     unsafe { self.pack_values(&addresses, of_head(i)) };
                 }
                 Ok(())
@@ -483,7 +483,7 @@ impl Launch<CpuDevice> for Panels {
                 let queries = block * self.rows..q.sequence.min((block + 1) * self.rows);
                 let of = [head / q.heads, head % q.heads];
                 let count = counts.get(of[0]).copied();
-                // SAFETY: as above; chunks are apart, and a slot's scratch is its own.
+                // SAFETY: the addresses are this launch's, chunks are apart, and a slot's scratch is its own.
                 unsafe { self.chunk(&tensors, &addresses, scratch, of, queries, count)? };
             }
             Ok(())

@@ -222,7 +222,7 @@ impl LinearAttention {
         }
         if let Some(present) = tensors.present.filter(|present| !present.is_empty()) {
             for (i, &x) in state.iter().enumerate() {
-                // SAFETY: as above.
+                // SAFETY: the state of the head is this chunk's own, too.
                 unsafe { present.set(which * size * of_value + i, x.into()) };
             }
         }
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn what_was_written_is_recalled() {
-        // Two tokens with keys of one element: the state is one number, 2 * 3 = 6 and then what the rule makes.
+        // Two tokens with keys of one element: the state is one number, first 2 * 3 = 6 and then the rule's result.
         let found = |rule: &'static str, decay: bool, beta: bool| {
             let token = |values: [f32; 2]| Some(Array::of(&[1, 2, 1], &values));
             let inputs = [

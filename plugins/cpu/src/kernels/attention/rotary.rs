@@ -123,11 +123,11 @@ impl Rotary {
                 let (real, imaginary) = (x.get(a), x.get(b));
                 // SAFETY: the token is this chunk's own.
                 unsafe { y.set(a, cos * real - sin * imaginary) };
-                // SAFETY: as above.
+                // SAFETY: the other element of the pair is the token's, too.
                 unsafe { y.set(b, sin * real + cos * imaginary) };
             }
             for at in first + 2 * self.pairs..first + self.size {
-                // SAFETY: as above.
+                // SAFETY: the rest of the head is the token's, too.
                 unsafe { y.set(at, x.get(at)) };
             }
         }

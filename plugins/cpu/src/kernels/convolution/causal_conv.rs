@@ -95,7 +95,7 @@ impl CausalConv {
         lane: usize,
     ) -> Result<()> {
         let (before, channel) = (self.k - 1, lane % self.channels);
-        // The element at `i` of what came before and what comes now.
+        // The element at `i` of the past and the present, one behind the other.
         let at = |i: usize| match i.checked_sub(before) {
             Some(i) => x.get(lane * self.length + i),
             None => past.map_or(0.0, |past| past.get(lane * before + i)),
@@ -111,7 +111,7 @@ impl CausalConv {
         }
         if let Some(state) = state {
             for i in 0..before {
-                // SAFETY: as above.
+                // SAFETY: the lane of the state is this chunk's own, too.
                 unsafe { state.set(lane * before + i, at(self.length + i)) };
             }
         }

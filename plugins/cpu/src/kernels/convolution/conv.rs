@@ -288,7 +288,7 @@ unsafe fn gather_piece(channel: *const f32, row: *mut f32, piece: &Piece, step: 
     let (before, n, after) = (piece.before as usize, piece.len as usize, piece.after as usize);
     let mut dst = row.wrapping_add(piece.dst as usize);
     let src = channel.wrapping_add(piece.src);
-    // SAFETY: the caller's promise.
+    // SAFETY: the piece's elements are within the channel, and its place is within the row (# Safety).
     unsafe {
         if before > 0 {
             zero(dst, before);
@@ -335,7 +335,7 @@ impl Launch<CpuDevice> for NoTerms {
                 };
                 // SAFETY: the plane is within the result, and no other unit's.
                 unsafe { zero(start, plane) };
-                // SAFETY: as above; bias and residual are as `prepare` was told.
+                // SAFETY: the plane is this unit's own; bias and residual are as `prepare` was told.
                 unsafe { (conv.finish)(tile, conv.activation) };
             }
             Ok(())
@@ -434,7 +434,7 @@ impl ByPixels {
     /// One tile of pixels, one part of the channels.
     ///
     /// # Safety
-    /// The addresses are the launch's operands, packed weights included; nobody else works on this unit or
+    /// The addresses are the launch's operands, packed weights included; no other thread works on this unit or
     /// in this scratch memory.
     unsafe fn unit(&self, unit: usize, addresses: &Addresses, scratch: *mut f32) {
         let conv = &self.conv;

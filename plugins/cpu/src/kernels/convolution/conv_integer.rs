@@ -108,7 +108,7 @@ impl Shape {
                     "strides of {strides:?}, dilations of {dilations:?}, pads of {pads:?} and filters of {w:?}, numbers below 2^31 are"
                 )));
             }
-            // What a filter covers, less its first element.
+            // The reach of a filter, less its first element.
             let reach = (filter[i] as i64 - 1) * dilation;
             let input = inputs[i] as i64;
             let (before, after) = match auto_pad {
@@ -261,7 +261,8 @@ impl Launch<CpuDevice> for ConvInteger {
                         cols,
                         adds: from > 0,
                     };
-                    // SAFETY: as above; the block of the output is no other chunk's.
+                    // SAFETY: filters and panel hold `depth` of each, the instructions are the device's, and the block
+                    // of the output is no other chunk's.
                     unsafe { (self.multiply)(&block) };
                     from += depth;
                 }
@@ -357,9 +358,9 @@ unsafe fn fill_patches_body<A: Arith, T: Small>(patches: &Patches<'_>, panel: *m
                 continue;
             }
             for i in begin..end {
-                // SAFETY: as above.
+                // SAFETY: the column of this position is within the input's row.
                 let x: f32 = unsafe { from.wrapping_add(i * cols.stride).read() }.into();
-                // SAFETY: as above.
+                // SAFETY: the position is within the row of the panel.
                 unsafe { to.add(i).write(x - patches.zero) };
             }
         }

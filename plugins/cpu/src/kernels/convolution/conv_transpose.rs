@@ -160,7 +160,7 @@ impl ConvTranspose {
     /// One image and group.
     ///
     /// # Safety
-    /// The addresses are the launch's operands, packed weights included; nobody else works on this plane or in
+    /// The addresses are the launch's operands, packed weights included; no other thread works on this plane or in
     /// this scratch memory.
     ///
     /// # Errors
@@ -290,7 +290,7 @@ unsafe fn add_apart(values: *const f32, sums: *mut f32, n: usize, step: usize) {
     // The strides that networks have, for the compiler to know.
     let add = |step: usize| {
         for j in 0..n {
-            // SAFETY: the caller's promise.
+            // SAFETY: `j` is below `n`, and both have `n` elements (# Safety).
             unsafe { *sums.wrapping_add(j * step) += *values.wrapping_add(j) };
         }
     };

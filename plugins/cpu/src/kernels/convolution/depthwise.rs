@@ -62,7 +62,7 @@ pub(crate) fn prepare(conv: Conv, isa: Isa) -> Result<Prepared> {
     };
     let window = &conv.window;
     let [_, height, width] = window.kernel;
-    // The next output row's window is one row further in the copy: what was read serves both.
+    // The next output row's window is one row further in the copy: values that were read serve both.
     let overlaps = window.stride[1] == window.dilation[1];
     let channel = match (height, width, window.n_taps()) {
         (3, 3, _) if overlaps => overlapping_of::<Three>(isa),
@@ -114,7 +114,7 @@ impl Launch<CpuDevice> for Depthwise {
                         z: Addresses::offset(addresses.z, first),
                         y: addresses.y.at(first),
                     };
-                    // Few rows at a time of what is long, so that the launch can end between them.
+                    // Few rows at a time of a long channel, so that the launch can end between them.
                     let of_row = (n_taps * self.rows.width).max(1);
                     let most = (ROWS_WORK / of_row).max(1);
                     for row in (0..channel.height).step_by(most) {
@@ -173,7 +173,7 @@ unsafe fn channel_body<A: Arith, T: Taps>(rows: &Rows, channel: Channel) {
         None => &rows.taps[..],
     };
     for row in 0..channel.height {
-        // SAFETY: as the caller promises.
+        // SAFETY: the taps, weights and rows are those that the caller lends (# Safety), and `row` is one of them.
         unsafe { line::<A>(rows, taps, &channel, row) };
     }
 }
@@ -212,7 +212,7 @@ unsafe fn block<A: Arith, L: Lanes>(
     row: usize,
     i: usize,
 ) {
-    // SAFETY: the caller promises the instructions, here and below.
+    // SAFETY: the processor has the instructions (# Safety).
     let mut sum = unsafe { L::splat(channel.bias) };
     for (t, tap) in taps.iter().enumerate() {
         // SAFETY: there is a weight for each tap, and the copy has slack for a whole vector behind the last
@@ -221,7 +221,8 @@ unsafe fn block<A: Arith, L: Lanes>(
             unsafe { (L::splat(*channel.weights.wrapping_add(t)), L::load(line.wrapping_add(tap + i))) };
         sum = weight.fma(values, sum);
     }
-    // SAFETY: as the caller promises.
+    // SAFETY: the rows are those that the caller lends, worked on from first to last, and `sum` is a vector from `i`
+    // (# Safety).
     unsafe { put::<A, L>(rows, channel, row, i, sum) };
 }
 
@@ -311,7 +312,8 @@ unsafe fn overlapping_body<A: Arith, S: Square>(rows: &Rows, channel: Channel) {
     let across = rows.width / n * n;
     if channel.height < TOGETHER {
         for row in 0..channel.height {
-            // SAFETY: as the caller promises.
+            // SAFETY: the window's taps, weights and rows are those that the caller lends (# Safety), and `row` is one
+            // of them.
             unsafe { line::<A>(rows, &rows.taps[..S::SIDE * S::SIDE], &channel, row) };
         }
         return;
@@ -319,7 +321,7 @@ unsafe fn overlapping_body<A: Arith, S: Square>(rows: &Rows, channel: Channel) {
     for row in (0..channel.height).step_by(TOGETHER) {
         // The last rows are made together too, some of them again.
         let row = row.min(channel.height - TOGETHER);
-        // From the last columns to the first: what a vector at the end of a row writes beyond it is the start of the next
+        // From the last columns to the first: a vector at the end of a row writes beyond it into the start of the next
         // row, which comes later.
         // SAFETY: the columns are within the rows, and the half vector's instructions are there.
         unsafe {
@@ -344,7 +346,8 @@ unsafe fn overlapping_body<A: Arith, S: Square>(rows: &Rows, channel: Channel) {
 #[inline(always)]
 unsafe fn together<A: Arith, L: Lanes, S: Square>(rows: &Rows, channel: &Channel, row: usize, i: usize) {
     let line = channel.copy.wrapping_add(row * rows.step + i);
-    // SAFETY: the caller promises the instructions, and the columns; rows are written from first to last.
+    // SAFETY: the processor has the instructions, and the copy has the columns (# Safety); rows are written from first
+    // to last.
     unsafe {
         let mut sums = [L::splat(channel.bias); TOGETHER];
         S::add(&mut sums, line, rows.step, &rows.taps, channel.weights);

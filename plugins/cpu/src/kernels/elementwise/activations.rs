@@ -68,7 +68,7 @@ ops! {
 fn softplus<A: Arith>(x: f32) -> f32 {
     let e = math::exp::<A>(-x.abs());
     let positive = if x < 0.0 { 0.0 } else { x };
-    // What rounding takes from 1 + e is a small part of e.
+    // The rounding error of 1 + e is a small part of e.
     let sum = 1.0 + e;
     let lost = e - (sum - 1.0);
     positive + (math::log::<A>(sum) + lost / sum)
@@ -133,7 +133,7 @@ impl Launch<CpuDevice> for Question {
             for i in range {
                 // SAFETY: the range lies within both operands, whose sizes `prepare` was told.
                 let value = unsafe { self.kind.read(x.at(0), i) };
-                // SAFETY: as above; chunks are apart.
+                // SAFETY: the range lies within the output, and chunks are apart.
                 unsafe { y.at(i).write(Bool::new((self.ask)(value.to_f64(), self.params))) };
             }
             Ok(())

@@ -169,7 +169,7 @@ unsafe fn rows_body<A: Arith, Op: Binary>(a: *const u8, b: *const u8, y: *mut u8
             // SAFETY: the caller lends a row of the operand.
             (b, group) = unsafe { repeated(b, &mut copies_b, rows.n_cols) };
         } else if rows.steps == [0, rows.n_cols] {
-            // SAFETY: as above.
+            // SAFETY: the caller lends a row of this operand.
             (a, group) = unsafe { repeated(a, &mut copies_a, rows.n_cols) };
         }
     }
@@ -184,12 +184,12 @@ unsafe fn rows_body<A: Arith, Op: Binary>(a: *const u8, b: *const u8, y: *mut u8
                 blocks!(false, n, y, [p = a] => Op::apply(p, q))
             }
             [_, 1] => {
-                // SAFETY: as above.
+                // SAFETY: a row has at least one column, and a broadcast operand one element.
                 let p = unsafe { a.read() };
                 blocks!(false, n, y, [q = b] => Op::apply(p, q))
             }
             _ => {
-                // SAFETY: as above, for both.
+                // SAFETY: both operands are broadcast here, of one element each.
                 let (p, q) = unsafe { (a.read(), b.read()) };
                 let value = Op::apply(p, q);
                 for i in 0..n {
@@ -211,7 +211,7 @@ unsafe fn plain_body<Op: Binary>(a: *const u8, b: *const u8, y: *mut u8, rows: &
         for i in 0..rows.n_cols {
             // SAFETY: the caller lends the row, or one element of an operand that is broadcast.
             let (p, q) = unsafe { (a.add(i * rows.inner[0]).read(), b.add(i * rows.inner[1]).read()) };
-            // SAFETY: as above; the elements were read before.
+            // SAFETY: `i` is below `n_cols`, and the caller lends the row; the elements were read before.
             unsafe { y.add(i).write(Op::apply(p, q)) };
         }
         a = a.wrapping_add(rows.steps[0]);
@@ -236,7 +236,7 @@ unsafe fn repeated<T: Element>(
     let n_copies = WIDE / n;
     for copy in copies.chunks_exact_mut(n) {
         for (k, place) in copy.iter_mut().enumerate() {
-            // SAFETY: the caller's promise.
+            // SAFETY: `k` is below `n`, and `x` has `n` elements (# Safety).
             place.write(unsafe { x.add(k).read() });
         }
     }
@@ -299,7 +299,7 @@ impl Zip {
     /// Runs the elements `range` of the result.
     ///
     /// # Safety
-    /// The operands have the shapes that this was prepared for, and nobody else writes these elements.
+    /// The operands have the shapes that this was prepared for, and no other thread writes these elements.
     #[inline]
     pub(crate) unsafe fn run(&self, [a, b, y]: [*mut u8; 3], range: std::ops::Range<usize>) {
         self.plan.walk(range, |first, at, rows| {
@@ -369,9 +369,9 @@ unsafe extern "C" fn launch_one<Op: Binary>(
     let [a, b, y] = unsafe { &*refs.cast::<[abi::BufferRef; 3]>() };
     // SAFETY: the input has one element, `prepare` was told so.
     let p = unsafe { (a.addr as *const Op::Left).read() };
-    // SAFETY: as above.
+    // SAFETY: the other input has one element, too.
     let q = unsafe { (b.addr as *const Op::Right).read() };
-    // SAFETY: as above, and the output is this launch's.
+    // SAFETY: the output has one element, and is this launch's.
     unsafe { (y.addr as *mut Op::Out).write(Op::apply(p, q)) };
     abi::DEVBAY_STATUS_OK
 }

@@ -92,9 +92,9 @@ impl Launch<CpuDevice> for Cast {
                 }
                 Way::Each(limits) => {
                     for i in range {
-                        // SAFETY: as above.
+                        // SAFETY: the range lies within the input, whose size `prepare` was told.
                         let value = unsafe { self.from.read(x.at(0), i) };
-                        // SAFETY: as above; a chunk begins at a whole byte.
+                        // SAFETY: the range lies within the output; chunks are apart, and begin at whole bytes.
                         unsafe { self.to.write(y.at(0), i, value, limits) };
                     }
                 }

@@ -172,7 +172,7 @@ impl Interpreter {
     /// # Safety
     /// Both have `n` elements; they may be the same memory.
     pub(crate) unsafe fn run_singles(&self, x: *const f32, y: *mut f32, n: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: both have `n` elements (# Safety).
         unsafe { self.run_over(x, y, n, f64::from, |value| value as f32) };
     }
 
@@ -199,12 +199,13 @@ impl Interpreter {
         for begin in (0..n).step_by(STRIP) {
             let n = STRIP.min(n - begin);
             for (i, value) in strip[..n].iter_mut().enumerate() {
-                // SAFETY: the caller's promise.
+                // SAFETY: `begin + i` is below the number of elements, which `x` has (# Safety).
                 *value = load(unsafe { x.add(begin + i).read() });
             }
             self.run(&mut strip, &mut slots, n);
             for (i, value) in strip[..n].iter().enumerate() {
-                // SAFETY: as above; the elements were read before.
+                // SAFETY: `begin + i` is below the number of elements, which `y` has (# Safety); the elements were read
+                // before.
                 unsafe { y.add(begin + i).write(store(*value)) };
             }
         }
@@ -383,7 +384,7 @@ impl Launch<CpuDevice> for Interpreted {
                 // SAFETY: the range lies within both operands, whose sizes `prepare` was told; chunks are apart.
                 unsafe { self.interpreter.run_over::<f64>(x.cast(), y.cast(), n, |x| x, |y| y) };
             } else {
-                // SAFETY: as above.
+                // SAFETY: the range lies within both operands, whose sizes `prepare` was told; chunks are apart.
                 unsafe { self.interpreter.run_singles(x.cast(), y.cast(), n) };
             }
             Ok(())
@@ -433,7 +434,7 @@ mod tests {
                 unsafe {
                     body(x.as_ptr().cast(), found.as_mut_ptr().cast(), x.len(), &unary::Params::of(params))
                 };
-                // It is a difference of what nearly cancels.
+                // It is a difference of numbers that nearly cancel.
                 let least = if formula.name().starts_with("Gelu") { 1.0 } else { 1e-30 };
                 for ((&found, &expected), x) in found.iter().zip(&expected).zip(&x) {
                     let off = (f64::from(found) - expected).abs();
@@ -471,7 +472,7 @@ mod tests {
         check("Acosh", &[1.0f32, 1.25], &[0.0, LN_2 as f32]);
         check("Asinh", &[0.75f32], &[LN_2 as f32]);
         check("Atanh", &[-0.0f32, 1.0], &[-0.0, f32::INFINITY]);
-        // What f32 has vectorised, in f64.
+        // Formulas that are vectorised for f32, in f64.
         check("Exp", &[0.0, f64::NEG_INFINITY], &[1.0, 0.0]);
         check("Sqrt", &[2.0f64], &[std::f64::consts::SQRT_2]);
         check("Round", &[2.5f64, -0.5], &[2.0, -0.0]);

@@ -45,7 +45,7 @@ impl Launch<CpuDevice> for Map {
                 // SAFETY: the range lies within both operands, whose sizes `prepare` was told.
                 let value = unsafe { self.kind.read(x.at(0), i) };
                 let result = (self.function)(value.to_f64(), self.params);
-                // SAFETY: as above; chunks are apart, and the element was read before.
+                // SAFETY: the range lies within the output; chunks are apart, and the element was read before.
                 unsafe { self.kind.write(y.at(0), i, Value::Float(result), Limits::DEFAULT) };
             }
             Ok(())

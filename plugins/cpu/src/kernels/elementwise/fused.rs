@@ -155,7 +155,7 @@ fn placed(steps: &[FusedStep<'_>], isa: Isa) -> Result<Vec<PlacedStep>> {
             }
             _ => return Err(Error::unsupported(format!("{} among fused ops", step.op))),
         };
-        // A loop may write where it reads, so what is read here for the last time is free already.
+        // A loop may write where it reads, so operands that are read here for the last time are free already.
         for slot in &mut held {
             slot.take_if(|made| last_reader[*made] <= i);
         }
@@ -216,7 +216,7 @@ impl Fused {
         let copied = slots.wrapping_add(SLOTS_MAX).cast::<f32>();
         let rows = strip.walk([steps, 0], [inner, 0]);
         let one = std::ptr::from_ref(&1.0f32).cast();
-        // SAFETY: the caller's promise.
+        // SAFETY: the strip's rows lie within the operands, and the copy has room for a strip (# Safety).
         unsafe { (self.copy)(x, one, copied.cast(), &rows) };
         copied.cast_const().cast()
     }
@@ -224,7 +224,7 @@ impl Fused {
     /// Runs all steps on a strip.
     ///
     /// # Safety
-    /// The strip's rows lie within the operands, and nobody else writes its part of the result; it is no longer than
+    /// The strip's rows lie within the operands, and no other thread writes its part of the result; it is no longer than
     /// [`STRIP`].
     unsafe fn run(&self, strip: &Strip<'_>, memory: &mut Slots) {
         let slots: *mut [f32; STRIP] = memory.as_mut_ptr().cast();
@@ -236,22 +236,22 @@ impl Fused {
             };
             match &step.work {
                 Work::Unary { body, params, x } => {
-                    // SAFETY: the caller's promise, and the memory has room for a strip.
+                    // SAFETY: the strip's rows lie within the operands (# Safety), and the memory has room for a strip.
                     let x = unsafe { self.packed(strip, x, slots) };
-                    // SAFETY: as above; slots have room for a strip.
+                    // SAFETY: `x` and `y` have the strip's `n` elements, for which slots have room.
                     unsafe { body(x, y, n, params) };
                 }
                 Work::Formula { interpreter, x } => {
-                    // SAFETY: the caller's promise, and the memory has room for a strip.
+                    // SAFETY: the strip's rows lie within the operands (# Safety), and the memory has room for a strip.
                     let x = unsafe { self.packed(strip, x, slots) };
-                    // SAFETY: as above; slots have room for a strip.
+                    // SAFETY: `x` and `y` have the strip's `n` elements, for which slots have room.
                     unsafe { interpreter.run_singles(x.cast(), y.cast(), n) };
                 }
                 Work::Binary { body, operands: [a, b] } => {
                     let (a, a_steps, a_inner) = strip.operand(a, slots);
                     let (b, b_steps, b_inner) = strip.operand(b, slots);
                     let rows = strip.walk([a_steps, b_steps], [a_inner, b_inner]);
-                    // SAFETY: as above.
+                    // SAFETY: the strip's rows lie within the operands (# Safety), and slots have room for a strip.
                     unsafe { body(a, b, y, &rows) };
                 }
             }

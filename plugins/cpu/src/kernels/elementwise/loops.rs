@@ -30,7 +30,7 @@ pub(crate) const fn grain(flops: u64) -> usize {
 /// They can be read.
 #[inline(always)]
 pub(crate) unsafe fn load<T: Copy, const N: usize>(x: *const T, at: usize) -> [T; N] {
-    // SAFETY: the caller's promise.
+    // SAFETY: `N` elements from `x[at]` on can be read (# Safety).
     unsafe { x.add(at).cast::<[T; N]>().read_unaligned() }
 }
 
@@ -45,7 +45,8 @@ pub(crate) unsafe fn store<T: Copy, const N: usize>(
     values: &[MaybeUninit<T>; N],
     n: usize,
 ) {
-    // SAFETY: the caller's promise; `values` is a local of the caller's and overlaps nothing.
+    // SAFETY: `n` elements from `y[at]` on can be written, and as many values are initialised (# Safety); `values` is a
+    // local of the caller's and overlaps nothing.
     unsafe { core::ptr::copy_nonoverlapping(values.as_ptr().cast(), y.add(at), n.min(N)) };
 }
 
@@ -58,7 +59,8 @@ pub(crate) unsafe fn slice<'a, T>(x: *const T, n: usize) -> &'a [T] {
     if n == 0 {
         return &[];
     }
-    // SAFETY: the caller's promise; the host aligns operands to more than their elements.
+    // SAFETY: the `n` elements can be read, and are not written during `'a` (# Safety); the host aligns operands to
+    // more than their elements.
     unsafe { core::slice::from_raw_parts(x, n) }
 }
 
@@ -81,7 +83,7 @@ macro_rules! blocks {
                 $(let $x = $x[k];)*
                 block[k].write($value);
             }
-            // SAFETY: as for the loads; the loop has written every element.
+            // SAFETY: the block ends at `n` or before; the loop has written every element.
             unsafe { loops::store(y, i, &block, BLOCK) };
             i += BLOCK;
         }
@@ -106,14 +108,14 @@ macro_rules! blocks {
                     $(let $x = $x[k];)*
                     block[k].write($value);
                 }
-                // SAFETY: as for the loads; the loop has written every element.
+                // SAFETY: the block ends at `n` or before; the loop has written every element.
                 unsafe { loops::store(y, i, &block, SMALL_BLOCK) };
                 i += SMALL_BLOCK;
             }
             while i < n {
                 // SAFETY: `i` is below `n`.
                 $(let $x = unsafe { $from.add(i).read() };)*
-                // SAFETY: as above.
+                // SAFETY: `i` is below `n`.
                 unsafe { y.add(i).write($value) };
                 i += 1;
             }

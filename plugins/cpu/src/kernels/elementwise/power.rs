@@ -171,9 +171,9 @@ impl Launch<CpuDevice> for Any {
                     let place = |k: usize| first[k] + row * rows.steps[k] + col * rows.inner[k];
                     // SAFETY: the rows lie within the operands, whose shapes `prepare` was told.
                     let base = unsafe { self.base.read(a.at(0), place(0)) };
-                    // SAFETY: as above.
+                    // SAFETY: the exponents' rows lie within their operand, too.
                     let exponent = unsafe { self.exponent.read(b.at(0), place(1)) };
-                    // SAFETY: as above; chunks are apart, and the element was read before.
+                    // SAFETY: the rows lie within the output; chunks are apart, and the element was read before.
                     unsafe { self.base.write(y.at(0), at + i, of(base, exponent), Limits::DEFAULT) };
                 }
             });

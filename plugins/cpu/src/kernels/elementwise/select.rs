@@ -47,7 +47,7 @@ unsafe fn columns<T: Element>(
         return x.wrapping_add(at);
     }
     if at == 0 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the operand has one element if `inner` is 0 (# Safety).
         copies[..n].fill(unsafe { x.read() });
     }
     copies.as_ptr()
@@ -70,9 +70,9 @@ unsafe fn rows_body<A: Arith, T: Number>(
             let n = (rows.n_cols - at).min(TILE);
             // SAFETY: `n` columns of the row are left, and a broadcast operand has one.
             let choice = unsafe { columns(condition, at, rows.inner[0], &mut choices, n) };
-            // SAFETY: as above.
+            // SAFETY: `n` columns of the row are left, and a broadcast operand has one.
             let first = unsafe { columns(a, at, rows.inner[1], &mut firsts, n) };
-            // SAFETY: as above.
+            // SAFETY: `n` columns of the row are left, and a broadcast operand has one.
             let second = unsafe { columns(b, at, rows.inner[2], &mut seconds, n) };
             let y = y.wrapping_add(at);
             blocks!(false, n, y, [c = choice, p = first, q = second] => if c.get() { p } else { q });

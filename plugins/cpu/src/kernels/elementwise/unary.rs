@@ -156,7 +156,8 @@ impl Params {
     #[inline(always)]
     fn get<T: Element>(&self) -> [T; 2] {
         const { assert!(size_of::<T>() <= 8 && align_of::<T>() <= 8) };
-        // SAFETY: as in `of`; every bit pattern is an element.
+        // SAFETY: two elements have no more bytes than the words, and no stricter alignment; every bit pattern is an
+        // element.
         unsafe { self.0.as_ptr().cast::<[T; 2]>().read() }
     }
 }
@@ -183,7 +184,7 @@ unsafe fn plain_body<Op: Unary>(x: *const u8, y: *mut u8, n: usize, params: &Par
     for i in 0..n {
         // SAFETY: the caller lends `n` elements.
         let value = unsafe { x.add(i).read() };
-        // SAFETY: as above; the element was read before.
+        // SAFETY: `i` is below `n`, and the caller lends `n` elements; the element was read before.
         unsafe { y.add(i).write(Op::apply::<Separate>(value, params)) };
     }
 }

@@ -100,13 +100,13 @@ fn prepare_mean(request: &Request<'_>) -> Result<Prepared> {
 /// Divides a range of the result by the number of operands.
 ///
 /// # Safety
-/// The result has the range, and nobody else uses it.
+/// The result has the range, and nothing else uses it.
 unsafe fn divide<T: Number + From<u16>>(y: *mut u8, range: Range<usize>, n: u16) {
     for i in range {
         let place = y.cast::<T>().wrapping_add(i);
-        // SAFETY: the caller's promise.
+        // SAFETY: the result has the range, and only this thread uses it (# Safety).
         let sum = unsafe { place.read() };
-        // SAFETY: as above.
+        // SAFETY: the same element of the range.
         unsafe { place.write(sum.div(T::from(n))) };
     }
 }

@@ -172,7 +172,7 @@ unsafe fn fill_body<A: Arith>(
     // Rows of the copy that the plane has.
     let low = plane.pad[0].saturating_sub(start).min(rows);
     let high = (height + plane.pad[0]).saturating_sub(start).clamp(low, rows);
-    // Of a plane in one band the padding stays as it was cleared.
+    // If the plane is one band, its padding stays as it was cleared.
     if plane.band < plane.output {
         for row in (0..low).chain(high..rows) {
             for i in 0..plane.row_len() {
@@ -199,7 +199,7 @@ unsafe fn fill_body<A: Arith>(
         for phase in 0..plane.phases {
             let phase = plane.phase(phase);
             let (src, dst) = (src.wrapping_add(phase.first), dst.wrapping_add(phase.at));
-            // SAFETY: as above.
+            // SAFETY: the columns of the phase are within the row, and their places within the phase.
             unsafe { every::<0>(src, dst, phase.n, plane.phases) };
         }
     }
@@ -217,9 +217,9 @@ pub(crate) unsafe fn every<const STEP: usize>(src: *const f32, dst: *mut f32, n:
     unsafe fn block<const N: usize>(src: *const f32, dst: *mut f32, step: usize, i: usize) {
         let src = src.wrapping_add(i * step);
         // Read before they are written: one block of shuffles and not `N` moves.
-        // SAFETY: the caller's promise, here and below.
+        // SAFETY: `src` has `N` elements from `i` on, `step` apart (# Safety).
         let values: [f32; N] = std::array::from_fn(|lane| unsafe { *src.wrapping_add(lane * step) });
-        // SAFETY: as above.
+        // SAFETY: `dst` has room for `N` elements from `i` on (# Safety).
         unsafe { dst.wrapping_add(i).cast::<[f32; N]>().write_unaligned(values) };
     }
     let step = if STEP == 0 { step } else { STEP };
@@ -266,7 +266,7 @@ pub(crate) unsafe fn copy(src: *const f32, dst: *mut f32, n: usize) {
     /// As `copy_nonoverlapping` of `N` elements from `i`.
     #[inline(always)]
     unsafe fn block<const N: usize>(src: *const f32, dst: *mut f32, i: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: both have `N` elements from `i` on, and are apart (# Safety).
         unsafe {
             dst.wrapping_add(i)
                 .cast::<[f32; N]>()

@@ -78,7 +78,7 @@ impl StridedCopy {
     ) -> Result<Self> {
         let n: usize = shape.iter().product();
         let mut dims = merged(size, shape, strides);
-        // What moves as one: an element, or a short run of them.
+        // The unit that moves as one: an element, or a short run of them.
         let mut unit = size;
         if let [_, .., last] = dims[..] {
             let run = last.n * size;
@@ -116,7 +116,7 @@ impl StridedCopy {
     ///
     /// # Safety
     /// 1. Every element of the view that `new` was told lies within the memory at `from`.
-    /// 2. The memory at `to` holds as many elements, is not shared with `from`, and nobody else uses it.
+    /// 2. The memory at `to` holds as many elements, is not shared with `from`, and nothing else uses it.
     pub(crate) unsafe fn run(&self, from: *const u8, to: *mut u8) -> Result<()> {
         let from = SendPtr(from.cast_mut());
         let to = SendPtr(to);
@@ -308,16 +308,16 @@ pub(crate) unsafe fn copy_run(from: *const u8, to: *mut u8, n: usize) {
             let last = n - size_of::<$unit>();
             // SAFETY: `n` is at least the size of the unit.
             let head = unsafe { from.cast::<$unit>().read_unaligned() };
-            // SAFETY: as above, the last bytes.
+            // SAFETY: `n` is at least the size of the unit, so these are the last bytes.
             let tail = unsafe { from.add(last).cast::<$unit>().read_unaligned() };
-            // SAFETY: as above.
+            // SAFETY: `to` holds as many bytes.
             unsafe { to.cast::<$unit>().write_unaligned(head) };
-            // SAFETY: as above.
+            // SAFETY: `to` holds as many bytes, of which these are the last.
             unsafe { to.add(last).cast::<$unit>().write_unaligned(tail) };
         }};
     }
     match n {
-        // SAFETY: the caller's promise.
+        // SAFETY: `from` and `to` hold `n` bytes each, and are apart (# Safety).
         33.. => unsafe { core::ptr::copy_nonoverlapping(from, to, n) },
         16.. => ends!(u128),
         8.. => ends!(u64),
@@ -369,7 +369,7 @@ unsafe fn strides<U: Copy>(from: *const u8, to: *mut u8, block: &Block) {
             // SAFETY: the row lies within the block.
             unsafe { strided_row::<U>(source, -size, target, block.cols) };
         } else {
-            // SAFETY: as above.
+            // SAFETY: the row lies within the block.
             unsafe { strided_row::<U>(source, block.from_col, target, block.cols) };
         }
     }
@@ -381,7 +381,7 @@ unsafe fn strided_row<U: Copy>(from: *const u8, stride: isize, to: *mut u8, n: u
         let source = from.wrapping_offset(col as isize * stride).cast::<U>();
         // SAFETY: the caller lends `n` elements.
         let value = unsafe { source.read_unaligned() };
-        // SAFETY: as above.
+        // SAFETY: `col` is below `n`, and `to` has room for `n` elements.
         unsafe { to.cast::<U>().add(col).write_unaligned(value) };
     }
 }
@@ -401,7 +401,7 @@ pub(crate) unsafe fn transpose(
     let bytes = |stride: usize| (stride * size_of::<f32>()) as isize;
     let block =
         Block { rows, cols, from_row: bytes(1), from_col: bytes(from_stride), to_row: bytes(to_stride) };
-    // SAFETY: the caller's promise.
+    // SAFETY: `from` and `to` hold the matrix's elements, and are apart (# Safety).
     unsafe { tiles::<u32, 4>(from.cast(), to.cast(), &block) };
 }
 
@@ -491,7 +491,7 @@ unsafe fn square<U: Copy, const T: usize>(from: *const u8, from_col: isize, to: 
             // SAFETY: the caller lends `T` elements there.
             let value = unsafe { source.wrapping_offset(i).read_unaligned() };
             let target = to.wrapping_offset(i * to_row).cast::<U>();
-            // SAFETY: as above.
+            // SAFETY: the caller lends room for `T` elements there.
             unsafe { target.wrapping_add(k).write_unaligned(value) };
         }
     }

@@ -196,7 +196,7 @@ impl GridSample {
         let floor = position.floor();
         let t = position - floor;
         let (first, n_places, weights) = match self.mode {
-            // What was reflected at half an element is cut off towards 0.
+            // A position reflected at half an element is cut off towards 0.
             Mode::Nearest => (position.trunc(), 1, [1.0, 0.0, 0.0, 0.0]),
             Mode::Linear => (floor, 2, [1.0 - t, t, 0.0, 0.0]),
             Mode::Cubic => (floor - 1.0, 4, cubic(t)),
@@ -211,7 +211,7 @@ impl GridSample {
                 Outside::Border => wanted,
                 Outside::Reflection => reflected(wanted, low, high),
             };
-            // A cast cuts off towards 0, and makes 0 of what is no number.
+            // A cast cuts off towards 0, and makes NaN 0.
             *at = Some((found.max(0.0) as usize).min(n - 1));
         }
         places

@@ -185,7 +185,7 @@ fn repeat<U: Element + Sync>(op: &Repeat, operands: &mut Operands<'_>) -> Result
             }
             4 => {
                 let (from, to, n) = in_turn(4);
-                // SAFETY: as above.
+                // SAFETY: the row has as many elements of the input, each four times in the output.
                 unsafe { repeat_in_turn::<U, 4>(from, to, n) }
             }
             _ => {
@@ -197,7 +197,7 @@ fn repeat<U: Element + Sync>(op: &Repeat, operands: &mut Operands<'_>) -> Result
                     }
                     // SAFETY: the table names bytes of the input's row.
                     let element = unsafe { source.add(at).cast::<U>().read() };
-                    // SAFETY: as above.
+                    // SAFETY: `i` lies within the row of the output.
                     unsafe { to.add(i).write(element) };
                 }
             }
@@ -211,7 +211,7 @@ unsafe fn repeat_in_turn<U: Element, const TIMES: usize>(from: *const U, to: *mu
     for i in 0..n {
         // SAFETY: `i` is below `n`.
         let element = unsafe { from.add(i).read() };
-        // SAFETY: as above.
+        // SAFETY: `to` has `TIMES` elements for each `i` below `n`.
         unsafe { to.cast::<[U; TIMES]>().add(i).write([element; TIMES]) };
     }
 }
@@ -255,12 +255,12 @@ unsafe fn blend_body<A: Arith>(x: [*const f32; 2], weights: [f32; 2], y: *mut f3
     };
     if adds {
         for i in 0..n {
-            // SAFETY: as above.
+            // SAFETY: `i` is below `n`, which `y` has.
             unsafe { y.add(i).write(sum(i, y.add(i).read())) };
         }
     } else {
         for i in 0..n {
-            // SAFETY: as above.
+            // SAFETY: `i` is below `n`, which `y` has.
             unsafe { y.add(i).write(sum(i, 0.0)) };
         }
     }
@@ -289,7 +289,7 @@ unsafe fn lane_body<A: Arith>(x: *const f32, samples: &Samples, y: *mut f32, pie
             let (a, b) = unsafe { (x.add(a as usize).read(), x.add(b as usize).read()) };
             // SAFETY: `i` is below the number of elements of the piece.
             let before = if tap == 0 { 0.0 } else { unsafe { y.add(i).read() } };
-            // SAFETY: as above.
+            // SAFETY: `i` is below the number of elements of the piece, which `y` has.
             unsafe { y.add(i).write(A::fma(b, v, A::fma(a, w, before))) };
         }
     }
@@ -443,7 +443,7 @@ impl Launch<CpuDevice> for Planes {
                     in_pieces(to_cols, 2, &mut pace, |piece| {
                         let rows = rows.map(|row| row.wrapping_add(piece.start));
                         let target = target.wrapping_add(piece.start);
-                        // SAFETY: as above; the row of the output is no other chunk's.
+                        // SAFETY: both rows are in this slot's scratch, and the row of the output is no other chunk's.
                         unsafe { (self.blend)(rows, weights, target, piece.len(), false) };
                     })?;
                 }
@@ -524,7 +524,7 @@ impl Interpolate {
                 })?;
                 if pass.any_outside {
                     for (i, _) in pass.samples.outside.iter().enumerate().filter(|(_, o)| **o) {
-                        // SAFETY: as above.
+                        // SAFETY: `i` lies within the lane of the output, which is this chunk's own.
                         unsafe { to.add(i).write(self.outside) };
                     }
                 }

@@ -114,7 +114,7 @@ impl Launch<CpuDevice> for Loss {
             Ok(())
         })?;
         let y = self.real.sink(operands.output_ref(0));
-        // SAFETY: all of them were written above.
+        // SAFETY: the chunks have written all of them.
         let found = unsafe { core::slice::from_raw_parts(workspace.at(0), n) };
         if self.reduction == Reduction::None {
             for (i, [loss, _]) in found.iter().enumerate() {
@@ -126,7 +126,7 @@ impl Launch<CpuDevice> for Loss {
         let sum: f64 = found.iter().map(|[loss, _]| loss).sum();
         let weight: f64 = found.iter().map(|[_, weight]| weight).sum();
         let value = if self.reduction == Reduction::Mean { sum / weight } else { sum };
-        // SAFETY: as above.
+        // SAFETY: this is the only thread that writes.
         unsafe { y.set(0, value) };
         Ok(())
     }

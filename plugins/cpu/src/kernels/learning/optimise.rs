@@ -218,7 +218,7 @@ impl Launch<CpuDevice> for Optimiser {
                     unsafe { y.set(at, value) };
                     for (memory, after) in memory.iter().zip(after) {
                         if let Some((_, sink)) = memory {
-                            // SAFETY: as above.
+                            // SAFETY: chunks do not overlap in the optimiser's memory, either.
                             unsafe { sink.set(at, after) };
                         }
                     }

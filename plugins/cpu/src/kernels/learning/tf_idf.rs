@@ -162,19 +162,19 @@ impl Launch<CpuDevice> for TfIdf {
                     |i, counting| {
                         let at = row * self.to + i;
                         let value = match counting {
-                            // SAFETY: as above; it was written before.
+                            // SAFETY: the row is this chunk's own, and was written before.
                             Counting::Adds(weight) => (unsafe { y.get(at) }) + f64::from(weight),
                             Counting::Sets(weight) => weight.into(),
                         };
-                        // SAFETY: as above.
+                        // SAFETY: the row is this chunk's own.
                         unsafe { y.set(at, value) };
                     },
                 )?;
                 for (i, &scale) in self.scales.iter().flatten().enumerate() {
                     let at = row * self.to + i;
-                    // SAFETY: as above; it was written before.
+                    // SAFETY: the row is this chunk's own, and was written before.
                     let count = unsafe { y.get(at) };
-                    // SAFETY: as above.
+                    // SAFETY: the row is this chunk's own.
                     unsafe { y.set(at, count * f64::from(scale)) };
                 }
             }

@@ -44,7 +44,7 @@ fn center_crop_pad(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> 
     let (strides_from, strides_to) = (row_major(&from), row_major(&to));
     let (mut first, mut dims) = ([0; 2], Vec::new());
     for i in 0..from.len() {
-        // What is cut off at the front, or what is added there: the smaller half.
+        // The part cut off at the front, or added there: the smaller half.
         first[0] += from[i].saturating_sub(to[i]) / 2 * strides_from[i] as usize * size;
         first[1] += to[i].saturating_sub(from[i]) / 2 * strides_to[i] as usize * size;
         let size = size as isize;

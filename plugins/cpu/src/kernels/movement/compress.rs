@@ -66,7 +66,7 @@ impl Launch<CpuDevice> for Compress {
         // SAFETY: the condition has so many elements; any byte may be read.
         let is_chosen = |i: usize| unsafe { chosen.add(i).read() } != 0;
         let mut at = 0;
-        // Slices of nothing are not copied: there may be more of them than anybody counts to.
+        // Slices of nothing are not copied: their number may be beyond all counting.
         for outer in (0..self.outer).take_while(|_| self.bytes > 0) {
             for i in (0..self.n_conditions).filter(|&i| is_chosen(i)) {
                 let source = input.wrapping_add((outer * self.n + i) * self.bytes);

@@ -295,7 +295,7 @@ fn hot<I: Index, U: Element + Send + Sync>(
                 // SAFETY: the position lies within the indices.
                 let index = unsafe { indices.at(outer * op.inner + inner).read() }.get();
                 let from_front = if index < 0 { index + op.depth as i64 } else { index };
-                // An index that names nothing leaves its column off.
+                // An index out of range leaves its column off.
                 if (from_front as u64) < op.depth as u64 {
                     let at = from_front as usize * op.inner + inner;
                     // SAFETY: the element lies within the block.

@@ -103,7 +103,7 @@ macro_rules! by_types {
 #[inline(always)]
 unsafe fn copy_element<const N: usize>(from: *const u8, to: *mut u8, n: usize) {
     let n = if N == 0 { n } else { N };
-    // SAFETY: the caller's promise.
+    // SAFETY: `from` and `to` hold `n` bytes, and are apart (# Safety).
     unsafe { copy_run(from, to, n) };
 }
 
@@ -318,7 +318,7 @@ impl Tuples {
         let first = indices.wrapping_add(tuple * self.dims.len());
         let mut at = tuple / self.per_batch * self.batch_stride;
         for (i, &(n, stride)) in self.dims.iter().enumerate() {
-            // SAFETY: the caller's promise.
+            // SAFETY: `tuple` is below `n`, so it has as many indices as there are dimensions (# Safety).
             at += resolve(unsafe { first.add(i).read() }, n)? * stride;
         }
         Ok(at)

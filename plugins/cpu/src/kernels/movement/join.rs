@@ -114,7 +114,8 @@ impl Launch<CpuDevice> for Split {
         self.host.parallel_for(bytes, GRAIN_BYTES, |range, _| {
             self.layout.pieces(range, |part, to, from, n| {
                 let target = parts.get(part).wrapping_add(to);
-                // SAFETY: as in `Concat`; no two outputs overlap either.
+                // SAFETY: `prepare` was told the extents of all operands, a piece lies within both sides, the host
+                // lends them (B9), and outputs overlap neither the input nor each other (B21).
                 unsafe { copy_run(whole.at(from), target, n) };
             });
             Ok(())

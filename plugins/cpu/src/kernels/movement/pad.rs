@@ -133,9 +133,9 @@ fn borders(request: &PrepareRequest<'_, CpuDevice>, mode: Mode, from: &[usize]) 
 /// The border of an axis of `n` elements.
 fn border(mode: Mode, n: usize, before: i64, after: i64) -> Result<Border> {
     let n = n as i64;
-    // Pads of i64's ends have no sum.
+    // Pads at the ends of i64 would overflow a sum.
     let to = i64::try_from(i128::from(n) + i128::from(before) + i128::from(after)).unwrap_or(i64::MAX);
-    // What a negative pad leaves of the input.
+    // The part of the input that a negative pad leaves.
     let (first, end) = (before.saturating_neg().clamp(0, n), n - after.saturating_neg().clamp(0, n));
     let kept = end - first;
     let broken = || Error::invalid(format!("pads of {before} and {after} in mode {mode:?} for {n} elements"));
@@ -224,7 +224,8 @@ fn pad<U: Element + Default + Sync>(
             let inside = first.max(pad.inside.start)..end.min(pad.inside.end);
             if !inside.is_empty() {
                 let source = data.at(start + pad.row[inside.start]);
-                // SAFETY: as above; the positions inside follow each other on both sides.
+                // SAFETY: the positions inside follow each other on both sides, whose extents were checked; chunks
+                // write their own.
                 unsafe { copy_run(source, target(inside.start), inside.len() * run) };
             }
         });

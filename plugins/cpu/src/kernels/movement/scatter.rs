@@ -74,7 +74,7 @@ macro_rules! reductions {
                 $mul(old, update)
             }
         }
-        // A value that is not a number stays, whichever side it is on.
+        // NaN stays, on either side.
         impl Reduction for Max<$value> {
             type Value = $value;
             #[inline(always)]
@@ -136,7 +136,7 @@ macro_rules! by_reduction {
 /// Copies the data to the output, unless they are the same memory.
 ///
 /// # Safety
-/// Both hold `bytes` bytes, and are the same or apart; nobody else uses the output.
+/// Both hold `bytes` bytes, and are the same or apart; nothing else uses the output.
 unsafe fn copy_data(host: &Host, data: *const u8, output: *mut u8, bytes: usize) -> Result<()> {
     if core::ptr::eq(data, output) {
         return Ok(());
@@ -281,7 +281,8 @@ fn scatter_nd(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
 impl Launch<CpuDevice> for ScatterNd {
     fn launch(&self, _stream: &CpuStream, operands: &mut Operands<'_>) -> Result<()> {
         let output = operands.output_ptr::<u8>(0);
-        // SAFETY: as in ScatterElements.
+        // SAFETY: data and output have the same extents; the host lends both, and they are the same memory or apart
+        // (`in_place`).
         unsafe { copy_data(&self.host, operands.input_ptr(0), output, self.data_bytes) }?;
         (self.body)(self, operands.input_ptr(1), operands.input_ptr(2), output)
     }

@@ -93,7 +93,7 @@ impl Launch<CpuDevice> for BatchNorm {
                 for (sink, old, new) in [(running[0], mean, of_x), (running[1], variance, spread)] {
                     if let Some(sink) = sink {
                         let value = old.get(channel) * self.momentum + new * (1.0 - self.momentum);
-                        // SAFETY: as above.
+                        // SAFETY: the channel's running statistics are this chunk's own, too.
                         unsafe { sink.set(channel, value) };
                     }
                 }

@@ -85,7 +85,7 @@ fn check_elements(request: &Request<'_>, input: usize, n: usize) -> Result<()> {
 fn statistics<A: Arith>(row: &[f32], epsilon: f32) -> (f32, f32) {
     let n = row.len() as f64;
     let mean = (fold::row::<A, Sum<f32>>(row, 0.0) / n) as f32;
-    // A second pass: the difference of two sums of squares would lose what counts.
+    // A second pass: the difference of two sums of squares would lose the digits that count.
     let variance = fold::row::<A, SquaredDistance>(row, mean) / n;
     (mean, (1.0 / (variance + f64::from(epsilon)).sqrt()) as f32)
 }
@@ -101,7 +101,7 @@ struct Layer {
     inverse_deviation: *mut f32,
 }
 
-// SAFETY: addresses; every use says why it is sound.
+// SAFETY: chunks share the addresses alone; each use of one says why it is sound.
 unsafe impl Sync for Layer {}
 
 dispatch! { fn layer(operands: &Layer, n: usize, epsilon: f32, rows: Range<usize>) = layer_body }
@@ -124,7 +124,7 @@ unsafe fn layer_body<A: Arith>(operands: &Layer, n: usize, epsilon: f32, rows: R
             unsafe { operands.mean.add(row).write(mean) };
         }
         if !operands.inverse_deviation.is_null() {
-            // SAFETY: as above.
+            // SAFETY: the output is present, so it has an element for each row.
             unsafe { operands.inverse_deviation.add(row).write(inverse) };
         }
     }
@@ -197,7 +197,7 @@ struct Channels {
     y: *mut f32,
 }
 
-// SAFETY: addresses; every use says why it is sound.
+// SAFETY: chunks share the addresses alone; each use of one says why it is sound.
 unsafe impl Sync for Channels {}
 
 /// Extents of a normalisation by channel.
@@ -246,7 +246,7 @@ unsafe fn batch_body<A: Arith>(operands: &Channels, plan: &Plan, items: Range<us
         let channel = row % plan.n_channels;
         // SAFETY: there is a number for each channel.
         let (mean, variance) = unsafe { (*operands.mean.add(channel), *operands.variance.add(channel)) };
-        // SAFETY: as above.
+        // SAFETY: scale and bias have a number for each channel, too.
         let (scale, bias) = unsafe { (*operands.scale.add(channel), *operands.bias.add(channel)) };
         let inverse = 1.0 / (variance + plan.epsilon).sqrt();
         let (x, y) = (operands.x.wrapping_add(row * n), operands.y.wrapping_add(row * n));

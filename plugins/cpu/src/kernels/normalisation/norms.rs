@@ -139,12 +139,12 @@ fn prepare_lrn(request: &Request<'_>) -> Result<Prepared> {
 
 impl Groups {
     /// # Safety
-    /// `x` and `y` have the group's elements, and nobody else writes it.
+    /// `x` and `y` have the group's elements, and no other thread writes it.
     unsafe fn run(&self, x: *const u8, y: *mut u8, group: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `x` has the group's elements (# Safety).
         let read = |i: usize| unsafe { self.kind.read(x, self.groups.at(group, i)) }.to_f64();
         let write = |i: usize, value: f64| {
-            // SAFETY: as above.
+            // SAFETY: `y` has the group's elements, and no other thread writes them (# Safety).
             unsafe { self.kind.write(y, self.groups.at(group, i), Value::Float(value), Limits::DEFAULT) };
         };
         let n = self.groups.n;
@@ -236,7 +236,7 @@ impl Launch<CpuDevice> for MeanVariance {
                 let deviation = (squares / n as f64).sqrt() + 1e-9;
                 for &at in &self.within {
                     let value = Value::Float((read(at) - mean) / deviation);
-                    // SAFETY: as above, and groups are apart.
+                    // SAFETY: the positions are those of the operand's elements, and groups are apart.
                     unsafe { self.kind.write(y.at(0), start + at, value, Limits::DEFAULT) };
                 }
             }
@@ -313,7 +313,7 @@ impl Launch<CpuDevice> for Rms {
                         // The quotient has the operand's type before it is scaled.
                         let quotient = of_x.rounded(read(at + i) / rms);
                         let value = Value::Float(quotient * scale);
-                        // SAFETY: as above, and rows are apart.
+                        // SAFETY: the element lies within the row of the output, and rows are apart.
                         unsafe { of_y.write(y.at(0), at + i, value, Limits::DEFAULT) };
                     }
                 });

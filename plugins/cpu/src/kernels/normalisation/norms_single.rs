@@ -35,7 +35,7 @@ dispatch! { fn row(x: *const f32, scale: *const f32, y: *mut f32, n: usize, epsi
 /// All have `n` elements.
 #[inline(always)]
 unsafe fn row_body<A: Arith>(x: *const f32, scale: *const f32, y: *mut f32, n: usize, epsilon: f32) {
-    // SAFETY: the caller's promise, and the row is written after this.
+    // SAFETY: `x` has `n` elements (# Safety), and the row is written after this.
     let squares = fold::row::<A, SumSquare>(unsafe { slice(x, n) }, 0.0);
     let inverse = (1.0 / (squares / n as f64 + f64::from(epsilon)).sqrt()) as f32;
     blocks!(false, n, y, [v = x, s = scale] => v * inverse * s);

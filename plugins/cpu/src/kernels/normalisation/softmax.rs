@@ -76,7 +76,7 @@ unsafe fn softmax_body<A: Arith>(x: *const f32, y: *mut f32, plan: &Plan, items:
         return;
     }
     for item in items {
-        // SAFETY: the caller's promise.
+        // SAFETY: `x` and `y` have the elements of the plan (# Safety), of which `item` is one.
         unsafe { softmax_columns::<A>(x, y, plan, item, false) };
     }
 }
@@ -93,7 +93,7 @@ unsafe fn log_softmax_body<A: Arith>(x: *const f32, y: *mut f32, plan: &Plan, it
             // SAFETY: the item is a row of both operands.
             unsafe { log_softmax_row::<A>(x.add(start), y.add(start), plan.n) };
         } else {
-            // SAFETY: the caller's promise.
+            // SAFETY: `x` and `y` have the elements of the plan (# Safety), of which `item` is one.
             unsafe { softmax_columns::<A>(x, y, plan, item, true) };
         }
     }
@@ -155,18 +155,18 @@ unsafe fn softmax_columns<A: Arith>(x: *const f32, y: *mut f32, plan: &Plan, ite
     let mut values = [0f32; TILE];
     let values = &mut values[..width];
     for at in rows.clone() {
-        // SAFETY: as above; the row is written after its last use.
+        // SAFETY: the tile lies within the operand, and its row is written after this.
         let row = unsafe { slice(x.add(at), width) };
         for (((value, sum), &largest), &x) in values.iter_mut().zip(&mut *sums).zip(&*largest).zip(row) {
             *value = math::exp::<A>(x - largest);
             *sum += f64::from(*value);
         }
         if !logarithm {
-            // SAFETY: as above; the values are locals.
+            // SAFETY: the tile lies within the output, and the values are locals.
             unsafe { core::ptr::copy_nonoverlapping(values.as_ptr(), y.add(at), width) };
         }
     }
-    // What turns a row into its results: a factor, or what is subtracted.
+    // Turns a row into its results: a factor, or a subtrahend.
     let mut last = [0f32; TILE];
     let last = &mut last[..width];
     for (last, &sum) in last.iter_mut().zip(&*sums) {
@@ -174,12 +174,12 @@ unsafe fn softmax_columns<A: Arith>(x: *const f32, y: *mut f32, plan: &Plan, ite
     }
     let source = if logarithm { x } else { y.cast_const() };
     for at in rows {
-        // SAFETY: as above.
+        // SAFETY: the tile lies within the operand, and its row is written after this.
         let row = unsafe { slice(source.add(at), width) };
         for (((value, &last), &largest), &x) in values.iter_mut().zip(&*last).zip(&*largest).zip(row) {
             *value = if logarithm { (x - largest) - last } else { x * last };
         }
-        // SAFETY: as above.
+        // SAFETY: the tile lies within the output, and the values are locals.
         unsafe { core::ptr::copy_nonoverlapping(values.as_ptr(), y.add(at), width) };
     }
 }

@@ -111,7 +111,7 @@ impl Kind {
     /// # Safety
     /// There are more than `i` elements behind the pointer.
     pub(crate) unsafe fn read(self, x: *const u8, i: usize) -> Value {
-        // SAFETY: the caller's promise.
+        // SAFETY: there are more than `i` elements of these bits (# Safety).
         let code = unsafe { read_bits(x, i, self.bits()) };
         match self {
             Self::Int { bits, is_signed: true } => {
@@ -131,7 +131,7 @@ impl Kind {
     /// more is infinite.
     ///
     /// # Safety
-    /// There are more than `i` elements behind the pointer. Nobody else writes their byte, and below 8 bits
+    /// There are more than `i` elements behind the pointer. No other thread writes their byte, and below 8 bits
     /// elements are written in order.
     pub(crate) unsafe fn write(self, y: *mut u8, i: usize, value: Value, limits: Limits) {
         let code = match (self, value) {
@@ -154,7 +154,7 @@ impl Kind {
                 u64::from(PowerOfTwo::encode(sticky(value), limits.rounding, limits.overflow))
             }
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: there are more than `i` elements of these bits, whose byte no other thread writes (# Safety).
         unsafe { write_bits(y, i, self.bits(), code) };
     }
 }
@@ -181,17 +181,17 @@ fn sticky(value: Value) -> f64 {
 /// There are more than `i` elements of `bits` bits, a power of two up to 64.
 unsafe fn read_bits(x: *const u8, i: usize, bits: u32) -> u64 {
     match bits {
-        // SAFETY: the caller's promise, for each width.
+        // SAFETY: there are more than `i` elements of 64 bits (# Safety).
         64 => unsafe { x.cast::<u64>().add(i).read_unaligned() },
-        // SAFETY: as above.
+        // SAFETY: there are more than `i` elements of 32 bits (# Safety).
         32 => u64::from(unsafe { x.cast::<u32>().add(i).read_unaligned() }),
-        // SAFETY: as above.
+        // SAFETY: there are more than `i` elements of 16 bits (# Safety).
         16 => u64::from(unsafe { x.cast::<u16>().add(i).read_unaligned() }),
-        // SAFETY: as above.
+        // SAFETY: there are more than `i` elements of 8 bits (# Safety).
         8 => u64::from(unsafe { x.add(i).read() }),
         _ => {
             let in_byte = 8 / bits as usize;
-            // SAFETY: as above.
+            // SAFETY: there are more than `i` elements, so there is the byte of this one (# Safety).
             let byte = unsafe { x.add(i / in_byte).read() };
             u64::from(byte >> (i % in_byte * bits as usize)) & ((1 << bits) - 1)
         }
@@ -201,25 +201,26 @@ unsafe fn read_bits(x: *const u8, i: usize, bits: u32) -> u64 {
 /// Writes the low bits of `code` as element `i`.
 ///
 /// # Safety
-/// As for [`read_bits`]; nobody else writes the byte, and below 8 bits elements are written in order.
+/// 1. There are more than `i` elements of `bits` bits, a power of two up to 64.
+/// 2. No other thread writes the byte, and below 8 bits elements are written in order.
 unsafe fn write_bits(y: *mut u8, i: usize, bits: u32, code: u64) {
     match bits {
-        // SAFETY: the caller's promise, for each width.
+        // SAFETY: there are more than `i` elements of 64 bits (# Safety, 1).
         64 => unsafe { y.cast::<u64>().add(i).write_unaligned(code) },
-        // SAFETY: as above.
+        // SAFETY: there are more than `i` elements of 32 bits (# Safety, 1).
         32 => unsafe { y.cast::<u32>().add(i).write_unaligned(code as u32) },
-        // SAFETY: as above.
+        // SAFETY: there are more than `i` elements of 16 bits (# Safety, 1).
         16 => unsafe { y.cast::<u16>().add(i).write_unaligned(code as u16) },
-        // SAFETY: as above.
+        // SAFETY: there are more than `i` elements of 8 bits (# Safety, 1).
         8 => unsafe { y.add(i).write(code as u8) },
         _ => {
             let in_byte = 8 / bits as usize;
             let place = y.wrapping_add(i / in_byte);
             let code = (code & ((1 << bits) - 1)) << (i % in_byte * bits as usize);
             // The first element of a byte clears the others.
-            // SAFETY: as above.
+            // SAFETY: there is the byte of element `i` (# Safety, 1), whose elements before this one were written (2).
             let before = if i.is_multiple_of(in_byte) { 0 } else { unsafe { place.read() } };
-            // SAFETY: as above.
+            // SAFETY: there is the byte of element `i` (# Safety, 1), which no other thread writes (2).
             unsafe { place.write(before | code as u8) };
         }
     }
@@ -240,7 +241,7 @@ pub(crate) fn single_to_half(dtype: DType) -> Convert {
 /// # Safety
 /// As [`Convert`].
 pub(crate) unsafe fn bytes(x: *const u8, y: *mut u8, n: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: both hold `n` bytes, and are apart (# Safety of `Convert`).
     unsafe { core::ptr::copy_nonoverlapping(x, y, n) };
 }
 
@@ -254,9 +255,9 @@ trait Bits<X, Y> {
 unsafe fn each<X: Copy, Y, F: Bits<X, Y>>(x: *const u8, y: *mut u8, n: usize) {
     let (x, y) = (x.cast::<X>(), y.cast::<Y>());
     for i in 0..n {
-        // SAFETY: the caller's promise.
+        // SAFETY: `i` is below `n`, and `x` has `n` elements (# Safety of `Convert`).
         let value = unsafe { x.add(i).read_unaligned() };
-        // SAFETY: as above.
+        // SAFETY: `i` is below `n`, and `y` has `n` elements (# Safety of `Convert`).
         unsafe { y.add(i).write_unaligned(F::of(value)) };
     }
 }
@@ -323,7 +324,7 @@ mod tests {
         for i in 0..n {
             // SAFETY: both have `n` elements.
             let value = unsafe { from.read(bytes.as_ptr(), i) };
-            // SAFETY: as above.
+            // SAFETY: both have `n` elements.
             unsafe { to.write(out.as_mut_ptr(), i, value, Limits::DEFAULT) };
         }
         out
@@ -335,7 +336,7 @@ mod tests {
             let format = Format::of(dtype).expect("a format");
             for code in 0..=u16::MAX {
                 let mut single = [0u8; 4];
-                // SAFETY: one element each.
+                // SAFETY: `code` and `single` have one element each.
                 unsafe { half_to_single(dtype)(code.to_ne_bytes().as_ptr(), single.as_mut_ptr(), 1) };
                 let (found, expected) = (f32::from_ne_bytes(single), format.decode(u32::from(code)) as f32);
                 assert!(
@@ -348,7 +349,7 @@ mod tests {
             {
                 let x = f32::from_bits(bits);
                 let mut half = [0u8; 2];
-                // SAFETY: as above.
+                // SAFETY: `x` and `half` have one element each.
                 unsafe { single_to_half(dtype)(x.to_ne_bytes().as_ptr(), half.as_mut_ptr(), 1) };
                 let found = u32::from(u16::from_ne_bytes(half));
                 let expected = format.encode(f64::from(x), Overflow::Infinite);

@@ -13,7 +13,7 @@ macro_rules! key {
     ($type:ty, $key:expr) => {{
         unsafe fn key(at: *const u8) -> u64 {
             let key: fn($type) -> u64 = $key;
-            // SAFETY: the caller's promise: an element of this type.
+            // SAFETY: the caller has an element of this type there (`key_of`).
             key(unsafe { at.cast::<$type>().read_unaligned() })
         }
         key

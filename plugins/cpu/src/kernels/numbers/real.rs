@@ -23,11 +23,11 @@ pub(crate) struct Real {
 macro_rules! plain {
     ($type:ty) => {{
         unsafe fn load(at: *const u8) -> f64 {
-            // SAFETY: the caller's promise: an element of this type.
+            // SAFETY: the caller has an element of this type there (`Source` and `Sink` check the number).
             (unsafe { at.cast::<$type>().read_unaligned() }) as f64
         }
         unsafe fn store(at: *mut u8, value: f64) {
-            // SAFETY: as above.
+            // SAFETY: the caller has an element of this type there, and keeps others away (`Sink`).
             unsafe { at.cast::<$type>().write_unaligned(value as $type) };
         }
         Real { load, store, size: size_of::<$type>(), is_single: false }
@@ -38,11 +38,11 @@ macro_rules! plain {
 macro_rules! small {
     ($format:expr) => {{
         unsafe fn load(at: *const u8) -> f64 {
-            // SAFETY: the caller's promise: an element of this type.
+            // SAFETY: the caller has an element of this type there (`Source` and `Sink` check the number).
             $format.decode(unsafe { at.cast::<u16>().read_unaligned() }.into())
         }
         unsafe fn store(at: *mut u8, value: f64) {
-            // SAFETY: as above.
+            // SAFETY: the caller has an element of this type there, and keeps others away (`Sink`).
             unsafe { at.cast::<u16>().write_unaligned($format.encode(value, Overflow::Infinite) as u16) };
         }
         Real { load, store, size: 2, is_single: false }
@@ -142,8 +142,8 @@ impl Source {
         assert!(first <= self.n && to.len() <= self.n - first, "{} from {first} of {}", to.len(), self.n);
         if self.real.is_single {
             let from = self.at.at(first * size_of::<f32>());
-            // SAFETY: checked above; the host lends the operand until the launch is done (B9), and nobody else
-            // has what is written.
+            // SAFETY: checked above; the host lends the operand until the launch is done (B9), and the destination is
+            // this caller's alone.
             unsafe { core::ptr::copy_nonoverlapping(from, to.as_mut_ptr().cast(), size_of_val(to)) };
             return;
         }
@@ -192,7 +192,7 @@ impl Sink {
     #[inline]
     pub(crate) unsafe fn get(&self, i: usize) -> f64 {
         assert!(i < self.n, "element {i} of {}", self.n);
-        // SAFETY: as in `set`.
+        // SAFETY: checked above; the host lends the operand (B9), and the caller keeps others away (# Safety).
         unsafe { (self.real.load)(self.at.at(i * self.real.size)) }
     }
 }

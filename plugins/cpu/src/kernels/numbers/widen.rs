@@ -112,7 +112,7 @@ fn widened(request: &Request<'_>, prepare: fn(&Request<'_>) -> Result<Prepared>)
         if let Some(bytes) = tensor.constant() {
             contents[i] = Some(converted(bytes, n, sizes, convert)?);
         }
-        // What the host converts once needs no room in each launch.
+        // An operand that the host converts once needs no room in each launch.
         let offset =
             if i < n_inputs && comes_packed(request, i) { 0 } else { reserve(&mut end, n, sizes[1])? };
         let operand = Converted { at: i, offset, n, sizes, convert };

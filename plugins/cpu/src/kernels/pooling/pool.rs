@@ -98,8 +98,8 @@ fn prepare_average(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> 
     let window = &pool.window;
     let rank = request.required_input(0)?.shape().len() - 2;
     let pads = request.attrs.ints("pads")?.unwrap_or_default();
-    // Elements that count along one dimension: those within the image, or within its padding (ONNX
-    // AveragePool-19); what rounding up adds beyond the padding never counts.
+    // Elements that count along one dimension: those within the image, or within its padding (ONNX AveragePool-19).
+    // Elements that rounding up adds beyond the padding never count.
     let counts = |i: usize| -> Result<Vec<f32>> {
         let at = (i + 2 * rank).checked_sub(3 - rank + rank);
         let after = at.and_then(|_| pads.get(rank + i - (3 - rank))).copied().unwrap_or(0).max(0) as usize;
@@ -166,7 +166,7 @@ dispatch! { fn sum(line: *const f32, n_taps: usize, taps: &[usize], y: *mut f32,
 #[inline(always)]
 unsafe fn largest_body<A: Arith>(line: *const f32, n_taps: usize, taps: &[usize], y: *mut f32, n: usize) {
     let _ = n_taps;
-    // SAFETY: the caller's promise.
+    // SAFETY: the taps and `y` are as `fold` asks (# Safety).
     unsafe { fold(line, taps, y, n, f32::NEG_INFINITY, |a, b| if b > a || b.is_nan() { b } else { a }) }
 }
 
@@ -175,7 +175,7 @@ unsafe fn largest_body<A: Arith>(line: *const f32, n_taps: usize, taps: &[usize]
 #[inline(always)]
 unsafe fn sum_body<A: Arith>(line: *const f32, n_taps: usize, taps: &[usize], y: *mut f32, n: usize) {
     let _ = n_taps;
-    // SAFETY: the caller's promise.
+    // SAFETY: the taps and `y` are as `fold` asks (# Safety).
     unsafe { fold(line, taps, y, n, 0.0, |a, b| a + b) }
 }
 
@@ -258,7 +258,7 @@ dispatch! { fn max_of(x: *const f32, n: usize) -> f32 = max_body }
 /// `x` has `n` elements.
 #[inline(always)]
 unsafe fn mean_body<A: Arith>(x: *const f32, n: usize) -> f32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: `x` has `n` elements (# Safety).
     unsafe { reduce(x, n, 0.0, |a, b| a + b) / n as f32 }
 }
 
@@ -266,7 +266,7 @@ unsafe fn mean_body<A: Arith>(x: *const f32, n: usize) -> f32 {
 /// `x` has `n` elements.
 #[inline(always)]
 unsafe fn max_body<A: Arith>(x: *const f32, n: usize) -> f32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: `x` has `n` elements (# Safety).
     unsafe { reduce(x, n, f32::NEG_INFINITY, |a, b| if b > a || b.is_nan() { b } else { a }) }
 }
 

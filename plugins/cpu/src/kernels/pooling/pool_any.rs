@@ -64,8 +64,8 @@ fn pool(request: &PrepareRequest<'_, CpuDevice>, mean: bool) -> Result<Prepared>
     let rank = spatial.len();
     let counted = |i: usize| {
         let end = window.pad[i] + window.input[i];
-        // Elements within the image count, or also those within its padding (ONNX AveragePool-19); what rounding
-        // up adds beyond the padding never does. Automatic padding ends where the last window does.
+        // Elements within the image count, or also those within its padding (ONNX AveragePool-19). Elements that
+        // rounding up adds beyond the padding never do. Automatic padding ends where the last window does.
         let after = (i + rank).checked_sub(SPATIAL_MAX).and_then(|i| pads.get(rank + i)).copied();
         match include {
             false => [window.pad[i], end],
@@ -158,7 +158,7 @@ impl Pool {
                 return;
             };
             let value = x.get(((plane * depth + a) * height + b) * width + c);
-            // The first one of equal elements, and what is no number before all.
+            // The first one of equal elements, and NaN before all.
             if best.is_none_or(|(best, _)| value > best || (value.is_nan() && !best.is_nan())) {
                 let index = match self.column_major {
                     true => a + depth * (b + height * c),

@@ -99,7 +99,7 @@ impl RoiAlign {
             length = length.map(|length| length.max(1.0));
         }
         let bin = [length[0] / self.bins[0] as f64, length[1] / self.bins[1] as f64];
-        // A cast makes 0 of what is negative or NaN.
+        // A cast makes negative numbers and NaN 0.
         let samples = bin.map(|bin| match self.samples {
             0 => (bin.ceil() as usize).min(SAMPLES_MAX),
             samples => samples,

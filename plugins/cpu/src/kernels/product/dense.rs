@@ -81,7 +81,7 @@ mod x86 {
     /// `refs` has four references.
     #[inline(always)]
     unsafe fn operands(refs: *const BufferRef) -> (*const f32, *const f32, *const f32, *mut f32) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `refs` has four references (# Safety).
         let addr = |i: usize| unsafe { (*refs.add(i)).addr };
         (addr(0) as *const f32, addr(1) as *const f32, addr(2) as *const f32, addr(3) as *mut f32)
     }

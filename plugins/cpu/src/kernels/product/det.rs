@@ -66,7 +66,7 @@ fn eliminated(matrix: &mut [f64], n: usize, mut work: impl FnMut(usize) -> Resul
     let mut product = 1.0;
     for col in 0..n {
         let size = |row: usize| matrix[row * n + col].abs();
-        // Of equal ones the first: what need not change places does not.
+        // Of equal ones the first, so that rows do not change places without need.
         let pivot = (col..n).rev().max_by(|&a, &b| size(a).total_cmp(&size(b))).unwrap_or(col);
         if pivot != col {
             (0..n).for_each(|k| matrix.swap(pivot * n + k, col * n + k));

@@ -119,7 +119,7 @@ unsafe fn finish_body<A: Arith>(tile: Tile, activation: Activation) {
             i += A::Lanes::N;
         }
         if i < tile.columns {
-            // SAFETY: as above.
+            // SAFETY: the rest of the row is `columns - i` elements, less than a vector.
             unsafe { block::<A, A::Lanes>(&row, i, tile.columns - i, activation) };
         }
     }
@@ -143,7 +143,7 @@ struct Row {
 /// The row has `i + n` elements, and the processor has the instructions.
 #[inline(always)]
 unsafe fn block<A: Arith, L: Lanes>(row: &Row, i: usize, n: usize, activation: Activation) {
-    // SAFETY: the caller's promise, here and below.
+    // SAFETY: the row has `i + n` elements, and the processor has the instructions (# Safety).
     unsafe {
         let beta = L::splat(row.beta);
         let mut v: L = read(row.x.wrapping_add(i), n);
@@ -167,7 +167,7 @@ unsafe fn block<A: Arith, L: Lanes>(row: &Row, i: usize, n: usize, activation: A
 /// There are `n` elements to read, at most a vector, and the processor has the instructions.
 #[inline(always)]
 pub unsafe fn read<L: Lanes>(from: *const f32, n: usize) -> L {
-    // SAFETY: the caller's promise.
+    // SAFETY: there are `n` elements to read, at most a vector, and the processor has the instructions (# Safety).
     unsafe { if n == L::N { L::load(from) } else { L::load_first(from, n) } }
 }
 
@@ -175,7 +175,7 @@ pub unsafe fn read<L: Lanes>(from: *const f32, n: usize) -> L {
 /// There is room for `n` elements, at most a vector.
 #[inline(always)]
 pub unsafe fn write<L: Lanes>(values: L, to: *mut f32, n: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: there is room for `n` elements, at most a vector (# Safety).
     unsafe { if n == L::N { values.store(to) } else { values.store_first(to, n) } }
 }
 
@@ -195,11 +195,11 @@ pub unsafe fn apply<A: Arith, L: Lanes>(activation: Activation, v: L) -> L {
                 let $v = *value;
                 *value = $f;
             }
-            // SAFETY: as above.
+            // SAFETY: sixteen numbers are enough for every vector.
             unsafe { L::load(values.as_ptr()) }
         }};
     }
-    // SAFETY: the caller promises the instructions.
+    // SAFETY: the processor has the instructions (# Safety).
     let splat = |x: f32| unsafe { L::splat(x) };
     let unit = |v: L| v.at_least(splat(0.0)).at_most(splat(1.0));
     match activation {

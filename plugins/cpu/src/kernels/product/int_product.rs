@@ -37,7 +37,7 @@ pub(crate) trait Small: Element + Into<f32> + Sync {
 impl Small for u8 {
     #[inline(always)]
     unsafe fn load<L: Lanes>(from: *const Self) -> L {
-        // SAFETY: the caller's promise.
+        // SAFETY: `from` holds a vector of bytes, and the processor has the instructions (# Safety).
         unsafe { L::load_u8(from) }
     }
 }
@@ -45,7 +45,7 @@ impl Small for u8 {
 impl Small for i8 {
     #[inline(always)]
     unsafe fn load<L: Lanes>(from: *const Self) -> L {
-        // SAFETY: the caller's promise.
+        // SAFETY: `from` holds a vector of bytes, and the processor has the instructions (# Safety).
         unsafe { L::load_i8(from) }
     }
 }
@@ -113,19 +113,19 @@ pub(crate) unsafe fn widen_body<A: Arith, T: Small>(from: *const u8, zero: f32, 
         for i in 0..n {
             // SAFETY: `i` is below `n`.
             let x: f32 = unsafe { from.add(i).read() }.into();
-            // SAFETY: as above.
+            // SAFETY: `i` is below `n`, which `to` holds.
             unsafe { to.add(i).write(x - zero) };
         }
         return;
     }
-    // SAFETY: the caller promises the instructions.
+    // SAFETY: the processor has the instructions (# Safety).
     let zeros = unsafe { A::Lanes::splat(zero) };
     for i in (0..n / width).chain([n.div_ceil(width) - 1]) {
         // The last vector may overlap the one before: it writes the same there.
         let i = (i * width).min(n - width);
         // SAFETY: a whole vector from `i` lies within `n`.
         let x: A::Lanes = unsafe { T::load(from.add(i)) };
-        // SAFETY: as above.
+        // SAFETY: a whole vector from `i` lies within `n`, which `to` holds.
         unsafe { x.sub(zeros).store(to.add(i)) };
     }
 }
@@ -160,7 +160,7 @@ unsafe fn fill_panel_body<A: Arith, T: Small>(
             let x: [A::Lanes; 2] = unsafe { [T::load(from), T::load(from.add(width))] };
             // SAFETY: the row of the panel has two vectors.
             unsafe { x[0].sub(low).store(to) };
-            // SAFETY: as above.
+            // SAFETY: the row of the panel has two vectors, and this is the second.
             unsafe { x[1].sub(high).store(to.add(width)) };
         }
         return;
@@ -218,11 +218,11 @@ pub(crate) struct Block {
 unsafe fn multiply_body<A: Arith>(block: &Block) {
     let whole = block.rows / 4 * 4;
     for row in (0..whole).step_by(4) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the block's operands and its output are the caller's (# Safety), and `row + 4` is at most `rows`.
         unsafe { rows::<A, 4>(block, row) };
     }
     for row in whole..block.rows {
-        // SAFETY: as above.
+        // SAFETY: the block's operands and its output are the caller's (# Safety), and `row` is below `rows`.
         unsafe { rows::<A, 1>(block, row) };
     }
 }
@@ -240,7 +240,7 @@ dispatch! {
 unsafe fn rows<A: Arith, const R: usize>(block: &Block, row: usize) {
     let width = A::Lanes::N;
     let left = block.left.wrapping_add(row * block.left_stride);
-    // SAFETY: the caller promises the instructions.
+    // SAFETY: the processor has the instructions (# Safety).
     let zero = unsafe { A::Lanes::splat(0.0) };
     let mut sums = [[zero; 2]; R];
     for k in 0..block.depth {
@@ -259,7 +259,7 @@ unsafe fn rows<A: Arith, const R: usize>(block: &Block, row: usize) {
         let mut exact = [0.0; COLS_MAX];
         // SAFETY: two vectors are at most `COLS_MAX` numbers.
         unsafe { low.store(exact.as_mut_ptr()) };
-        // SAFETY: as above.
+        // SAFETY: two vectors are at most `COLS_MAX` numbers.
         unsafe { high.store(exact.as_mut_ptr().add(width)) };
         let out = block.out.wrapping_add((row + i) * block.out_stride);
         for (k, &sum) in exact[..block.cols].iter().enumerate() {
@@ -267,7 +267,7 @@ unsafe fn rows<A: Arith, const R: usize>(block: &Block, row: usize) {
             let sum = unsafe { sum.to_int_unchecked::<i32>() };
             // SAFETY: the row of the output has `cols` elements.
             let before = if block.adds { unsafe { out.add(k).read() } } else { 0 };
-            // SAFETY: as above.
+            // SAFETY: the row of the output has `cols` elements, and is no other thread's.
             unsafe { out.add(k).write(before.wrapping_add(sum)) };
         }
     }

@@ -234,7 +234,7 @@ impl Product {
 
 /// Panels as [`pack_left`](crate::kernels::product::micro::pack_left) makes them, of rows that are copied or columns that are turned around.
 fn pack_b(b: &[f32], k: usize, columns: usize, transposed: bool, mr: usize, dst: &mut [f32]) {
-    // Of an axis of nothing there is nothing to pack.
+    // An axis of nothing leaves nothing to pack.
     for (panel, dst) in dst.chunks_exact_mut((k * mr).max(1)).enumerate() {
         let first = panel * mr;
         let n = mr.min(columns - first);
@@ -313,7 +313,7 @@ impl Launch<CpuDevice> for MatMul {
         let mut addresses = Addresses::of(operands);
         let (k, columns, mr) = (product.k, product.columns, product.micro.mr);
         let ragged = if columns.is_multiple_of(product.micro.lanes) { 0 } else { ROWS * mr };
-        // Of a product over an axis of nothing there is nothing to pack.
+        // A product over an axis of nothing has nothing to pack.
         let packs = !product.packed && product.packed_len() > 0;
         let uses_workspace = ragged > 0 || packs;
         let workspace =
@@ -357,7 +357,7 @@ impl MatMul {
     /// One panel of columns, some rows.
     ///
     /// # Safety
-    /// The addresses are the launch's operands, packed B included; nobody else works on this unit or in this
+    /// The addresses are the launch's operands, packed B included; no other thread works on this unit or in this
     /// scratch memory.
     unsafe fn unit(&self, item: usize, row0: usize, panel: usize, addresses: &Addresses, scratch: *mut f32) {
         let product = &self.product;
@@ -451,7 +451,7 @@ mod tests {
                 Some(Array::of::<f32>(&[0, 2], &[])),
                 Some(Array::of(&[2], &[1f32, 2.0])),
             ];
-            // What is there beforehand counts for nothing.
+            // The previous content counts for nothing.
             let output = [Some(Array::of(&[3, 2], &[9f32; 6]))];
             let found = run(isa, "MatMul", &[], &inputs[..2], &output).expect("MatMul");
             assert_eq!(found[0].as_ref().expect("a product").elements::<f32>(), [0.0; 6]);

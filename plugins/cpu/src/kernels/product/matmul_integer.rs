@@ -195,7 +195,8 @@ impl Launch<CpuDevice> for MatMulInteger {
                         cols,
                         adds: from > 0,
                     };
-                    // SAFETY: as above; the block of the output is no other chunk's.
+                    // SAFETY: rows and panel hold `depth` of each, the instructions are the device's, and the block of
+                    // the output is no other chunk's.
                     unsafe { (self.multiply)(&block) };
                     from += depth;
                     if from == self.k {

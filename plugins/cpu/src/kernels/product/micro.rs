@@ -80,8 +80,8 @@ impl Micro {
         while j < n {
             let rows = (n - j).min(rows_max);
             let kernel = self.table[m / self.lanes - 1][rows - 1];
-            // SAFETY: the caller's promises; rows and vectors select a kernel of exactly this tile, so that it
-            // stores whole vectors. `next_lhs` is not read.
+            // SAFETY: `left`, `right` and `dst` are valid for the tile (# Safety, 2); rows and vectors select a kernel
+            // of exactly this tile (1), so that it stores whole vectors. `next_lhs` is not read.
             unsafe {
                 kernel(
                     m,
@@ -145,7 +145,7 @@ pub struct Dst {
 /// Packs a matrix of `rows` by `k` into panels of [`NR`] rows, the last padded with zeroes: panel after panel, in
 /// each k after k. `at(row, k)` gives its elements.
 pub fn pack_right(rows: usize, k: usize, dst: &mut [f32], at: impl Fn(usize, usize) -> f32) {
-    // Of an axis of nothing there is nothing to pack.
+    // An axis of nothing leaves nothing to pack.
     for (panel, dst) in dst.chunks_exact_mut((k * NR).max(1)).enumerate() {
         for (i, group) in dst.chunks_exact_mut(NR).enumerate() {
             for (j, value) in group.iter_mut().enumerate() {
@@ -174,7 +174,7 @@ pub fn packed_left_size(mr: usize, columns: usize, k: usize) -> Size {
 /// Packs a matrix of `k` by `columns` into panels of `mr` columns, the last padded with zeroes: panel after panel,
 /// in each k after k. `at(k, column)` gives its elements.
 pub fn pack_left(mr: usize, columns: usize, k: usize, dst: &mut [f32], at: impl Fn(usize, usize) -> f32) {
-    // Of an axis of nothing there is nothing to pack.
+    // An axis of nothing leaves nothing to pack.
     for (panel, dst) in dst.chunks_exact_mut((k * mr).max(1)).enumerate() {
         for (i, group) in dst.chunks_exact_mut(mr).enumerate() {
             for (j, value) in group.iter_mut().enumerate() {

@@ -205,7 +205,7 @@ fn times<T: Scaled>(factor: f64, x: T) -> T {
 /// One row of the result, counted over the batch.
 ///
 /// # Safety
-/// The operands have the matrices of the product, and nobody else writes the row.
+/// The operands have the matrices of the product, and no other thread writes the row.
 unsafe fn row<T: Scaled>(op: &Product, operands: &[*const u8; 3], y: *mut u8, row: usize) {
     let [a_start, b_start] = op.batch[row / op.rows];
     let a = operands[0].cast::<T>().wrapping_add(a_start + row % op.rows * op.a.row);
@@ -221,9 +221,9 @@ unsafe fn row<T: Scaled>(op: &Product, operands: &[*const u8; 3], y: *mut u8, ro
         for col in 0..op.cols {
             // SAFETY: the element lies within the right matrix.
             let right = unsafe { b.add(k * op.b.row + col * op.b.col).read() };
-            // SAFETY: as above, and it was written before.
+            // SAFETY: the row lies within the result, and was written before.
             let sum = unsafe { y.add(col).read() };
-            // SAFETY: as above.
+            // SAFETY: the row lies within the result.
             unsafe { y.add(col).write(sum.add(left.mul(right))) };
         }
     }
@@ -231,9 +231,9 @@ unsafe fn row<T: Scaled>(op: &Product, operands: &[*const u8; 3], y: *mut u8, ro
         return;
     };
     for col in 0..op.cols {
-        // SAFETY: as above.
+        // SAFETY: the row lies within the result, and was written before.
         let sum = unsafe { y.add(col).read() };
-        // SAFETY: as above.
+        // SAFETY: the row lies within the result.
         unsafe { y.add(col).write(times(factors.alpha, sum)) };
     }
     if let Some(addend) = &factors.addend {
@@ -244,9 +244,9 @@ unsafe fn row<T: Scaled>(op: &Product, operands: &[*const u8; 3], y: *mut u8, ro
                 // SAFETY: `walk` stays within the addend that it was made for.
                 let added = unsafe { operands[2].cast::<T>().add(from).read() };
                 let place = y.wrapping_add(at + i - first);
-                // SAFETY: as above.
+                // SAFETY: `at + i - first` is below `cols`: the row lies within the result, and was written before.
                 let sum = unsafe { place.read() };
-                // SAFETY: as above.
+                // SAFETY: the same element of the row.
                 unsafe { place.write(sum.add(times(factors.beta, added))) };
             }
         });

@@ -37,13 +37,14 @@ unsafe fn multiply_body<A: Arith>(product: &RowProduct) {
     macro_rules! bands {
         ($rows:literal by $cols:literal) => {
             while row + $rows <= product.rows {
-                // SAFETY: the caller's promise.
+                // SAFETY: the product's operands are the caller's (# Safety), and `row` and the rows from it on are at
+                // most `rows`.
                 unsafe { band::<A, $rows, $cols>(product, row) };
                 row += $rows;
             }
         };
     }
-    // As many sums as there are registers for, with what they are made of: 32 or 16.
+    // As many sums as there are registers for, together with their operands: 32 or 16.
     if A::Lanes::N == 16 {
         bands!(6 by 4);
         bands!(4 by 4);
@@ -52,7 +53,7 @@ unsafe fn multiply_body<A: Arith>(product: &RowProduct) {
     }
     bands!(2 by 4);
     if row < product.rows {
-        // SAFETY: as above.
+        // SAFETY: the product's operands are the caller's (# Safety), and `row` is below `rows`.
         unsafe { band::<A, 1, 8>(product, row) };
     }
 }
@@ -65,12 +66,14 @@ unsafe fn multiply_body<A: Arith>(product: &RowProduct) {
 unsafe fn band<A: Arith, const R: usize, const C: usize>(product: &RowProduct, row: usize) {
     let mut col = 0;
     while col + C <= product.cols {
-        // SAFETY: the caller's promise.
+        // SAFETY: the product's operands are the caller's (# Safety), and `R` rows and `C` columns from here lie within
+        // y.
         unsafe { sums::<A, R, C>(product, row, col) };
         col += C;
     }
     while col < product.cols {
-        // SAFETY: as above.
+        // SAFETY: the product's operands are the caller's (# Safety), and `R` rows and one column from here lie within
+        // y.
         unsafe { sums::<A, R, 1>(product, row, col) };
         col += 1;
     }
@@ -83,7 +86,7 @@ unsafe fn band<A: Arith, const R: usize, const C: usize>(product: &RowProduct, r
 #[inline(always)]
 unsafe fn sums<A: Arith, const R: usize, const C: usize>(product: &RowProduct, row: usize, col: usize) {
     let (width, depth) = (A::Lanes::N, product.depth);
-    // SAFETY: the caller promises the instructions.
+    // SAFETY: the processor has the instructions (# Safety).
     let zero = unsafe { A::Lanes::splat(0.0) };
     // Column by column.
     let mut sums = [[zero; R]; C];
@@ -97,7 +100,7 @@ unsafe fn sums<A: Arith, const R: usize, const C: usize>(product: &RowProduct, r
             *vector = unsafe { A::Lanes::load(x(i, k)) };
         }
         for (c, sums) in sums.iter_mut().enumerate() {
-            // SAFETY: as above.
+            // SAFETY: a whole vector from `k` lies within each row of w.
             let w = unsafe { A::Lanes::load(w(c, k)) };
             for (sum, x) in sums.iter_mut().zip(&xs) {
                 *sum = x.fma(w, *sum);
@@ -112,7 +115,7 @@ unsafe fn sums<A: Arith, const R: usize, const C: usize>(product: &RowProduct, r
             *vector = unsafe { A::Lanes::load_first(x(i, whole), rest) };
         }
         for (c, sums) in sums.iter_mut().enumerate() {
-            // SAFETY: as above.
+            // SAFETY: `rest` elements are left of each row of w.
             let w = unsafe { A::Lanes::load_first(w(c, whole), rest) };
             for (sum, x) in sums.iter_mut().zip(&xs) {
                 *sum = x.fma(w, *sum);

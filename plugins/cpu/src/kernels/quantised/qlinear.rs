@@ -123,7 +123,7 @@ fn prepare(
         outputs: vec![y.retyped(I32, None)],
         numerics: request.numerics,
         label: request.label,
-        // Nothing comes packed: the operands are this kernel's.
+        // Nothing comes packed: this kernel reads the operands as they are.
         abi_minor: 0,
     })?;
     product.set_operands(4, 1);
@@ -192,10 +192,10 @@ impl QLinear {
     unsafe fn scale_all(&self, refs: &[abi::BufferRef], sums: u64, bias: u64, y: u64) -> Result<()> {
         let scale = |input: usize, i: usize| {
             let scales = refs[input].addr as *const u8;
-            // SAFETY: the caller's promise, and `prepare` has counted them.
+            // SAFETY: `refs` are the operands' references (# Safety), and `prepare` has counted the scales.
             unsafe { self.scale.read(scales, i) }.to_f64() as f32
         };
-        // SAFETY: as above.
+        // SAFETY: `refs` are the operands' references (# Safety), and the zero point is one element.
         let zero = unsafe { self.result.read(refs[Y_ZERO].addr as *const u8, 0) }.to_f64();
         let y_scale = scale(Y_SCALE, 0);
         let (low, high) = self.result.integers().unwrap_or_default();
@@ -215,7 +215,7 @@ impl QLinear {
                 let result = (sum as f32 * factor).round_ties_even();
                 // NaN becomes the lowest.
                 let result = (f64::from(result) + zero).max(low as f64).min(high as f64);
-                // SAFETY: as above; chunks are apart.
+                // SAFETY: `i` is below the number of results, and chunks are apart.
                 unsafe { self.result.write(y.at(0), i, Value::Float(result), Limits::DEFAULT) };
             }
             Ok(())

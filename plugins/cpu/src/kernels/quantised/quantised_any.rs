@@ -121,7 +121,8 @@ struct Linear {
 
 fn quantize(request: &Request<'_>) -> Result<Prepared> {
     let scale = request.required_input(1)?.dtype();
-    // Where a node names no precision it is the scale's type; a power of two is no type to divide in.
+    // If a node names no precision, it is the scale's type, or f32 for scales that cannot be divided in, such as powers
+    // of two.
     let precision = match request.attrs.int("precision", 0)? {
         0 if scale == F8E8M0 || scale == I32 => F32,
         0 => scale,
@@ -215,7 +216,7 @@ impl Launch<CpuDevice> for Linear {
                 let at = self.scales.at(i);
                 // SAFETY: the operands have the shapes that `prepare` was told.
                 let value = unsafe { self.from.read(x.at(0), i) };
-                // SAFETY: as above; there is a scale for each element's place.
+                // SAFETY: there is a scale for each element's place.
                 let scale = unsafe { self.scale.read(scales.at(0), at) }.to_f64();
                 let zero = match self.has_zeros {
                     // SAFETY: there are as many zero points as scales.
@@ -223,7 +224,7 @@ impl Launch<CpuDevice> for Linear {
                     false => Value::Int(0),
                 };
                 let result = (self.calculate)(self, value, scale, zero);
-                // SAFETY: as above; chunks are apart, and begin at whole bytes.
+                // SAFETY: the output has the shape that `prepare` was told; chunks are apart, and begin at whole bytes.
                 unsafe { self.to.write(y.at(0), i, result, self.limits) };
             }
             Ok(())

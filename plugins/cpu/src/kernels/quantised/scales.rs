@@ -84,7 +84,7 @@ unsafe fn quantize_body<A: Arith>(x: *const f32, y: *mut u8, n: usize, linear: L
     for i in 0..n {
         // SAFETY: `i` is below `n`.
         let x = unsafe { x.add(i).read() } / linear.scale;
-        // Far beyond what saturates, within what can be rounded; what is not a number becomes the lowest.
+        // Far beyond the saturated numbers, within those that can be rounded; NaN becomes the lowest.
         let x = if x > -65536.0 { x } else { -65536.0 };
         let x = if x < 65536.0 { x } else { 65536.0 };
         let q = round_half_even(x) + linear.zero;
@@ -92,7 +92,7 @@ unsafe fn quantize_body<A: Arith>(x: *const f32, y: *mut u8, n: usize, linear: L
         let q = if q < high { q } else { high };
         // SAFETY: `q` is an integer between -128 and 255.
         let q = unsafe { q.to_int_unchecked::<i32>() };
-        // SAFETY: as above. The low byte is that of u8 and of i8.
+        // SAFETY: `i` is below `n`, which `y` holds. The low byte is that of u8 and of i8.
         unsafe { y.add(i).write(q as u8) };
     }
 }
@@ -121,7 +121,7 @@ unsafe fn dequantize_body<A: Arith, T: Quantised>(
     for i in 0..n {
         // SAFETY: `i` is below `n`.
         let x = unsafe { x.add(i).read() };
-        // SAFETY: as above.
+        // SAFETY: `i` is below `n`, which `y` holds.
         unsafe { y.add(i).write(x.less(zero) * scale) };
     }
 }
@@ -227,10 +227,10 @@ impl Launch<CpuDevice> for Quantize {
                 (false, _) => 0.0,
                 // SAFETY: there are as many zero points as scales, and `i` is below their number.
                 (_, true) => f32::from(unsafe { zeros.at(i).read() } as i8),
-                // SAFETY: as above.
+                // SAFETY: there are as many zero points as scales, and `i` is below their number.
                 (_, false) => f32::from(unsafe { zeros.at(i).read() }),
             };
-            // SAFETY: as above.
+            // SAFETY: `i` is below the number of scales.
             let scale = unsafe { scales.at(i).read() };
             let linear = Linear { scale, zero };
             // SAFETY: the run lies within both operands, and the instructions are the device's.
@@ -305,9 +305,9 @@ unsafe fn extremes_body<A: Arith>(x: *const f32, n: usize, extremes: *mut f32) {
     }
     (whole..n).for_each(|i| add(0, i));
     let (low, high) = (low.into_iter().fold(0.0, f32::min), high.into_iter().fold(0.0, f32::max));
-    // SAFETY: the caller's promise.
+    // SAFETY: `extremes` holds two numbers (# Safety).
     unsafe { extremes.write(low) };
-    // SAFETY: as above.
+    // SAFETY: `extremes` holds two numbers (# Safety).
     unsafe { extremes.add(1).write(high) };
 }
 
@@ -351,7 +351,7 @@ impl Launch<CpuDevice> for Dynamic {
             for chunk in 0..self.n.div_ceil(GRAIN) {
                 // SAFETY: every chunk wrote its two places.
                 low = low.min(unsafe { extremes.at(2 * chunk).read() });
-                // SAFETY: as above.
+                // SAFETY: every chunk wrote its two places.
                 high = high.max(unsafe { extremes.at(2 * chunk + 1).read() });
             }
         }
@@ -362,7 +362,7 @@ impl Launch<CpuDevice> for Dynamic {
         let linear = Linear { scale, zero };
         // SAFETY: the host lends one element.
         unsafe { operands.output_ptr::<f32>(1).write(scale) };
-        // SAFETY: as above.
+        // SAFETY: the host lends one element of this output, too.
         unsafe { operands.output_ptr::<u8>(2).write(zero as u8) };
         self.host.parallel_for(self.n, GRAIN, |range, _| {
             let at = range.start;

@@ -186,7 +186,7 @@ fn activate<A: Arith>(step: &CellStep, which: usize, x: &mut [f32]) {
     match step.activations[which] {
         Activation::Sigmoid => each!(|x| sigmoid::<A>(x)),
         Activation::Tanh => each!(|x| tanh::<A>(x)),
-        // Not `max`, which takes 0 for what is no number.
+        // Not `max`, which takes 0 for NaN.
         Activation::Relu => each!(|x| if x < 0.0 { 0.0 } else { x }),
         Activation::LeakyRelu(alpha) => each!(|x| if x < 0.0 { alpha * x } else { x }),
         Activation::ThresholdedRelu(alpha) => each!(|x| if x > alpha { x } else { 0.0 }),

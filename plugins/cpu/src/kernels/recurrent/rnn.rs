@@ -191,7 +191,7 @@ impl Launch<CpuDevice> for Recurrent {
 /// # Safety
 /// `at` holds `n` numbers, which live and are nobody else's to write for `'a`.
 unsafe fn slice<'a>(at: *mut f32, n: usize) -> &'a [f32] {
-    // SAFETY: the caller's promise.
+    // SAFETY: `at` holds `n` numbers, which no other thread writes during `'a` (# Safety).
     unsafe { core::slice::from_raw_parts(at, n) }
 }
 
@@ -200,7 +200,7 @@ unsafe fn slice<'a>(at: *mut f32, n: usize) -> &'a [f32] {
 /// # Safety
 /// `at` holds `n` numbers, which live and are nobody else's for `'a`.
 unsafe fn slice_mut<'a>(at: *mut f32, n: usize) -> &'a mut [f32] {
-    // SAFETY: the caller's promise.
+    // SAFETY: `at` holds `n` numbers, which are this caller's alone during `'a` (# Safety).
     unsafe { core::slice::from_raw_parts_mut(at, n) }
 }
 
@@ -275,7 +275,7 @@ impl<'a> Direction<'a> {
             let sums = unsafe { slice_mut(self.x_gates.at(row * width), width) };
             // SAFETY: the instructions are the device's.
             unsafe { (op.add)(sums, of_x) };
-            // SAFETY: as above.
+            // SAFETY: the instructions are the device's.
             unsafe { (op.add)(&mut sums[..plain], of_h) };
         }
         Ok(())

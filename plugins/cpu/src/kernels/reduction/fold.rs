@@ -114,7 +114,7 @@ reductions! {
     L1: f32, f32, f64, Plus, |x| x.abs(), |sum, _| sum as f32;
     L2: f32, f32, f64, Plus, |x| x * x, |sum, _| sum.sqrt() as f32;
     LogSum: f32, f32, f64, Plus, |x| x, |sum, _| sum.ln() as f32;
-    // Of no truth values, the smallest is true, which is 1.
+    // The smallest of no truth values is true, which is 1.
     All: u8, u8, u8, Lowest, |x| u8::from(x != 0), |total, _| total.min(1);
 }
 
@@ -203,7 +203,7 @@ pub(crate) fn row<A: Arith, Op: Fold>(x: &[Op::In], shift: Op::In) -> Op::Total 
     if Op::FLOPS < HEAVY_FLOPS {
         return light_row::<A, Op>(x, shift);
     }
-    // Two loops, because what vectorises a function and what vectorises a sum differ.
+    // Two loops, because a function and a sum are vectorised by different forms.
     let mut mapped = [Op::Lane::ZERO; MAPPED];
     let mut total = Op::Rule::start::<Op::Total>();
     for block in x.chunks(MAPPED) {

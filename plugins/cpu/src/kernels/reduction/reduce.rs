@@ -265,7 +265,7 @@ dispatch! {
 
 /// # Safety
 /// 1. `x` has the elements of the plan, `out` its results or the totals of all pieces.
-/// 2. `items` and `piece` are of the plan, and nobody else works on them.
+/// 2. `items` and `piece` are of the plan, and no other thread works on them.
 #[inline(always)]
 unsafe fn reduce_body<A: Arith, Op: Reduce>(
     x: *const u8,
@@ -278,10 +278,10 @@ unsafe fn reduce_body<A: Arith, Op: Reduce>(
     let x = unsafe { slice(x.cast::<Op::In>(), plan.n_in) };
     let results = Results::<Op> { out, plan, piece, op: PhantomData };
     if plan.by_columns {
-        // SAFETY: the caller's promise.
+        // SAFETY: `x` and the results are of the plan (# Safety, 1), and `items` and `piece` are this caller's (2).
         unsafe { columns::<A, Op>(x, plan, items, piece, results) };
     } else {
-        // SAFETY: the caller's promise.
+        // SAFETY: `x` and the results are of the plan (# Safety, 1), and `items` and `piece` are this caller's (2).
         unsafe { rows::<A, Op>(x, plan, items, piece, results) };
     }
 }
@@ -297,16 +297,16 @@ struct Results<'a, Op> {
 impl<Op: Reduce> Results<'_, Op> {
     /// # Safety
     /// 1. `out` has `n_out` results, or as many totals for each piece if there are several.
-    /// 2. `at` is below `n_out`, and nobody else writes it.
+    /// 2. `at` is below `n_out`, and no other thread writes it.
     #[inline(always)]
     unsafe fn write(&self, at: usize, total: Op::Total, shift: Op::In) {
         if self.plan.n_pieces == 1 {
             let result = Op::finish(total, self.plan.count, shift);
-            // SAFETY: the caller's promise.
+            // SAFETY: there are `n_out` results (# Safety, 1), and `at` is below that and this caller's (2).
             unsafe { self.out.cast::<Op::In>().add(at).write(result) };
         } else {
             let at = self.piece * self.plan.n_out + at;
-            // SAFETY: the caller's promise.
+            // SAFETY: there are `n_out` totals for each piece (# Safety, 1), and this one is this caller's (2).
             unsafe { self.out.cast::<Op::Total>().add(at).write(total) };
         }
     }
@@ -431,12 +431,12 @@ unsafe fn merge<Op: Reduce>(totals: *const u8, y: *mut u8, plan: &Plan) {
         let mut total = Op::Rule::start::<Op::Total>();
         for piece in 0..plan.n_pieces {
             let at = piece * plan.n_out + at;
-            // SAFETY: the caller's promise.
+            // SAFETY: `totals` are those of all pieces (# Safety), `n_out` for each.
             let of_piece = unsafe { totals.cast::<Op::Total>().add(at).read() };
             total = Op::Rule::combine(total, of_piece);
         }
         let result = Op::finish(total, plan.count, Op::In::ZERO);
-        // SAFETY: the caller's promise.
+        // SAFETY: `y` has `n_out` results (# Safety).
         unsafe { y.cast::<Op::In>().add(at).write(result) };
     }
 }
@@ -466,7 +466,8 @@ impl Launch<CpuDevice> for Reduction {
         self.host.parallel_for(n, 1, |units, _| {
             for unit in units {
                 let (item, piece) = (unit / plan.n_pieces, unit % plan.n_pieces);
-                // SAFETY: as above; the workspace has a total for each result and piece.
+                // SAFETY: `x` has the shape that `prepare` was told; the workspace has a total for each result and
+                // piece, which only this unit writes.
                 unsafe { (self.body)(x.at(0), totals.at(0), plan, item..item + 1, piece) };
             }
             Ok(())

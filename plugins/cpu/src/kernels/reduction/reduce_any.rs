@@ -148,12 +148,12 @@ impl Reduction {
             Op::L2 => (x.map(|x| x * x).sum::<f64>() + 0.0).sqrt(),
             Op::LogSum => x.sum::<f64>().ln(),
             Op::LogSumExp => {
-                // An infinity less itself would be NaN.
+                // An infinity minus itself would be NaN.
                 let largest = x.clone().fold(f64::NEG_INFINITY, f64::max);
                 let shift = if largest.is_finite() { largest } else { 0.0 };
                 x.map(|x| (x - shift).exp()).sum::<f64>().ln() + shift
             }
-            // A sum of nothing is -0 in Rust, and 0 in the specification.
+            // An empty sum is -0 in Rust, and 0 in the specification.
             Op::Sum | Op::Place { .. } => x.sum::<f64>() + 0.0,
         }
     }

@@ -130,7 +130,7 @@ unsafe fn sums<T: Number, R: Rule>(op: &CumSum, input: *const u8, output: *mut u
             // SAFETY: the element lies within the input.
             let x = unsafe { input.add(row(i)).read() };
             let with = R::combine(sum, x);
-            // SAFETY: as above, within the output.
+            // SAFETY: the element lies within the output, too.
             unsafe { output.add(row(i)).write(if op.exclusive { sum } else { with }) };
             sum = with;
         }
@@ -147,7 +147,7 @@ unsafe fn sums<T: Number, R: Rule>(op: &CumSum, input: *const u8, output: *mut u
                 (true, 0) => R::start::<T>(),
                 // SAFETY: the row lies within the input.
                 (true, _) => unsafe { input.add(row(i - 1) + k).read() },
-                // SAFETY: as above.
+                // SAFETY: the row lies within the input.
                 (false, _) => unsafe { input.add(row(i) + k).read() },
             };
             // SAFETY: the row lies within the output.
@@ -188,7 +188,7 @@ fn non_zero(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
             F64 => positions::<f64>,
             I64 => positions::<i64>,
             I32 => positions::<i32>,
-            // A truth value of false is 0 in 8 bits.
+            // False is 0 in 8 bits.
             BOOL | U8 | I8 => positions::<u8>,
             dtype => return Err(Error::unsupported(format!("dtype {dtype:?}"))),
         },
@@ -203,7 +203,7 @@ impl Launch<CpuDevice> for NonZero {
         let extents = operands.extents_ptr();
         // SAFETY: the host lends room for the true extents of the one output, which has two.
         unsafe { extents.write(self.rank as i64) };
-        // SAFETY: as above.
+        // SAFETY: the second of those two extents.
         unsafe { extents.add(1).write(found as i64) };
         Ok(())
     }

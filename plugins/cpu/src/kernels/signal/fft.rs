@@ -138,9 +138,10 @@ impl Plan {
         look: Look<'_>,
     ) -> Result<(*mut f32, *mut f32)> {
         match &self.way {
-            // SAFETY: the caller's promise.
+            // SAFETY: both buffers hold the transform's elements and are apart, and the instructions are there
+            // (# Safety).
             Way::Stages(stages) => unsafe { run_stages::<A>(stages, from, to, look) },
-            // SAFETY: as above.
+            // SAFETY: both buffers hold the plan's elements and are apart, and the instructions are there (# Safety).
             Way::Chirp(chirp) => unsafe { chirp.run::<A>(from, to, look) },
         }
     }
@@ -218,26 +219,26 @@ impl Chirp {
         look: Look<'_>,
     ) -> Result<(*mut f32, *mut f32)> {
         for (j, &factor) in self.factors.iter().enumerate() {
-            // SAFETY: the caller promises the element and the instructions.
+            // SAFETY: the buffer has more than `len` elements, and the processor has the instructions (# Safety).
             unsafe { Complex::<A::Lanes>::load(from, j).mul(Complex::splat(factor)).store(from, j) };
         }
         for j in self.factors.len()..self.len {
-            // SAFETY: as above.
+            // SAFETY: `j` is below `len`, which the buffer has.
             unsafe { Complex::<A::Lanes>::splat([0.0, 0.0]).store(from, j) };
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: both buffers hold the stages' elements, which are `len`, and the instructions are there (# Safety).
         let (found, free) = unsafe { run_stages::<A>(&self.stages, from, to, look) }?;
         for (k, &factor) in self.filter.iter().enumerate() {
-            // SAFETY: as above.
+            // SAFETY: `k` is below `filter.len()`, which is `len`.
             let product = unsafe { Complex::<A::Lanes>::load(found, k).mul(Complex::splat(factor)) };
             // The inverse transform is the forward one of the conjugate.
-            // SAFETY: as above.
+            // SAFETY: the same element of the buffer.
             unsafe { product.conj().store(found, k) };
         }
-        // SAFETY: as above.
+        // SAFETY: `found` and `free` are the same two buffers.
         let (found, free) = unsafe { run_stages::<A>(&self.stages, found, free, look) }?;
         for (k, &factor) in self.factors.iter().enumerate() {
-            // SAFETY: as above.
+            // SAFETY: `k` is below `factors.len()`, which the buffer has.
             unsafe { Complex::<A::Lanes>::load(found, k).conj().mul(Complex::splat(factor)).store(found, k) };
         }
         Ok((found, free))
@@ -310,7 +311,8 @@ unsafe fn run_stages<A: Arith>(
     look: Look<'_>,
 ) -> Result<(*mut f32, *mut f32)> {
     for stage in stages {
-        // SAFETY: the caller's promise; a stage reads and writes all elements.
+        // SAFETY: both buffers hold the transform's elements, all of which a stage reads and writes; the instructions
+        // are there (# Safety).
         unsafe {
             match stage.radix {
                 2 => run_stage::<A, Radix2, 2>(stage, from, to, look),
@@ -341,9 +343,9 @@ impl<L: Lanes> Complex<L> {
     pub(crate) unsafe fn load(buffer: *const f32, i: usize) -> Self {
         let at = buffer.wrapping_add(i * 2 * L::N);
         Self {
-            // SAFETY: the caller's promise.
+            // SAFETY: the buffer has the element, and the processor has the instructions (# Safety).
             re: unsafe { L::load(at) },
-            // SAFETY: as above.
+            // SAFETY: the other half of that element.
             im: unsafe { L::load(at.wrapping_add(L::N)) },
         }
     }
@@ -355,9 +357,9 @@ impl<L: Lanes> Complex<L> {
     #[inline(always)]
     pub(crate) unsafe fn store(self, buffer: *mut f32, i: usize) {
         let at = buffer.wrapping_add(i * 2 * L::N);
-        // SAFETY: the caller's promise.
+        // SAFETY: the buffer has the element (# Safety).
         unsafe { self.re.store(at) };
-        // SAFETY: as above.
+        // SAFETY: the other half of that element.
         unsafe { self.im.store(at.wrapping_add(L::N)) };
     }
 
@@ -368,9 +370,9 @@ impl<L: Lanes> Complex<L> {
     #[inline(always)]
     pub(crate) unsafe fn splat([re, im]: [f32; 2]) -> Self {
         Self {
-            // SAFETY: the caller's promise.
+            // SAFETY: the processor has the instructions (# Safety).
             re: unsafe { L::splat(re) },
-            // SAFETY: as above.
+            // SAFETY: the processor has the instructions (# Safety).
             im: unsafe { L::splat(im) },
         }
     }
@@ -396,7 +398,7 @@ impl<L: Lanes> Complex<L> {
     /// The processor has the instructions.
     #[inline(always)]
     unsafe fn conj(self) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the processor has the instructions (# Safety).
         Self { re: self.re, im: unsafe { L::splat(0.0) }.sub(self.im) }
     }
 
@@ -452,18 +454,18 @@ unsafe fn run_stage<A: Arith, B: Butterfly<R>, const R: usize>(
                 // SAFETY: the element is below `columns * stride * R`, which is `n`.
                 let mut inputs = [unsafe { Complex::<A::Lanes>::load(from, first) }; R];
                 for (i, input) in inputs.iter_mut().enumerate().skip(1) {
-                    // SAFETY: as above.
+                    // SAFETY: `i` is below `R`, so the element is below `columns * stride * R`, which is `n`.
                     *input = unsafe { Complex::load(from, first + stride * i * columns) };
                 }
-                // SAFETY: the caller promises the instructions.
+                // SAFETY: the processor has the instructions (# Safety).
                 let outputs = unsafe { B::transform(inputs) };
                 let first = q + stride * R * p;
-                // SAFETY: as for the inputs.
+                // SAFETY: the element is below `columns * stride * R`, which is `n`, in the other buffer, too.
                 unsafe { outputs[0].store(to, first) };
                 for (k, (output, &twiddle)) in outputs[1..].iter().zip(twiddles).enumerate() {
-                    // SAFETY: the caller promises the instructions.
+                    // SAFETY: the processor has the instructions (# Safety).
                     let twiddle = unsafe { Complex::splat(twiddle) };
-                    // SAFETY: as for the inputs.
+                    // SAFETY: `k + 1` is below `R`, so the element is below `n` in the other buffer.
                     unsafe { output.mul(twiddle).store(to, first + stride * (k + 1)) };
                 }
             }
@@ -501,18 +503,18 @@ unsafe fn run_any_stage<A: Arith>(
                 // SAFETY: the element is below `columns * stride * radix`, which is `n`.
                 let mut sum: Complex<A::Lanes> = unsafe { Complex::load(from, first) };
                 for i in 1..radix {
-                    // SAFETY: as above.
+                    // SAFETY: `i` is below `radix`, so the element is below `columns * stride * radix`, which is `n`.
                     let input = unsafe { Complex::load(from, first + stride * i * columns) };
-                    // SAFETY: the caller promises the instructions.
+                    // SAFETY: the processor has the instructions (# Safety).
                     let root = unsafe { Complex::splat(stage.roots[i * k % radix]) };
                     sum = sum.add(root.mul(input));
                 }
                 if k > 0 {
                     let twiddle = stage.twiddles[p * (radix - 1) + k - 1];
-                    // SAFETY: as above.
+                    // SAFETY: the processor has the instructions (# Safety).
                     sum = sum.mul(unsafe { Complex::splat(twiddle) });
                 }
-                // SAFETY: as for the inputs.
+                // SAFETY: `k` is below `radix`, so the element is below `n` in the other buffer, too.
                 unsafe { sum.store(to, q + stride * (radix * p + k)) };
             }
         }
@@ -534,7 +536,7 @@ struct Radix3;
 impl Butterfly<3> for Radix3 {
     #[inline(always)]
     unsafe fn transform<L: Lanes>([a, b, c]: [Complex<L>; 3]) -> [Complex<L>; 3] {
-        // SAFETY: the caller's promise.
+        // SAFETY: the processor has the instructions (# Safety of `Butterfly::transform`).
         let (half, sine) = unsafe { (L::splat(-0.5), L::splat(-0.866_025_4)) };
         let sum = b.add(c);
         let (second, third) = sum.scaled(half, a).around(b.sub(c).times(sine));
@@ -559,9 +561,9 @@ impl Butterfly<5> for Radix5 {
     #[inline(always)]
     unsafe fn transform<L: Lanes>([a, b, c, d, e]: [Complex<L>; 5]) -> [Complex<L>; 5] {
         // Cosines and sines of a fifth and two fifths of a turn.
-        // SAFETY: the caller's promise.
+        // SAFETY: the processor has the instructions (# Safety of `Butterfly::transform`).
         let (cos_1, cos_2) = unsafe { (L::splat(0.309_017), L::splat(-0.809_017)) };
-        // SAFETY: as above.
+        // SAFETY: the processor has the instructions (# Safety of `Butterfly::transform`).
         let (sin_1, sin_2) = unsafe { (L::splat(-0.951_056_5), L::splat(-0.587_785_24)) };
         let (sum_1, difference_1) = (b.add(e), b.sub(e));
         let (sum_2, difference_2) = (c.add(d), c.sub(d));
@@ -624,7 +626,7 @@ mod tests {
         let mut from = vec![0.0; 2 * LANES * plan.buffer_len()];
         from[399 * 2 * LANES] = 1.0;
         let mut to = from.clone();
-        // SAFETY: the buffers hold what the plan wants, of four lanes, which the baseline has.
+        // SAFETY: the buffers hold the plan's elements, of four lanes, which the baseline has.
         let ran = unsafe { plan.run::<Separate>(from.as_mut_ptr(), to.as_mut_ptr(), &mut |_| Ok(())) };
         let (found, _) = ran.unwrap();
         for (k, error) in [(5, 167.0e-6), (50, 80.5e-6)] {

@@ -111,7 +111,7 @@ impl Shape {
             output: read.output.iter().copied().map(extent).collect(),
             rounding: match op {
                 Op::Stft => request.device.dft,
-                // Numbers of its own are nobody's habit: ONNX's tests ask for what the formula gives.
+                // No program relies on numbers of its own: ONNX's tests ask for what the formula gives.
                 _ => Rounding::Exact,
             },
         })
@@ -134,7 +134,7 @@ impl Shape {
 
 fn cost(request: &PrepareRequest<'_, CpuDevice>, op: Op) -> Result<Cost> {
     let shape = Shape::of(request, op)?;
-    // Before anything is worked out for a length that no operand has.
+    // Refused before any table is made for a length that no operand has.
     expect_output(request, 0, &shape.output)?;
     let per_signal = Plan::flops(shape.plan_len(), shape.rounding).saturating_add(8 * shape.bins as u64);
     let flops = (shape.signals as u64).saturating_mul(per_signal);
@@ -162,7 +162,7 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>, op: Op) -> Result<Prepared> 
     let plan = Plan::new(shape.plan_len(), shape.rounding, &mut |n| pace.work(n))?;
     // A spectrum that was put together has one element more than the packed signal.
     let scratch_of = |lanes: usize| (Size::of(plan.buffer_len()) + 1) * (4 * lanes);
-    // One signal does not fill vectors; and vectors of what no cache holds wait for memory as long as numbers do.
+    // One signal does not fill vectors; and vectors that no cache holds wait for memory as long as numbers do.
     let all_lanes = request.device.isa.lanes();
     let is_single = shape.signals <= 1 || scratch_of(all_lanes).saturated() > SCRATCH_MAX;
     let lanes = if is_single { 1 } else { all_lanes };
@@ -243,7 +243,7 @@ dispatch! { fn transform_single(spectra: &Spectra, group: &Group) -> Result<()> 
 /// As [`transform_body`], with scratch for one lane.
 #[inline(always)]
 unsafe fn transform_single_body<A: Arith>(spectra: &Spectra, group: &Group) -> Result<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: operands, scratch and outputs are the group's own, and the instructions are there (# Safety).
     unsafe { transform_body::<Single<A>>(spectra, group) }
 }
 
@@ -254,14 +254,14 @@ unsafe fn transform_single_body<A: Arith>(spectra: &Spectra, group: &Group) -> R
 unsafe fn transform_body<A: Arith>(spectra: &Spectra, group: &Group) -> Result<()> {
     let shape = &spectra.shape;
     let other = group.scratch.wrapping_add(spectra.slot_scratch / 2);
-    // SAFETY: the caller's promise, here and below.
+    // SAFETY: operands and scratch are the group's own, and the instructions are there (# Safety).
     unsafe { load::<A>(spectra, group) };
     let mut pace = spectra.host.pace();
-    // SAFETY: both halves of the scratch hold what the plan wants.
+    // SAFETY: both halves of the scratch hold the plan's elements.
     let ran = unsafe { spectra.plan.run::<A>(group.scratch, other, &mut |n| pace.work(n)) };
     let (mut found, free) = ran?;
     if shape.is_packed() {
-        // SAFETY: as above, with room for one element more.
+        // SAFETY: the two buffers hold the plan's elements, with room for one more.
         unsafe { unpack::<A>(spectra, found, free) };
         found = free;
     }
@@ -284,13 +284,13 @@ unsafe fn transform_body<A: Arith>(spectra: &Spectra, group: &Group) -> Result<(
             // SAFETY: the spectrum has that element, of one part or two.
             unsafe { to.write(re) };
             if shape.parts == 2 {
-                // SAFETY: as above.
+                // SAFETY: the second part of that element.
                 unsafe { to.wrapping_add(1).write(im) };
             }
         };
         // The first bin is the sum of all samples.
         if !element(0).iter().all(|part| part.is_finite()) {
-            // SAFETY: the caller's promise.
+            // SAFETY: operands and scratch are the group's own (# Safety).
             let is_written = unsafe { spectra.infinite(group, lane, &write) }?;
             if is_written {
                 continue;
@@ -327,7 +327,7 @@ impl Spectra {
         let shape = &self.shape;
         let mut samples = Vec::new();
         for i in 0..shape.n {
-            // SAFETY: the caller's promise.
+            // SAFETY: operands are the group's own (# Safety), and `i` is below the transform's length.
             let sample = unsafe { self.sample(group, lane, i) };
             if !sample.iter().all(|part| part.is_finite()) {
                 reserve::push(&mut samples, (i, sample), "the infinite samples of a signal")?;
@@ -375,7 +375,7 @@ impl Spectra {
         let re = unsafe { at.read() } * weight;
         match shape.kind {
             Signal::Real => [re, 0.0],
-            // SAFETY: as above, with two parts.
+            // SAFETY: the signal has that sample, of two parts.
             _ => [re, sign * unsafe { at.wrapping_add(1).read() } * weight],
         }
     }
@@ -418,7 +418,7 @@ unsafe fn load<A: Arith>(spectra: &Spectra, group: &Group) {
             let at = to.wrapping_add(i * 2 * n);
             // SAFETY: the buffer has that element.
             unsafe { at.write(re) };
-            // SAFETY: as above.
+            // SAFETY: the other half of that element.
             unsafe { at.wrapping_add(n).write(im) };
         };
         // The inverse is the forward transform of the conjugate.
@@ -461,14 +461,14 @@ unsafe fn load<A: Arith>(spectra: &Spectra, group: &Group) {
 #[inline(always)]
 unsafe fn unpack<A: Arith>(spectra: &Spectra, from: *const f32, to: *mut f32) {
     let n = spectra.plan.len();
-    // SAFETY: the caller promises the instructions.
+    // SAFETY: the processor has the instructions (# Safety).
     let half = unsafe { A::Lanes::splat(0.5) };
     for (k, &root) in spectra.roots.iter().enumerate() {
         // SAFETY: the buffer has `n` elements.
         let a: Complex<A::Lanes> = unsafe { Complex::load(from, k % n) };
-        // SAFETY: as above.
+        // SAFETY: `(n - k) % n` is below `n`, which the buffer has.
         let b: Complex<A::Lanes> = unsafe { Complex::load(from, (n - k) % n) };
-        // SAFETY: as above.
+        // SAFETY: the processor has the instructions (# Safety).
         let root = unsafe { Complex::splat(root) };
         // The spectrum of the even elements, and that of the odd ones.
         let even = Complex { re: a.re.add(b.re).mul(half), im: a.im.sub(b.im).mul(half) };

@@ -42,7 +42,7 @@ fn prepare_window(request: &Request<'_>, terms: [f64; 3]) -> Result<Prepared> {
     let size = host_int(request, 0, 0)?;
     let n = usize::try_from(size).map_err(|_| Error::invalid(format!("a window of {size} elements")))?;
     expect_output(request, 0, &[n])?;
-    // Of a symmetric window the last element is the first one again.
+    // The last element of a symmetric window equals the first one.
     let is_periodic = request.attrs.int("periodic", 1)? != 0;
     let turn = if is_periodic { n as f64 } else { n as f64 - 1.0 };
     let kind = Kind::of(request.required_output(0)?.dtype())?;
@@ -53,7 +53,7 @@ impl Launch<CpuDevice> for Window {
     fn launch(&self, _stream: &CpuStream, operands: &mut Operands<'_>) -> Result<()> {
         let [a, b, c] = self.terms;
         for i in 0..self.n {
-            // A symmetric window of one element has no turn.
+            // A symmetric window of one element has no period.
             let x = if self.turn > 0.0 { std::f64::consts::TAU * i as f64 / self.turn } else { 0.0 };
             let value = a - b * x.cos() + c * (2.0 * x).cos();
             // SAFETY: the output has `n` elements, `prepare` checked that.

@@ -109,7 +109,8 @@ impl Launch<CpuDevice> for TopK {
                     }
                     let source = input.at(at(position as usize, n) * self.size);
                     let target = values.at(at(i, self.k) * self.size);
-                    // SAFETY: as above, and the position is one of the input's.
+                    // SAFETY: the element lies within the output, the position is one of the input's, and chunks have
+                    // lanes of their own.
                     unsafe { copy_run(source, target, self.size) };
                 }
             }

@@ -137,7 +137,7 @@ impl Order<usize> for BySlice<'_> {
     }
 
     fn compare(&self, a: &usize, b: &usize) -> Ordering {
-        // SAFETY: as in `by_elements`.
+        // SAFETY: `input` holds the op's elements (invariant), and slices of lists are below the extents.
         unsafe { self.unique.compare(self.input, *a, *b, 0..self.unique.n_elements()) }.then(a.cmp(b))
     }
 
@@ -218,7 +218,7 @@ impl Launch<CpuDevice> for Unique {
         }
         if let Some(at) = output(2) {
             for (slice, &group) in group[..n].iter().enumerate() {
-                // SAFETY: as above.
+                // SAFETY: the output is there, so it has room for as many as there are slices.
                 unsafe { at.add(slice).write(order[group] as i64) };
             }
         }
