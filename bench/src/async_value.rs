@@ -12,7 +12,7 @@ use crate::ran::Ran;
 use crate::rows::Rows;
 use anyhow::{Context, Result, ensure};
 use devbay_core::async_value::AsyncValueRef;
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::{GlobalAlloc, Layout, System, handle_alloc_error};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -49,7 +49,10 @@ fn allocation() -> Subject<'static> {
         for _ in 0..N {
             // SAFETY: the layout is not empty.
             let memory = black_box(unsafe { System.alloc(layout) });
-            // SAFETY: it was allocated with this layout, or is null, which the system's free takes.
+            if memory.is_null() {
+                handle_alloc_error(layout);
+            }
+            // SAFETY: it is not null, and was allocated by this allocator with this layout.
             unsafe { System.dealloc(memory, layout) };
         }
     })

@@ -226,8 +226,11 @@ fn program(rig: &Rig<'_>) -> Outcome {
         };
         ensure!(info.inputs.len == 0, "a program of code names {} values of a graph", info.inputs.len);
         let is_vector = |tensor: &Tensor| {
-            // SAFETY: an extent is there, as the rank says.
-            tensor.dtype == F32 && tensor.rank == 1 && unsafe { *tensor.shape } == 4
+            // SAFETY: the shape is not NULL and has an extent, as the rank says.
+            tensor.dtype == F32
+                && tensor.rank == 1
+                && !tensor.shape.is_null()
+                && unsafe { *tensor.shape } == 4
         };
         ensure!(
             outputs.len() == 1 && is_vector(&outputs[0]),

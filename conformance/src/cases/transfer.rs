@@ -122,16 +122,16 @@ fn round_trip(rig: &Rig<'_>) -> Outcome {
             let is_whole = device.plain_memory().is_err();
             let behind = if is_whole { Vec::new() } else { pattern(padded + device.pad(1), i as u64 + 101) };
             let buffer = device.alloc(if is_whole { size } else { behind.len() })?;
+            // Received between two guards.
+            const GUARD: usize = 64;
+            let mut room = vec![0xa5u8; size + 2 * GUARD];
             let stream = device.stream()?;
             if !is_whole {
                 stream.upload(&behind, &buffer, 0)?;
             }
             stream.upload(&sent, &buffer, 0)?;
-            // Received between two guards.
-            const GUARD: usize = 64;
-            let mut room = vec![0xa5u8; size + 2 * GUARD];
-            // SAFETY: the room is there until `finish` returns. TODO: if that fails, the room is dropped before the
-            // stream; lend it (`Lent`).
+            // SAFETY: the room, declared before the stream, is there until the stream is destroyed, which waits for its
+            // work.
             unsafe { stream.enqueue_out(buffer.whole(), room.as_mut_ptr().add(GUARD), size) }?;
             stream.finish()?;
             if !is_whole {

@@ -1,7 +1,7 @@
 //! Programs that a device's compiler takes whole: code, and graphs that it claims (B23).
 
 use super::views::Graph;
-use super::{Buffer, Device, Plugin, Stream};
+use super::{Buffer, Device, Plugin, Stream, must_leak};
 use crate::about::must_understand;
 use crate::error::{Error, ErrorKind, Phase, Result, of_list};
 use crate::kernel::Numerics;
@@ -350,7 +350,8 @@ fn read_info(plugin: &Plugin, table: &CompileTable, handle: NonNull<abi::Executa
     let broken = |text: String| Error::new(ErrorKind::PluginBroken, text).in_plugin(plugin.name());
     // SAFETY: the plugin keeps the list as long as the program, which was not freed.
     let takes = unsafe { read_list::<u32>(&info.inputs, "uint32_t") };
-    let takes = takes.map_err(|error| of_list(error, |e| broken(format!("the operands of a program: {e}"))))?;
+    let takes =
+        takes.map_err(|error| of_list(error, |e| broken(format!("the operands of a program: {e}"))))?;
     let unknown = not_understood(info.flags, EXECUTABLE_FLAGS);
     if unknown != 0 {
         let text = format!("a program that {}", must_understand(unknown));
@@ -521,38 +522,47 @@ impl Executable {
             let text = format!("inputs {}, the program takes {}", list(&found), list(&self.inputs));
             return Err(Error::new(ErrorKind::InvalidArgument, text).on_device(self.device.name()));
         }
-        let mut stream = self.device.create_stream("program")?;
+        // The stream reads them until it is at rest.
+        let kept: Vec<Tensor> = inputs.iter().map(|&tensor| tensor.clone()).collect();
         let mut buffers = Vec::with_capacity(inputs.len());
+        let mut stream = self.device.create_stream("program")?;
+        let run = self.enqueue(&mut stream, &kept, &mut buffers);
+        if let Err(error) = stream.finish(limit) {
+            let first = run.as_ref().err().cloned();
+            if must_leak(&error) {
+                std::mem::forget((stream, kept, buffers, run));
+            } else {
+                // It waits for its work, so it goes before the memory of that work.
+                drop(stream);
+            }
+            return Err(first.unwrap_or(error));
+        }
+        let download = |(buffer, ty): (&Buffer, &TensorType)| {
+            let size = size_of_type(ty)?;
+            let bytes = buffer.read_within(size, limit)?;
+            Tensor::from_storage(ty.dtype, &ty.known_shape().unwrap_or_default(), Arc::new(bytes), 0, size)
+        };
+        run?.iter().zip(&self.outputs).map(download).collect()
+    }
+
+    /// Enqueues uploads of the inputs, into `buffers`, and the program. Both have to stay until the stream is at rest.
+    fn enqueue(
+        &self,
+        stream: &mut Stream,
+        inputs: &[Tensor],
+        buffers: &mut Vec<Buffer>,
+    ) -> Result<Vec<Buffer>> {
         for tensor in inputs {
             let buffer = self.device.alloc_tensor(&tensor.tensor_type(), DEVBAY_USAGE_TRANSIENT)?;
             let bytes = tensor.bytes();
-            // SAFETY: `bytes` are as many as the range, and are borrowed until after the stream's drop, which waits for
-            // its work.
-            unsafe { stream.copy_in(bytes.as_ptr(), buffer.reference(0, bytes.len()))? };
+            let dst = buffer.reference(0, bytes.len());
             buffers.push(buffer);
+            // SAFETY: `bytes` are as many as the range. The only caller, `run`, keeps tensors and buffers until the stream
+            // is at rest or dropped, or leaks them.
+            unsafe { stream.copy_in(bytes.as_ptr(), dst)? };
         }
         let references: Vec<&Buffer> = buffers.iter().collect();
-        let run = self.execute(&mut stream, &references, &[]);
-        // All enqueued work is over before its memory goes.
-        let results = match run {
-            Ok(results) => results,
-            Err(error) => {
-                stream.finish(limit)?;
-                return Err(error);
-            }
-        };
-        stream.finish(limit)?;
-        let mut tensors = Vec::with_capacity(results.len());
-        for (buffer, ty) in results.iter().zip(&self.outputs) {
-            let mut bytes = vec![0u8; size_of_type(ty)?];
-            // SAFETY: `bytes` are as many as the range, and `finish` waits for the copy. TODO: after its error `bytes`
-            // is dropped before the stream; leak it as `Buffer::read` does.
-            unsafe { stream.copy_out(buffer.reference(0, bytes.len()), bytes.as_mut_ptr())? };
-            stream.finish(limit)?;
-            let tensor = Tensor::from_bytes(ty.dtype, &ty.known_shape().unwrap_or_default(), &bytes)?;
-            tensors.push(tensor);
-        }
-        Ok(tensors)
+        self.execute(stream, &references, &[])
     }
 }
 

@@ -72,7 +72,8 @@ pub(super) fn run(
                 },
                 Taken::Value { id, is_last } => {
                     let value = if *is_last { values.take(*id)? } else { values.get(*id)? };
-                    let (buffer, source) = value.enqueue_upload(device, stream)?;
+                    // SAFETY: `sources` stay until the stream is at rest or dropped, or are leaked, below.
+                    let (buffer, source) = unsafe { value.enqueue_upload(device, stream) }?;
                     sources.extend(source);
                     let is_donated = *is_last && Arc::strong_count(&buffer) == 1;
                     (Given::Value(buffer), is_donated)

@@ -135,7 +135,10 @@ impl RunTensor {
     ///
     /// # Errors
     /// Out of memory, or what the plugin says of the copies.
-    pub fn enqueue_upload(
+    ///
+    /// # Safety
+    /// 1. The caller keeps the second, if there is one, until the stream is at rest or destroyed, or leaks it.
+    pub unsafe fn enqueue_upload(
         self,
         device: &Arc<Device>,
         stream: &mut Stream,
@@ -150,8 +153,8 @@ impl RunTensor {
         let _traced = trace::begin(What::CopyIn { bytes: self.ty.size as u64 });
         let buffer = device.alloc_tensor(&tensor.tensor_type(), DEVBAY_USAGE_TRANSIENT)?;
         let dst = buffer.reference(0, self.ty.size);
-        // SAFETY: the caller keeps the tensor, which is given back with the buffer, until the stream is at rest; after
-        // an error nothing was enqueued that reads it.
+        // SAFETY: the caller keeps the tensor, which is given back with the buffer, until the stream is at rest (# Safety,
+        // 1); after an error nothing was enqueued that reads it.
         unsafe { stream.copy_in(tensor.bytes().as_ptr(), dst) }?;
         let source = Self { ty: self.ty, content: Content::Host(tensor) };
         Ok((Arc::new(buffer), Some(source)))
@@ -183,7 +186,8 @@ impl RunTensor {
             }
             Content::Device(buffer) if buffer.is_visible() => {
                 let _traced = trace::begin(What::CopyOut { bytes: dst.len() as u64 });
-                buffer.read_visible(dst);
+                // SAFETY: no work that writes the buffer is in flight, as this function says.
+                unsafe { buffer.read_visible(dst) };
                 Ok(())
             }
             Content::Device(buffer) => {

@@ -144,14 +144,10 @@ unsafe extern "C" fn stream_import<D: Device>(
     let body = || {
         // SAFETY: B9: NULL, or a handle that this plugin gave the host and that was not freed.
         let device: &D = unsafe { deref(device, "the device") }?;
-        if out.is_null() {
-            return Err(Error::invalid("the place for the stream is NULL"));
-        }
         // SAFETY: B4: `native` is NULL or the host's struct, of the size that it says and alive for the call.
         let stream = device.import_stream(unsafe { handle(native) }?)?;
-        // SAFETY: `out` is not NULL (checked), so it is the host's place for one handle.
-        unsafe { give_stream(stream, out) };
-        Ok(())
+        // SAFETY: `out` is NULL or the host's place for one handle, as the header says of `stream_import`.
+        unsafe { give_stream(stream, out) }
     };
     // SAFETY: B18: `error` is NULL or the host's struct, of the size that it says (B4).
     unsafe { report(error, body) }

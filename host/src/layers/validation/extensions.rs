@@ -6,7 +6,7 @@ use super::{Answer, Books, table};
 use devbay_plugin_api::abi::*;
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::ptr::null;
+use std::ptr::{null, null_mut};
 
 /// A table of the plugin's, and the one that the layer shows in its place for as long as the instance lives.
 struct Shown<T> {
@@ -209,13 +209,13 @@ impl Books {
         self.read(entered.function(), native)?;
         self.refuse_null(entered.function(), out)?;
         let mut words = self.words(entered.function(), error)?;
-        // SAFETY: `out` is not NULL (`refuse_null`), so it is the host's place for one handle.
-        let mut made = unsafe { *out };
+        // NULL, and not the host's value, which a host in C may leave uninitialised.
+        let mut made = null_mut();
         let next = self.interop(entered.instance());
         let status = entered.call(|| call!(next, stream_import(device, native, &mut made, words.as_ptr())));
         self.settle(entered.function(), words, status);
         if status == DEVBAY_STATUS_OK {
-            // SAFETY: `out` is the same place for one handle.
+            // SAFETY: `out` is not NULL (`refuse_null`), so it is the host's place for one handle.
             unsafe { *out = made };
             self.enter_stream(entered.function(), device.addr(), made, false);
         }

@@ -5,6 +5,7 @@ use super::threads::On;
 use super::{Answer, Books, next, next_number};
 use devbay_plugin_api::abi::*;
 use std::collections::HashSet;
+use std::ptr::null_mut;
 
 /// Returns the parts of a device's space that the books keep, to detect changes.
 fn seen(space: &MemorySpace) -> [u64; 8] {
@@ -36,20 +37,19 @@ impl Books {
         own.host = api;
         own.struct_size = own.struct_size.min(size_of::<CreateDesc>() as u32);
         let mut words = self.words(entered.function(), error)?;
-        // SAFETY: `out` is not NULL (`refuse_null`), so it is the host's place for one handle.
-        let before = unsafe { *out };
-        let mut made = before;
+        // NULL, and not the host's value, which a host in C may leave uninitialised.
+        let mut made = null_mut();
         let status = entered.call(|| next!(self, create(&own, &mut made, words.as_ptr())));
         self.settle(entered.function(), words, status);
         self.expect_same_data();
         if status != DEVBAY_STATUS_OK {
             self.close_services(number, status == DEVBAY_STATUS_PANICKED);
-            if made != before {
+            if !made.is_null() {
                 self.plugin_broke(entered.function(), "B9", "it failed and wrote an instance");
             }
             return Ok(status);
         }
-        // SAFETY: `out` is the same place for one handle.
+        // SAFETY: `out` is not NULL (`refuse_null`), so it is the host's place for one handle.
         unsafe { *out = made };
         if made.is_null() {
             self.plugin_broke(entered.function(), "B9", "it succeeded without an instance");
@@ -290,14 +290,14 @@ impl Books {
         let wanted = self.read(entered.function(), desc)?;
         self.refuse_null(entered.function(), out)?;
         let mut words = self.words(entered.function(), error)?;
-        // SAFETY: `out` is not NULL (`refuse_null`), so it is the host's place for one handle.
-        let mut made = unsafe { *out };
+        // NULL, and not the host's value, which a host in C may leave uninitialised.
+        let mut made = null_mut();
         let status = entered.call(|| next!(self, stream_create(device, desc, &mut made, words.as_ptr())));
         self.settle(entered.function(), words, status);
         if status != DEVBAY_STATUS_OK {
             return Ok(status);
         }
-        // SAFETY: `out` is the same place for one handle.
+        // SAFETY: `out` is not NULL (`refuse_null`), so it is the host's place for one handle.
         unsafe { *out = made };
         let copies = wanted.is_some_and(|wanted| wanted.kind == DEVBAY_STREAM_COPY);
         self.enter_stream(entered.function(), device.addr(), made, copies);

@@ -7,6 +7,7 @@ use super::threads::On;
 use super::{Answer, Books};
 use devbay_plugin_api::abi::*;
 use std::ffi::c_void;
+use std::ptr::null_mut;
 
 /// A program.
 pub(super) struct ProgramBook {
@@ -101,15 +102,15 @@ impl Books {
         }
         self.refuse_null(function, out)?;
         let mut words = self.words(function, error)?;
-        // SAFETY: `out` is not NULL (`refuse_null`), so it is the host's place for one handle.
-        let mut made = unsafe { *out };
+        // NULL, and not the host's value, which a host in C may leave uninitialised.
+        let mut made = null_mut();
         let next = self.compile(entered.instance());
         let status = entered.call(|| call(&next, &mut made, words.as_ptr()));
         self.settle(function, words, status);
         if status != DEVBAY_STATUS_OK {
             return Ok(status);
         }
-        // SAFETY: `out` is the same place for one handle.
+        // SAFETY: `out` is not NULL (`refuse_null`), so it is the host's place for one handle.
         unsafe { *out = made };
         if made.is_null() {
             self.plugin_broke(function, "B9", "it succeeded without a program");

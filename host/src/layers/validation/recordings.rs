@@ -8,6 +8,7 @@ use super::threads::On;
 use super::{Answer, Books};
 use devbay_plugin_api::abi::*;
 use std::collections::HashSet;
+use std::ptr::null_mut;
 
 /// Launches and copies that were taken down.
 pub(super) struct RecordingBook {
@@ -67,14 +68,14 @@ impl Books {
             let words = "on a stream that does not record".to_owned();
             self.host(entered.function(), Fault { rule: "B22", words })?;
         }
-        // SAFETY: `out` is not NULL (`refuse_null`), so it is the host's place for one handle.
-        let mut made = unsafe { *out };
+        // NULL, and not the host's value, which a host in C may leave uninitialised.
+        let mut made = null_mut();
         let next = self.replay(entered.instance());
         let status = entered.call(|| call!(next, record_end(stream, &mut made)));
         if status != DEVBAY_STATUS_OK {
             return Ok(status);
         }
-        // SAFETY: `out` is the same place for one handle.
+        // SAFETY: `out` is not NULL (`refuse_null`), so it is the host's place for one handle.
         unsafe { *out = made };
         if made.is_null() {
             self.plugin_broke(entered.function(), "B9", "it succeeded without a recording");

@@ -46,6 +46,14 @@ pub(in crate::sdk) unsafe fn deref<'a, T, H>(handle: *mut H, what: &str) -> Resu
         .ok_or_else(|| Error::invalid(format!("{what} is NULL")))
 }
 
+/// Refuses a place for a result that is NULL.
+pub(in crate::sdk) fn refuse_null<T>(place: *mut T, what: &str) -> Result<()> {
+    match place.is_null() {
+        true => Err(Error::invalid(format!("{what} is NULL"))),
+        false => Ok(()),
+    }
+}
+
 /// Drops what a handle owns; a panic in a destructor stays here.
 ///
 /// # Safety

@@ -1,6 +1,6 @@
 //! Instances: made with the host's services and the user's options, and ended.
 
-use super::call::{free, refused, report};
+use super::call::{free, refuse_null, refused, report};
 use crate::abi::*;
 use crate::sdk::error::{Error, remember_panics};
 use crate::sdk::listing::Lists;
@@ -23,6 +23,7 @@ pub(super) unsafe extern "C" fn create<P: Plugin>(
         remember_panics();
         // SAFETY: B4: `desc` is NULL or the host's struct, of the size that it says and alive for the call.
         let desc = unsafe { read_struct(desc) }.map_err(refused)?;
+        refuse_null(out, "the place for the instance")?;
         // SAFETY: `desc.host` is NULL or the host's table of services, of the size that it says (B4) and alive until
         // `destroy`.
         let host = Host::new(unsafe { read_struct(desc.host) }.map_err(refused)?);
@@ -63,7 +64,7 @@ pub(super) unsafe extern "C" fn create<P: Plugin>(
         let plugin = P::create(host, &options)?;
         let instance =
             Box::new(InstanceBox { plugin, host, abi_minor: desc.abi_minor, lists: Lists::default() });
-        // SAFETY: `out` is the host's place for one handle, as the header says of `create`.
+        // SAFETY: `out` is not NULL (checked above), so it is the host's place for one handle, as the header says of `create`.
         unsafe { out.write(Box::into_raw(instance).cast()) };
         Ok(())
     };

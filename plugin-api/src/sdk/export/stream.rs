@@ -1,6 +1,6 @@
 //! Streams: the plugin's, each with its last failure (B18), and what it refuses while it records or has failed (B13).
 
-use super::call::{deref, free, refused, report};
+use super::call::{deref, free, refuse_null, refused, report};
 use crate::abi;
 use crate::abi::*;
 use crate::locks::lock;
@@ -95,27 +95,28 @@ pub(super) unsafe extern "C" fn stream_create<D: Device>(
             // SAFETY: B5: the text's bytes are the host's, and unchanged for the call.
             label: unsafe { desc.label.get() }.map_err(refused)?,
         })?;
-        // SAFETY: `out` is the host's place for one handle, as the header says of `stream_create`.
-        unsafe { give_stream(stream, out) };
-        Ok(())
+        // SAFETY: `out` is NULL or the host's place for one handle, as the header says of `stream_create`.
+        unsafe { give_stream(stream, out) }
     };
     // SAFETY: B18: `error` is NULL or the host's struct, of the size that it says (B4).
     unsafe { report(error, body) }
 }
 
-/// Hands a stream to the host.
+/// Hands a stream to the host. NULL is refused, and the stream dropped.
 ///
 /// # Safety
-/// `out` is the host's place for one handle.
-pub(in crate::sdk) unsafe fn give_stream<S>(stream: S, out: *mut *mut abi::Stream) {
+/// `out` is NULL or the host's place for one handle.
+pub(in crate::sdk) unsafe fn give_stream<S>(stream: S, out: *mut *mut abi::Stream) -> Result<()> {
+    refuse_null(out, "the place for the stream")?;
     let stream = Box::new(StreamBox {
         stream,
         failure: Mutex::new(None),
         records: AtomicBool::new(false),
         bindings: Mutex::default(),
     });
-    // SAFETY: `out` is the host's place for one handle (# Safety).
+    // SAFETY: `out` is not NULL (checked above), so it is the host's place for one handle (# Safety).
     unsafe { out.write(Box::into_raw(stream).cast()) };
+    Ok(())
 }
 
 pub(super) unsafe extern "C" fn stream_destroy<D: Device>(stream: *mut abi::Stream) {
