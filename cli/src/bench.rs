@@ -9,7 +9,8 @@ use crate::vary::{Vary, pick};
 use crate::{cost, interrupt, say, sessions, shares, table};
 use anyhow::{Context, Result, bail};
 use devbay_host::internals::core::plan::section::Section;
-use devbay_host::{Checks, InputView, RunOptions, Session, Tensor};
+use devbay_host::internals::core::units::count;
+use devbay_host::{Checks, Error, ErrorKind, InputView, RunOptions, Session, Tensor};
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -100,7 +101,8 @@ fn passes(arguments: &Arguments) -> Result<Done> {
         json["placement"] = shares::placement(auto.as_ref());
         return Ok(Done::json(json));
     }
-    say!("{} on {} with {} threads", arguments.model.display(), device.name(), chosen.runtime.n_threads());
+    let threads = count(chosen.runtime.n_threads(), "thread");
+    say!("{} on {} with {threads}", arguments.model.display(), device.name());
     passes.print();
     if let Some(auto) = &auto {
         say!("{}", auto.reason());
@@ -119,7 +121,7 @@ fn bench(arguments: &Arguments) -> Result<Done> {
     let vary = arguments.vary.as_ref().map(|text| Vary::parse(text, model.program())).transpose()?;
     let mut arguments_of_inputs = InputArguments { random, ..arguments.inputs.clone() };
     // The first that is given for an input counts.
-    arguments_of_inputs.given.shape.extend(vary.iter().flat_map(|vary| vary.longest(model.program())));
+    arguments_of_inputs.given.shape.extend(vary.iter().map(Vary::longest));
     let inputs = arguments_of_inputs.read(model.program(), &chosen.device)?;
     let varied = vary.map(|vary| vary.cut(model.program(), &inputs)).transpose()?;
     let types = types_of(model.program(), &inputs);
@@ -140,6 +142,7 @@ fn bench(arguments: &Arguments) -> Result<Done> {
     let summary = profile.as_ref().map(Profile::finish).transpose()?;
     let summary = profile.as_ref().zip(summary.as_ref());
     let left = match arguments.sessions {
+        _ if interrupt::is_pressed() => None,
         0 => None,
         n => {
             let run = RunOptions { cancel: Some(interrupt::cancel()), ..RunOptions::default() };
@@ -154,8 +157,13 @@ fn bench(arguments: &Arguments) -> Result<Done> {
         (arena + memory.arena, bound + memory.lower_bound, constants + memory.constants)
     });
     let n_steps: usize = plan.sections().map(Section::n_launches).sum();
+    // What was measured is printed; the exit code says that it is not all.
+    let verdict = match interrupt::is_pressed() {
+        true => Err(Error::new(ErrorKind::Cancelled, "interrupted: the figures are of the runs until then").into()),
+        false => Ok(()),
+    };
     if arguments.json {
-        return Ok(Done::json(json!({
+        let json = json!({
             "model": arguments.model, "device": device.name(), "threads": runtime.n_threads(), "runs": times.len(),
             "unit": "ns", "median": at(0.5), "min": times[0], "max": times[times.len() - 1], "p90": at(0.9),
             "load": load.as_nanos() as u64, "first_run": first_run.as_nanos() as u64, "launches": n_steps,
@@ -164,14 +172,15 @@ fn bench(arguments: &Arguments) -> Result<Done> {
             "mean": mean, "plans": shares::plans(&session),
             "placement": shares::placement(auto.as_ref()), "failures": shares::failures(&session),
             "profile": summary.map(|(profile, summary)| profile.json(summary)),
-        })));
+        });
+        return Ok(Done { json: Some(json), verdict });
     }
     say!(
-        "{} on {} with {} threads, {} runs",
+        "{} on {} with {}, {}",
         arguments.model.display(),
-        device.name(),
-        runtime.n_threads(),
-        times.len()
+        shares::headline(&plan, device).name(),
+        count(runtime.n_threads(), "thread"),
+        count(times.len(), "run")
     );
     table::print(
         &[">MEDIAN", ">MIN", ">P90", ">MAX", ">FIRST RUN", ">LOAD"],
@@ -185,7 +194,8 @@ fn bench(arguments: &Arguments) -> Result<Done> {
         ]],
     );
     say!(
-        "{n_steps} launches; arena {} (lower bound {}), constants {}",
+        "{}; arena {} (lower bound {}), constants {}",
+        count(n_steps, "launch"),
         table::bytes(memory.0 as u64),
         table::bytes(memory.1 as u64),
         table::bytes(memory.2 as u64)
@@ -207,7 +217,13 @@ fn bench(arguments: &Arguments) -> Result<Done> {
     if let Some((profile, summary)) = summary {
         profile.print(summary);
     }
-    Ok(Done::printed())
+    Ok(Done { json: None, verdict })
+}
+
+/// Returns whether a run ended because of Ctrl-C after others were measured, so that there are figures to print.
+fn is_end(error: &anyhow::Error, times: &[f64]) -> bool {
+    let kind = error.downcast_ref::<Error>().map(Error::kind);
+    interrupt::is_pressed() && kind == Some(ErrorKind::Cancelled) && !times.is_empty()
 }
 
 /// How long the first run took, and each of those that are counted, in nanoseconds.
@@ -230,10 +246,13 @@ fn measure(
         let time = match &mut *memories {
             [memory] => {
                 let begin = Instant::now();
-                once(session, &views, memory, &options)?;
-                begin.elapsed().as_nanos() as f64
+                once(session, &views, memory, &options).map(|()| begin.elapsed().as_nanos() as f64)
             }
-            memories => together(session, &views, memories, &options)?,
+            memories => together(session, &views, memories, &options),
+        };
+        let time = match time {
+            Err(error) if is_end(&error, &times) => return Ok((first_run, times)),
+            time => time?,
         };
         n += 1;
         if n > arguments.warmup {
@@ -262,7 +281,10 @@ fn measure_varied(
         let set = &sets[pick(n, sets.len())];
         let given: Vec<(&str, &Tensor)> = set.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         let begin = Instant::now();
-        session.run_with(&given, &options)?;
+        match session.run_with(&given, &options).map_err(anyhow::Error::from) {
+            Err(error) if is_end(&error, &times) => break,
+            run => run?,
+        };
         let time = begin.elapsed();
         first_run.get_or_insert(time);
         if n >= arguments.warmup {

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use devbay_host::internals::compiled::{CompiledModel, Target};
 use devbay_host::internals::core::device::Plugin;
 use devbay_host::internals::core::program::Program;
+use devbay_host::internals::core::units::count;
 use devbay_host::internals::file::open_regular;
 use devbay_host::{Checks, Device, Error, ErrorKind, Port, Runtime, Session, Tensor, TensorType};
 use serde_json::json;
@@ -100,12 +101,11 @@ fn plan(arguments: &Arguments) -> Result<Done> {
         return Ok(Done { json: Some(json), verdict: Ok(()) });
     }
     say!(
-        "{} for {}: {} {}, {} packed constants, {}, compiled in {}",
+        "{} for {}: {}, {}, {}, compiled in {}",
         arguments.output.display(),
         device.name(),
-        written.n_plans,
-        if written.n_plans == 1 { "plan" } else { "plans" },
-        written.n_packed,
+        count(written.n_plans, "plan"),
+        count(written.n_packed, "packed constant"),
         table::bytes(written.bytes as u64),
         table::duration(took.as_nanos() as f64)
     );

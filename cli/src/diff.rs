@@ -165,7 +165,8 @@ fn parse(text: &str) -> Result<Given> {
         return Err(usage("expected a device, or FILE.npz"));
     }
     arguments.extend(device.map(|device| format!("--device={device}")));
-    let owner = device.map(Policy::parse).and_then(|policy| policy.plugin().map(str::to_owned));
+    let policy = device.map(Policy::parse).transpose()?;
+    let owner = policy.and_then(|policy| policy.plugin().map(str::to_owned));
     let owner = owner.or_else(|| discover::name_of_library(Path::new(plugin?)));
     let owner = match (own.first(), owner) {
         (None, _) => None,

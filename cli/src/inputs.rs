@@ -1,6 +1,7 @@
 //! A model's inputs, from files or made up.
 
 use crate::exit::usage;
+use crate::tell;
 use anyhow::{Context, Result};
 use clap::Args;
 use devbay_host::internals::core::program::{Program, Value, ValueId};
@@ -18,7 +19,8 @@ pub struct GivenArguments {
     /// Inputs: an archive with input names as keys, or one input as NAME=FILE.npy or NAME=FILE.pb
     #[arg(long, value_name = "FILE.npz|NAME=FILE")]
     pub input: Vec<String>,
-    /// Shape of a generated input, such as image=1,3,224,224
+    /// Shape of a generated input, such as image=1,3,224,224, or an extent that the model names, such as batch=1. Extents that
+    /// are given nowhere are 1
     #[arg(long, value_name = "NAME=DIMS")]
     pub shape: Vec<String>,
 }
@@ -49,21 +51,28 @@ impl GivenArguments {
         Ok(inputs)
     }
 
-    /// Refuses extents of what is no input of a program's.
+    /// Refuses `--shape` of a name that is neither an input nor a named extent of the program.
     fn check_shapes(&self, program: &Program) -> Result<()> {
+        let ports = || program.main.inputs.iter().map(|&id| program.value(id));
         for text in &self.shape {
-            let (name, _) =
+            let (name, dims) =
                 text.rsplit_once('=').ok_or_else(|| usage(format!("--shape is NAME=DIMS, found {text}")))?;
-            if !program.main.inputs.iter().any(|&id| *program.value(id).name == *name) {
-                let text = format!("--shape {text}: the model has no input `{name}`");
+            if ports().any(|port| *port.name == *name) {
+                continue;
+            }
+            if !ports().any(|port| open_extents(port).any(|open| open == name)) {
+                let text = format!("--shape {text}: the model has no input or named extent `{name}`");
                 return Err(Error::new(ErrorKind::InvalidInput, text).into());
+            }
+            if dims.contains(',') {
+                return Err(usage(format!("--shape {text}: `{name}` is one extent, as in {name}=1")));
             }
         }
         Ok(())
     }
 
-    /// The extents that `--shape` gives an input; None if it gives none.
-    fn shape_of(&self, name: &str) -> Result<Option<Vec<usize>>> {
+    /// Returns the extents behind `NAME=` in `--shape`; None if the name is not given.
+    fn extents(&self, name: &str) -> Result<Option<Vec<usize>>> {
         let given =
             self.shape.iter().find_map(|text| text.rsplit_once('=').filter(|(known, _)| *known == name));
         let Some((_, dims)) = given else {
@@ -75,10 +84,44 @@ impl GivenArguments {
         extents.collect::<Result<_>>().map(Some)
     }
 
-    /// Types of a program's inputs in its order: of those that are given, else as `--shape` or the program says.
+    /// Returns the shape of an input that is not given: from `--shape`, else from the model. An extent that neither gives is
+    /// 1, and a note on standard error says so.
+    fn shape(&self, port: &Value) -> Result<Vec<usize>> {
+        let name = &port.name;
+        if let Some(shape) = self.extents(name)? {
+            return Ok(shape);
+        }
+        let ty = port.ty.as_ref();
+        let dims = ty.and_then(|ty| ty.shape.as_ref()).ok_or_else(|| {
+            let text = format!("the model does not say the rank of `{name}`; give --shape {name}=DIMS");
+            Error::new(ErrorKind::InvalidInput, text)
+        })?;
+        let mut open: Vec<String> = Vec::new();
+        let extent = |dim: &Dim| match dim {
+            Dim::Known(extent) => Ok(*extent),
+            Dim::Unknown(symbol) => {
+                if let Some(&[extent]) = self.extents(symbol)?.as_deref().filter(|_| !symbol.is_empty()) {
+                    return Ok(extent);
+                }
+                let option = if symbol.is_empty() { format!("{name}=DIMS") } else { format!("{symbol}=N") };
+                if !open.contains(&option) {
+                    open.push(option);
+                }
+                Ok(1)
+            }
+        };
+        let shape: Vec<usize> = dims.iter().map(extent).collect::<Result<_>>()?;
+        if !open.is_empty() {
+            let ty = ty.map(ToString::to_string).unwrap_or_default();
+            tell!("input `{name}` {ty} has the shape {shape:?}; --shape {} changes it", open.join(" --shape "));
+        }
+        Ok(shape)
+    }
+
+    /// Returns the types of a program's inputs in its order: of the given ones, else as `--shape` or the program says.
     ///
     /// # Errors
-    /// As [`InputArguments::read`]; for an input whose extents nobody gives.
+    /// As [`InputArguments::read`].
     pub fn types(&self, program: &Program) -> Result<Vec<(DType, Vec<usize>)>> {
         let given = self.read()?;
         self.check_shapes(program)?;
@@ -92,22 +135,19 @@ impl GivenArguments {
             if let Some((_, tensor)) = given.iter().find(|(name, _)| **name == *port.name) {
                 return Ok((tensor.dtype(), tensor.shape().to_vec()));
             }
-            let dtype = port.ty.as_ref().map_or(F32, |ty| ty.dtype);
-            if let Some(shape) = self.shape_of(&port.name)? {
-                return Ok((dtype, shape));
-            }
-            let known = port.ty.as_ref().and_then(TensorType::known_shape).map(|shape| shape.to_vec());
-            known.map(|shape| (dtype, shape)).ok_or_else(|| {
-                let ty = port.ty.as_ref().map(ToString::to_string).unwrap_or_default();
-                let text = format!(
-                    "the extents of input `{}` {ty} are not known; give them with --shape {}=DIMS, or the input with --input",
-                    port.name, port.name
-                );
-                Error::new(ErrorKind::InvalidInput, text).into()
-            })
+            Ok((port.ty.as_ref().map_or(F32, |ty| ty.dtype), self.shape(port)?))
         };
         ports.into_iter().map(type_of).collect()
     }
+}
+
+/// Lists the names of extents that an input's type leaves open.
+fn open_extents(port: &Value) -> impl Iterator<Item = &str> {
+    let dims = port.ty.as_ref().and_then(|ty| ty.shape.as_deref()).unwrap_or(&[]);
+    dims.iter().filter_map(|dim| match dim {
+        Dim::Unknown(symbol) if !symbol.is_empty() => Some(&**symbol),
+        _ => None,
+    })
 }
 
 /// Types of a program's inputs in its order; none of inputs that are missing.
@@ -139,41 +179,21 @@ impl InputArguments {
                 return Err(Error::new(
                     ErrorKind::InvalidInput,
                     format!(
-                        "input `{}` {ty} is missing; give it with --input, or --random to make it up",
+                        "input `{}` {ty} is missing; give it with --input, or --random to generate it",
                         value.name
                     ),
                 )
                 .into());
             }
-            let tensor = self
-                .random_tensor(&value.name, value.ty.as_ref(), seed, available)
+            let dtype = value.ty.as_ref().map_or(F32, |ty| ty.dtype);
+            let shape = self.given.shape(value)?;
+            let tensor = random(dtype, &shape, seed, available)
                 .with_context(|| format!("input `{}`", value.name))?;
             available = available.saturating_sub(tensor.bytes().len() as u64);
             inputs.push((value.name.to_string(), tensor));
             seed = seed.wrapping_add(1);
         }
         Ok(inputs)
-    }
-
-    fn random_tensor(
-        &self,
-        name: &str,
-        ty: Option<&TensorType>,
-        seed: u64,
-        available: u64,
-    ) -> Result<Tensor> {
-        let dtype = ty.map_or(F32, |ty| ty.dtype);
-        let shape: Vec<usize> = match self.given.shape_of(name)? {
-            Some(shape) => shape,
-            None => {
-                // An extent that the model leaves open is 1, as a batch.
-                let dims = ty.and_then(|ty| ty.shape.as_ref()).ok_or_else(|| {
-                    usage(format!("the model does not say the rank of `{name}`; give --shape {name}=DIMS"))
-                })?;
-                dims.iter().map(|dim: &Dim| dim.known().unwrap_or(1)).collect()
-            }
-        };
-        random(dtype, &shape, seed, available)
     }
 }
 
@@ -198,7 +218,7 @@ fn random(dtype: DType, shape: &[usize], seed: u64, available: u64) -> Result<Te
             let small = ((value + 1.0) * 4.0) as u64;
             to.copy_from_slice(&small.to_le_bytes()[..to.len()]);
         },
-        _ => return Err(usage(format!("values of {} cannot be made up", dtype_name(dtype)))),
+        _ => return Err(usage(format!("values of {} cannot be generated", dtype_name(dtype)))),
     };
     let mut bytes = AlignedBytes::zeroed(size)?;
     for to in bytes.as_mut_slice().chunks_exact_mut(element) {

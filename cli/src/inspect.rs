@@ -242,9 +242,9 @@ fn plugin(arguments: &Arguments) -> Result<()> {
         FUNCTIONS.iter().filter(|f| !has_function(&about.table, f.name)).map(|f| f.name).collect();
     let have = REQUIRED_FUNCTIONS.iter().filter(|(name, _)| has_function(&about.table, name)).count();
     say!(
-        "  functions  {have} of {} required; without {}",
+        "  functions  {have} of the {} that are required{}",
         REQUIRED_FUNCTIONS.len(),
-        if lacks.is_empty() { "none".to_owned() } else { lacks.join(", ") }
+        if lacks.is_empty() { String::new() } else { format!("; missing: {}", lacks.join(", ")) }
     );
     for option in &about.options {
         say!("  option     {}={}: {}", option.key, option.default, option.doc);
@@ -335,7 +335,7 @@ fn model(arguments: &Arguments) -> Result<()> {
 
 /// Ops that a device has no kernel for, by device.
 fn missing_ops(arguments: &Arguments, program: &Program) -> Result<BTreeMap<String, Vec<String>>> {
-    let runtime = arguments.plugins.runtime(arguments.device.policy().as_ref())?;
+    let runtime = arguments.plugins.runtime(arguments.device.policy()?.as_ref())?;
     let missing = |device: &std::sync::Arc<devbay_host::Device>| {
         let ops = devbay_host::internals::devices::missing_ops(device, program);
         (device.name().to_owned(), ops.into_keys().collect())

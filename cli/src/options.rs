@@ -233,9 +233,12 @@ impl PluginArguments {
 }
 
 impl DeviceArguments {
-    /// What `--device` asks for; None if it was not given.
-    pub fn policy(&self) -> Option<Policy> {
-        self.device.as_deref().map(Policy::parse)
+    /// Returns the policy of `--device`; None if it was not given.
+    ///
+    /// # Errors
+    /// As [`Policy::parse`].
+    pub fn policy(&self) -> Result<Option<Policy>> {
+        Ok(self.device.as_deref().map(Policy::parse).transpose()?)
     }
 
     /// What `--pin` asks for.
@@ -345,7 +348,7 @@ impl DeviceArguments {
         program: &Program,
         trace: Option<&Recorder>,
     ) -> Result<Chosen> {
-        let policy = self.policy();
+        let policy = self.policy()?;
         let mut others: Vec<Policy> = self.pins()?.into_iter().map(|(_, policy)| policy).collect();
         if !self.no_fallback || self.failover {
             others.push(Policy::Explicit(FALLBACK.to_owned()));

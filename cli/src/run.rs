@@ -120,6 +120,8 @@ pub fn report_program(
 }
 
 fn run(arguments: &Arguments) -> Result<Done> {
+    // Before the model runs, not after it.
+    arguments.output.as_deref().map(is_archive).transpose()?;
     if arguments.labels.is_some() && arguments.image.is_none() {
         return Err(usage("--labels goes with --image"));
     }
@@ -177,11 +179,12 @@ fn run(arguments: &Arguments) -> Result<Done> {
         if let Some(verdicts) = &verdicts {
             print_verdicts(verdicts);
         }
+        let worker = shares::headline(&plan, device);
         say!(
             "\n{} on {} ({}): run {}, import {}, prepare {}",
             arguments.model.display(),
-            device.name(),
-            device.about().product,
+            worker.name(),
+            worker.about().product,
             table::duration(run.as_nanos() as f64),
             table::duration(import.as_nanos() as f64),
             table::duration(prepare.as_nanos() as f64)
@@ -321,12 +324,28 @@ fn spinner(message: &str) -> ProgressBar {
     bar
 }
 
+/// Returns whether outputs go to an archive, and not to a folder.
+///
+/// # Errors
+/// For a file of another kind, by its extension.
+fn is_archive(path: &Path) -> Result<bool> {
+    let is_folder = || path.is_dir() || path.to_string_lossy().ends_with(std::path::is_separator);
+    match path.extension() {
+        Some(extension) if extension == "npz" => Ok(true),
+        Some(_) if !is_folder() => {
+            let text = format!("--output is FILE.npz or a folder, found {}", path.display());
+            Err(usage(format!("{text}; a new folder with a dot in its name ends in `/`")))
+        }
+        _ => Ok(false),
+    }
+}
+
 /// Writes outputs to an archive, or to a folder.
 ///
 /// # Errors
 /// What cannot be written.
 pub fn write_outputs(path: &Path, outputs: &[(&str, &Tensor)]) -> Result<()> {
-    if path.extension().is_some_and(|extension| extension == "npz") {
+    if is_archive(path)? {
         return Ok(arrays::write_npz(path, outputs)?);
     }
     std::fs::create_dir_all(path).with_context(|| format!("cannot make the folder {}", path.display()))?;

@@ -26,13 +26,24 @@ pub fn text(plan: &Plan) -> Option<String> {
     };
     let list: Vec<String> = flops.iter().map(share).collect();
     let (n_copies, bytes) = plan.copies().fold((0, 0), |(n, sum), (_, bytes)| (n + 1, sum + bytes));
+    let between = if list.len() > 1 { " between devices" } else { "" };
     let copies = match n_copies {
         0 => String::new(),
-        n => format!("; {n} copies between devices, {}", table::bytes(bytes)),
+        1 => format!("; 1 copy{between}, {}", table::bytes(bytes)),
+        n => format!("; {n} copies{between}, {}", table::bytes(bytes)),
     };
     let count = if all < 1000 { all.to_string() } else { format!("{:.1}{name}", all as f64 / unit) };
     let of = if plan.is_open() { " before the parts that are planned as they run" } else { "" };
     Some(format!("{count} operations{of}: {}{copies}", list.join(", ")))
+}
+
+/// Returns the device that a plan's arithmetic is on, with its product: the session's, or if all runs elsewhere, that one.
+pub fn headline<'a>(plan: &'a Plan, device: &'a Device) -> &'a Device {
+    let flops = plan.flops();
+    match flops.iter().any(|(worker, _)| worker.name() == device.name()) {
+        true => device,
+        false => flops.into_iter().max_by_key(|(_, flops)| *flops).map_or(device, |(worker, _)| worker),
+    }
 }
 
 /// What plans were used for and what making them took, as `3 plans made in 95.1 ms (specialising 20.0 ms, ...)`.

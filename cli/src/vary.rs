@@ -35,19 +35,9 @@ impl Vary {
         Ok(vary)
     }
 
-    /// Extents, as `--shape` takes them, of inputs that have the name and the greatest length.
-    pub fn longest(&self, program: &Program) -> Vec<String> {
-        let text = |value: &Value| {
-            let axes = self.axes(value);
-            let dims = value.ty.as_ref()?.shape.as_ref().filter(|_| !axes.is_empty())?;
-            let extent = |(axis, dim): (usize, &Dim)| match axes.contains(&axis) {
-                true => *self.lengths.end(),
-                false => dim.known().unwrap_or(1),
-            };
-            let extents: Vec<String> = dims.iter().enumerate().map(|dim| extent(dim).to_string()).collect();
-            Some(format!("{}={}", value.name, extents.join(",")))
-        };
-        inputs(program).filter_map(text).collect()
+    /// Returns the greatest length, as `--shape` takes it.
+    pub fn longest(&self) -> String {
+        format!("{}={}", self.name, self.lengths.end())
     }
 
     /// The beginnings of inputs, one set for each length, in ascending order.

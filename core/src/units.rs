@@ -38,6 +38,16 @@ pub fn duration(nanos: f64) -> String {
     }
 }
 
+/// A number of things: 1 task, 2 tasks, 3 launches.
+pub fn count(n: usize, noun: &str) -> String {
+    let plural = match noun {
+        _ if n == 1 => "",
+        _ if noun.ends_with("ch") || noun.ends_with('s') || noun.ends_with('x') => "es",
+        _ => "s",
+    };
+    format!("{n} {noun}{plural}")
+}
+
 /// A share of 1 in percent: 12.5 %.
 pub fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)

@@ -4,7 +4,7 @@
 //! index. The first that meets every requirement is chosen, and every other gets its reason.
 
 use crate::report::DeviceVerdict;
-use devbay_core::device::Device;
+use devbay_core::device::{Device, kind_names};
 use devbay_core::error::{Error, ErrorKind, Result};
 use devbay_core::program::Program;
 use devbay_core::program::catalogue::{self, OpKind};
@@ -29,11 +29,19 @@ pub enum Policy {
 
 impl Policy {
     /// Parses the text of an option: `auto`, `prefer:KIND`, or a device.
-    pub fn parse(text: &str) -> Self {
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a kind that the ABI does not name.
+    pub fn parse(text: &str) -> Result<Self> {
         match text.strip_prefix("prefer:") {
-            Some(kind) => Self::PreferKind(kind.to_owned()),
-            None if text == "auto" => Self::Auto,
-            None => Self::Explicit(text.to_owned()),
+            Some(kind) if kind_names().all(|name| name != kind) => {
+                let names = kind_names().collect::<Vec<_>>().join(", ");
+                let text = format!("there is no kind of device `{kind}`; kinds are {names}");
+                Err(Error::new(ErrorKind::InvalidArgument, text))
+            }
+            Some(kind) => Ok(Self::PreferKind(kind.to_owned())),
+            None if text == "auto" => Ok(Self::Auto),
+            None => Ok(Self::Explicit(text.to_owned())),
         }
     }
 

@@ -10,7 +10,7 @@ mod page;
 
 use devbay_host::internals::core::plan::report::{PlanReport, SectionReport, StageReport, TaskReport};
 use devbay_host::internals::core::plan::section::StepKind;
-use devbay_host::internals::core::units::{duration, percent};
+use devbay_host::internals::core::units::{count, duration, percent};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use dot::dot;
@@ -120,9 +120,9 @@ impl<'a> Drawn<'a> {
     fn section(section: &'a SectionReport, title: String) -> Self {
         let n_edges: usize = section.tasks.iter().map(|task| task.succs.len()).sum();
         let mut notes = vec![format!(
-            "{} tasks, {} launches; work {}, longest path {}",
-            section.tasks.len(),
-            section.n_launches(),
+            "{}, {}; work {}, longest path {}",
+            count(section.tasks.len(), "task"),
+            count(section.n_launches(), "launch"),
             duration(section.work_ns),
             duration(section.path_ns)
         )];
@@ -131,8 +131,8 @@ impl<'a> Drawn<'a> {
             each_task(section)
         } else {
             notes.push(format!(
-                "too many to draw each: {} tasks and {n_edges} edges are drawn row by row, a row being the tasks that \
-                 as many others must come before",
+                "too many to draw one by one: {} tasks and {n_edges} edges are drawn in rows of tasks with equally many \
+                 predecessors",
                 section.tasks.len()
             ));
             by_row(section)
@@ -171,7 +171,7 @@ fn by_row(section: &SectionReport) -> (Vec<Boxed>, Vec<(usize, usize)>) {
     }
     let boxes = rows.iter().map(|(&row, tasks)| {
         let on_path = tasks.iter().any(|task| task.on_path);
-        Boxed::of(section, format!("{} tasks", tasks.len()), tasks, row, on_path)
+        Boxed::of(section, count(tasks.len(), "task"), tasks, row, on_path)
     });
     let edges: BTreeSet<(usize, usize)> = section
         .tasks

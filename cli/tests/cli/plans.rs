@@ -136,20 +136,25 @@ fn a_memory_budget_has_units() {
 }
 
 #[test]
-fn open_extents_are_asked_for() {
+fn open_extents_are_one_unless_given() {
     let folder = Folder::new();
     let model = folder.write(
         "open.devbay",
         "devbay-program 1\n\nprogram \"open\"(%x: f32[batch,3]) {\n  %y: f32[batch,3] = Abs@13(%x)\n  return %y\n}\n",
     );
     let inspect = |more: &[&str]| finish(command().arg("inspect").arg(&model).args(more));
-    inspect(&["--plan"]).expect(5).says(&["extents of input `x` f32[batch,3]", "--shape x=DIMS"]);
+    inspect(&["--plan"])
+        .expect(0)
+        .prints(&["input   x f32[1,3]"])
+        .says(&["input `x` f32[batch,3] has the shape [1, 3]; --shape batch=N changes it"]);
+    inspect(&["--plan", "--shape", "batch=7"]).expect(0).prints(&["input   x f32[7,3]"]);
+    inspect(&["--plan", "--shape", "batch=7,3"]).expect(2).says(&["`batch` is one extent"]);
     inspect(&["--plan", "--shape", "x=5,3"])
         .expect(0)
         .prints(&["input   x f32[5,3]", "one task: there is one launch"]);
     inspect(&["--plan", "--shape", "x=5,4"]).expect(5).says(&["input `x` f32[batch,3] is given as f32[5,4]"]);
     inspect(&["--plan", "--shape", "x=five"]).expect(2).says(&["five is no extent"]);
-    inspect(&["--plan", "--shape", "y=5,3"]).expect(5).says(&["--shape y=5,3: the model has no input `y`"]);
+    inspect(&["--plan", "--shape", "y=5,3"]).expect(5).says(&["--shape y=5,3: the model has no input or named extent `y`"]);
     inspect(&["--plan", "--shape", "x"]).expect(2).says(&["--shape is NAME=DIMS, found x"]);
     let input = folder.path("x.npy");
     let tensor = devbay_host::Tensor::from_elements(&[2, 3], &[0f32; 6]).unwrap();

@@ -63,6 +63,22 @@ pub struct DeviceAbout {
     pub physical_id: [u8; 16],
 }
 
+/// Kinds of devices and their names; another kind is `other`.
+const KINDS: [(u32, &str); 6] = [
+    (DEVBAY_DEVICE_KIND_CPU, "cpu"),
+    (DEVBAY_DEVICE_KIND_GPU, "gpu"),
+    (DEVBAY_DEVICE_KIND_NPU, "npu"),
+    (DEVBAY_DEVICE_KIND_TPU, "tpu"),
+    (DEVBAY_DEVICE_KIND_DSP, "dsp"),
+    (DEVBAY_DEVICE_KIND_FPGA, "fpga"),
+];
+const OTHER_KIND: &str = "other";
+
+/// Lists the names of kinds of devices.
+pub fn kind_names() -> impl Iterator<Item = &'static str> {
+    KINDS.iter().map(|(_, name)| *name).chain([OTHER_KIND])
+}
+
 impl DeviceAbout {
     /// Why a device has to be left out; None if it has not.
     pub(super) fn left_out(&self, raw: &DeviceInfo) -> Option<String> {
@@ -104,15 +120,7 @@ impl DeviceAbout {
 
     /// Returns the kind's name.
     pub fn kind_name(&self) -> &'static str {
-        match self.kind {
-            DEVBAY_DEVICE_KIND_CPU => "cpu",
-            DEVBAY_DEVICE_KIND_GPU => "gpu",
-            DEVBAY_DEVICE_KIND_NPU => "npu",
-            DEVBAY_DEVICE_KIND_TPU => "tpu",
-            DEVBAY_DEVICE_KIND_DSP => "dsp",
-            DEVBAY_DEVICE_KIND_FPGA => "fpga",
-            _ => "other",
-        }
+        KINDS.iter().find(|(kind, _)| *kind == self.kind).map_or(OTHER_KIND, |(_, name)| name)
     }
 }
 

@@ -30,7 +30,7 @@ mod views;
 
 pub use buffer::Buffer;
 pub use compile::{BlobUse, Compiled, Executable};
-pub use describe::{DeviceAbout, Space};
+pub use describe::{DeviceAbout, Space, kind_names};
 pub use ferry::Ferry;
 pub use kernel::{Pack, PrepareRequest, PreparedKernel};
 pub(crate) use plugin::must_leak;

@@ -6,7 +6,7 @@ use super::report::{
     CompiledReport, ControlReport, PlanReport, RatesFrom, SectionReport, StageReport, StepReport,
 };
 use super::section::{ConstantBytes, StepKind};
-use crate::units::{bytes, duration, percent};
+use crate::units::{count, bytes, duration, percent};
 use std::borrow::Cow;
 use std::fmt;
 
@@ -19,10 +19,10 @@ impl fmt::Display for PlanReport {
         let (rates, threads) = (&conditions.rates, conditions.n_threads);
         writeln!(
             f,
-            "plan of \"{}\" on {}, {threads} thread{}",
+            "plan of \"{}\" on {}, {}",
             plain(&self.name),
             plain(&conditions.device),
-            plural(threads)
+            count(threads, "thread")
         )?;
         writeln!(
             f,
@@ -41,7 +41,7 @@ impl fmt::Display for PlanReport {
             writeln!(f, "  input   {} {ty}", plain(name))?;
         }
         let launches = self.n_launches();
-        write!(f, "  work    {} in {launches} launch{}", duration(self.work_ns()), plural_es(launches))?;
+        write!(f, "  work    {} in {}", duration(self.work_ns()), count(launches, "launch"))?;
         match conditions.has_feedback {
             true => writeln!(f, ", {} of them measured", self.n_measured())?,
             false => writeln!(f)?,
@@ -57,19 +57,18 @@ fn stages(report: &PlanReport, indent: &str, f: &mut fmt::Formatter<'_>) -> fmt:
                 let (launches, tasks) = (stage.n_launches(), stage.tasks.len());
                 writeln!(
                     f,
-                    "\n{indent}stage {i}: section on {}, {launches} launch{} in {tasks} task{}",
+                    "\n{indent}stage {i}: section on {}, {} in {}",
                     plain(&stage.device),
-                    plural_es(launches),
-                    plural(tasks)
+                    count(launches, "launch"),
+                    count(tasks, "task")
                 )?;
                 section(stage, indent, report.conditions.has_feedback, f)?;
             }
             StageReport::Compiled(stage) => {
                 writeln!(
                     f,
-                    "\n{indent}stage {i}: program of {} node{} on {}, {}",
-                    stage.nodes.len(),
-                    plural(stage.nodes.len()),
+                    "\n{indent}stage {i}: program of {} on {}, {}",
+                    count(stage.nodes.len(), "node"),
                     plain(&stage.device),
                     if stage.is_stored { "compiled earlier" } else { "compiled now" }
                 )?;
@@ -261,14 +260,6 @@ fn significant(rate: f64) -> String {
         rate if rate >= 10.0 => format!("{rate:.1}"),
         rate => format!("{rate:.2}"),
     }
-}
-
-fn plural(n: usize) -> &'static str {
-    if n == 1 { "" } else { "s" }
-}
-
-fn plural_es(n: usize) -> &'static str {
-    if n == 1 { "" } else { "es" }
 }
 
 /// A name without what would break a line or a terminal.

@@ -8,7 +8,7 @@ fn host() -> Host {
 }
 
 fn chosen(host: &Host, policy: &str) -> String {
-    let choice = host.runtime.choose(&Policy::parse(policy), &Requirements::default()).unwrap();
+    let choice = host.runtime.choose(&Policy::parse(policy).unwrap(), &Requirements::default()).unwrap();
     choice.device.name().to_owned()
 }
 
@@ -30,6 +30,9 @@ fn b29_a_kind_is_preferred_and_not_demanded() {
     assert_eq!(chosen(&host, "prefer:npu"), "faulty:3");
     assert_eq!(chosen(&host, "prefer:cpu"), "faulty:0");
     assert_eq!(chosen(&host, "prefer:tpu"), "faulty:2", "there is none, so the order as it is");
+    let error = Policy::parse("prefer:banana").err().expect("no kind");
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.text().contains("kinds are cpu, gpu, npu, tpu, dsp, fpga, other"), "{error}");
 }
 
 #[test]
@@ -41,7 +44,7 @@ fn b29_devices_are_named_by_index_plugin_or_stable_id() {
     assert_eq!(host.runtime.devices()[4].stable_id(), "faulty/unit-4");
     for unknown in ["faulty:5", "faulty/unit-9", "nobody", "nobody:0", ""] {
         let error =
-            host.runtime.choose(&Policy::parse(unknown), &Requirements::default()).err().expect(unknown);
+            host.runtime.choose(&Policy::parse(unknown).unwrap(), &Requirements::default()).err().expect(unknown);
         assert_eq!(error.kind(), ErrorKind::NotFound, "{unknown}");
         // The message lists the devices, or the plugins if it is the plugin that is unknown.
         assert!(error.text().contains("there is no") && error.text().contains("faulty"), "{error}");
@@ -52,7 +55,7 @@ fn b29_devices_are_named_by_index_plugin_or_stable_id() {
 fn b29_every_device_gets_its_reason() {
     let host = host();
     let reasons = |policy: &str| -> Vec<(String, bool, String)> {
-        let choice = host.runtime.choose(&Policy::parse(policy), &Requirements::default()).unwrap();
+        let choice = host.runtime.choose(&Policy::parse(policy).unwrap(), &Requirements::default()).unwrap();
         let verdict = |v: &devbay_host::DeviceVerdict| (v.device.clone(), v.chosen, v.reason.clone());
         choice.verdicts.iter().map(verdict).collect()
     };

@@ -585,7 +585,7 @@ fn devices_are_chosen_by_policy_and_requirements() {
         |model: &'static Model| Requirements { program: Some(model.program()), ..Requirements::default() };
     let [relu, neg, both] = [relu, neg, both].map(|model| &*Box::leak(Box::new(model)));
     let choose = |policy: &str, requirements: &Requirements<'_>| {
-        let choice = runtime.choose(&Policy::parse(policy), requirements).unwrap();
+        let choice = runtime.choose(&Policy::parse(policy).unwrap(), requirements).unwrap();
         let lines: Vec<String> = choice
             .verdicts
             .iter()
@@ -626,7 +626,7 @@ fn devices_are_chosen_by_policy_and_requirements() {
     {
         assert!(error.to_string().contains(words), "{error}");
     }
-    let named = runtime.choose(&Policy::parse("toy:2"), &Requirements::default()).map(|_| ());
+    let named = runtime.choose(&Policy::parse("toy:2").unwrap(), &Requirements::default()).map(|_| ());
     expect_error(named, ErrorKind::NotFound, &["there is no device toy:2; there are: toy:0, toy:1, plain:0"]);
 }
 
@@ -634,7 +634,7 @@ fn devices_are_chosen_by_policy_and_requirements() {
 fn without_a_device_the_reasons_are_given() {
     let none = Runtime::builder().threads(1).build().unwrap();
     let choose = |runtime: &Runtime, policy: &str| {
-        runtime.choose(&Policy::parse(policy), &Requirements::default()).map(|_| ())
+        runtime.choose(&Policy::parse(policy).unwrap(), &Requirements::default()).map(|_| ())
     };
     expect_error(choose(&none, "auto"), ErrorKind::NotFound, &["there is no device: no plugin was loaded"]);
     expect_error(choose(&none, "cpu"), ErrorKind::NotFound, &["there is no device"]);
