@@ -290,7 +290,7 @@ fn bench_measures() {
     assert_eq!((&value["unit"], &value["launches"]), (&"ns".into(), &1.into()), "{value}");
     let at = |key: &str| value[key].as_f64().unwrap_or_else(|| panic!("{key} in {value}"));
     assert!(0.0 < at("min") && at("min") <= at("median") && at("median") <= at("max"));
-    arguments(&["--seconds", "0"]).expect(0).prints(&["on cpu:0 with", "MEDIAN", "launches; arena"]);
+    arguments(&["--seconds", "0"]).expect(0).prints(&["on cpu:0 with", "MEDIAN", "1 launch; arena"]);
 }
 
 #[test]
