@@ -7,7 +7,7 @@ use syn::spanned::Spanned;
 
 /// The definition of the ABI, in the order of the file.
 pub struct Source {
-    /// Rules for all of it: the file's words below the heading `What holds everywhere`.
+    /// Rules for the whole ABI: the text below the heading `Rules that hold everywhere`.
     pub everywhere: Vec<String>,
     pub items: Vec<Item>,
 }
@@ -134,9 +134,9 @@ pub fn read(path: &Path) -> Result<Source> {
     }
     ensure!(!items.is_empty(), "{} is empty", path.display());
     let words = doc_of(&file.attrs);
-    let heading = words.iter().position(|line| line == "# What holds everywhere");
+    let heading = words.iter().position(|line| line == "# Rules that hold everywhere");
     let heading =
-        heading.with_context(|| format!("{}: no words on what holds everywhere", path.display()))?;
+        heading.with_context(|| format!("{}: no heading `Rules that hold everywhere`", path.display()))?;
     let everywhere = words[heading + 1..].iter().skip_while(|line| line.is_empty()).cloned().collect();
     Ok(Source { everywhere, items })
 }
