@@ -48,7 +48,7 @@
 //! - a flag in the upper half: leaves out the item that has it;
 //! - a dtype: refuses the item that has it with UNSUPPORTED; a kernel's type variable drops it;
 //! - an attribute kind, or the name of an attribute that a kernel does not read: returns UNSUPPORTED; a
-//! compiler does not claim the node;
+//!   compiler does not claim the node;
 //! - numerics: ignores a permission, and returns UNSUPPORTED for a demand;
 //! - a memory usage, or a stream's kind or priority: ignores it, because they are hints;
 //! - a kind of copy or of native handle: returns UNSUPPORTED;
