@@ -12,7 +12,7 @@ pub struct Source {
     pub items: Vec<Item>,
 }
 
-/// One thing that v0.rs says.
+/// One item of v0.rs.
 pub enum Item {
     /// A banner comment.
     Section(String),
@@ -51,7 +51,7 @@ pub struct Field {
 }
 
 impl Field {
-    /// The type as Rust has it.
+    /// Returns the type in Rust's notation.
     pub fn rust_type(&self) -> String {
         self.ty.to_token_stream().to_string()
     }
@@ -63,7 +63,7 @@ impl Struct {
         self.fields.first().is_some_and(|field| field.name == "struct_size")
     }
 
-    /// Returns whether only the plugin knows what is in it.
+    /// Returns whether only the plugin knows its content.
     pub fn opaque(&self) -> bool {
         self.fields.iter().all(|field| field.name == "_private")
     }
