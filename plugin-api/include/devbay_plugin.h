@@ -61,9 +61,11 @@ extern "C" {
  * Needs string.h. */
 #define DEVBAY_IS_HOSTS(key) ((key).len >= 7 && memcmp((key).ptr, "devbay.", 7) == 0)
 
-/* Functions. Each function states its threading class: control (one call at a time, with no
- * other function of the instance running), any (any thread, including concurrent calls), or one
- * at a time per stream (any thread; the host ensures that two calls on a stream never overlap).
+/* Functions. Each function states its threading class:
+ * - control: one call at a time, with no other function of the instance running;
+ * - any: any thread, including concurrent calls;
+ * - one at a time per stream: any thread; the host never overlaps calls on a stream.
+ *
  * Functions that may block are marked may block; every other call returns within milliseconds.
  * Besides the errors it lists, a function that returns a status may return OUT_OF_MEMORY,
  * INTERNAL, DEVICE_LOST, PANICKED, UNKNOWN, and INVALID for an argument that breaks this header.
@@ -97,8 +99,7 @@ extern "C" {
  * - a flag in the lower half of a 64-bit flags field, or in a 32-bit one: ignores it;
  * - a flag in the upper half: leaves out the item that has it;
  * - a dtype: refuses the item that has it with UNSUPPORTED; a kernel's type variable drops it;
- * - an attribute kind, or the name of an attribute that a kernel does not read: returns
- * UNSUPPORTED; a compiler does not claim the node;
+ * - an attribute's kind or name: a kernel returns UNSUPPORTED, a compiler claims no such node;
  * - numerics: ignores a permission, and returns UNSUPPORTED for a demand;
  * - a memory usage, or a stream's kind or priority: ignores it, because they are hints;
  * - a kind of copy or of native handle: returns UNSUPPORTED;
@@ -860,7 +861,8 @@ struct devbay_prepare_desc {
     devbay_str label;
 };
 
-/* Enqueues one kernel (B21). Created by prepare.
+/* Enqueues one kernel (B21). Created by prepare. The host adds no check, lock, allocation or
+ * clock to the call.
  *
  * refs holds the inputs, the outputs, the extents if the kernel is DATA_SHAPE, and the workspace
  * if it requested one. prepare fixed their number. The array is borrowed for the call only; the
@@ -870,8 +872,7 @@ struct devbay_prepare_desc {
  * Threads: one at a time per stream; the same state from many threads and streams at once.
  * Order: after everything enqueued on the stream before.
  * Errors: an error known now concerns only this launch; an error found later fails the stream
- * (B13). A launch on a failed stream returns the stream's failure. The host adds no check, lock,
- * allocation or clock.
+ * (B13). A launch on a failed stream returns the stream's failure.
  *
  * Values: input data that the op's definition forbids, such as an index out of range, is
  * INVALID. An inline device reports it as the launch's status; other devices report it there or
@@ -964,7 +965,7 @@ struct devbay_plugin_table {
     uint32_t reserved;                    /* Reserved, 0. */
     /* Creates an instance: starts threads, opens the driver. May be called many times.
      *
-     * Owns: the host owns *out and returns it to destroy; desc->host is lent until then.
+     * Owns: the host owns *out and frees it with destroy; desc->host is lent until then.
      * Threads: control.
      * Order: first.
      * Errors: UNAVAILABLE without a driver, INVALID for an unknown option, UNSUPPORTED for an
@@ -986,12 +987,12 @@ struct devbay_plugin_table {
      *
      * A list is a snapshot and never changes; a later call returns another list if devices came
      * or went. A device that is still present keeps its handle and properties. A device that was
-     * lost or removed is not listed; its handle stays valid until destroy and returns
-     * DEVICE_LOST. A device that returned, even after a reset, is listed with its old id and a
-     * new handle. Changes to one device do not affect the others.
+     * lost or removed is not listed; its handle stays valid until destroy, and calls on it
+     * return DEVICE_LOST. A device that returned, even after a reset, is listed with its old id
+     * and a new handle. Changes to one device do not affect the others.
      *
      * Owns: the plugin owns the list and the devices until destroy. If nothing has changed, the
-     * plugin returns its previous list, so that frequent calls are free.
+     * plugin returns its previous list, so that frequent calls cost almost nothing.
      * Threads: any.
      * Order: after create.
      * Errors: UNAVAILABLE with the reason if the driver cannot be queried; devices that the host
@@ -1001,7 +1002,7 @@ struct devbay_plugin_table {
             devbay_error_detail *error);
     /* Allocates memory with undefined content.
      *
-     * Owns: the host owns the buffer and returns it to buffer_free.
+     * Owns: the host owns the buffer and frees it with buffer_free.
      * Threads: any.
      * Order: none.
      * Errors: OUT_OF_MEMORY; INVALID for a space, alignment or size that the device does not
@@ -1019,7 +1020,7 @@ struct devbay_plugin_table {
     void (DEVBAY_CALL *buffer_free)(devbay_buffer *buffer);
     /* Creates a stream with nothing enqueued; its value 0 is reached.
      *
-     * Owns: the host owns the stream and returns it to stream_destroy.
+     * Owns: the host owns the stream and frees it with stream_destroy.
      * Threads: any.
      * Order: none.
      * Errors: OUT_OF_MEMORY, FAILED_PRECONDITION beyond streams_max, DEVICE_LOST.
@@ -1049,9 +1050,9 @@ struct devbay_plugin_table {
      * Since: 0.1, required. */
     devbay_status (DEVBAY_CALL *copy)(devbay_stream *stream, const devbay_copy_desc *desc);
     /* Enqueues a point. value is reached when all earlier work is done and the device will never
-     * touch its memory again (B12). If an earlier launch met data that its op forbids, value is
-     * not reached and the stream fails with INVALID (B21). Implies a flush. NULL on plugins
-     * whose devices are all inline.
+     * touch that work's memory again (B12). If an earlier launch met data that its op forbids,
+     * value is not reached and the stream fails with INVALID (B21). Implies a flush. NULL on
+     * plugins whose devices are all inline.
      *
      * From this call on, all values up to value count as signalled. That includes 0 on every
      * stream, and values between two signals, which are reached with the later one.
@@ -1086,7 +1087,7 @@ struct devbay_plugin_table {
      * everything except the data (B21). A prepared kernel owns no weight-sized memory. NULL on
      * plugins without kernels.
      *
-     * Owns: the host owns *out and returns it to unprepare.
+     * Owns: the host owns *out and frees it with unprepare.
      * Threads: any.
      * Order: none.
      * Errors: UNSUPPORTED with the reason: the host tries the next kernel. INVALID for arguments
@@ -1245,8 +1246,7 @@ struct devbay_plugin_table {
 #define DEVBAY_NATIVE_VULKAN_QUEUE UINT32_C(68)   /* Stream: a VkQueue; aux is its family. */
 #define DEVBAY_NATIVE_METAL_QUEUE UINT32_C(69)    /* Stream: a MTLCommandQueue. */
 
-/* A handle of a device's native API (B15). Growable; the side that passes it owns the struct for
- * the call.
+/* A handle of a device's native API (B15). Growable; the caller owns the struct for the call.
  * Since: 0.9.
  *
  * A non-NULL pointer to this struct means that a handle is given, and kind says of which type. A
@@ -1294,14 +1294,14 @@ struct devbay_interop_table {
     /* Creates a buffer from memory that the application or another library allocated. The memory
      * keeps its content.
      *
-     * Owns: the host owns the buffer and returns it to buffer_free, which does not free the
-     * memory. The memory is lent until then.
+     * Owns: the host owns the buffer and frees it with buffer_free, which leaves the memory
+     * allocated. The memory is lent until then.
      * Threads: any.
      * Order: writes to the memory from outside the device's streams are complete, or ordered by
      * an imported native stream.
-     * Errors: INVALID for memory that is detectably not the device's, for memory not aligned to
-     * the space's bind_align, and for a space or size that the device does not have; UNSUPPORTED
-     * for a kind of handle that the device does not accept; DEVICE_LOST.
+     * Errors: INVALID for memory that the plugin knows is not the device's, for memory not
+     * aligned to the space's bind_align, and for a space or size that the device does not have;
+     * UNSUPPORTED for a kind of handle that the device does not accept; DEVICE_LOST.
      * Since: 0.2; handles have a kind since 0.9. */
     devbay_status (DEVBAY_CALL *buffer_import)(devbay_device *device,
             const devbay_import_desc *desc, devbay_allocation *out, devbay_error_detail *error);
@@ -1317,13 +1317,14 @@ struct devbay_interop_table {
     /* Creates a stream on top of a native one, such as an application's. A value of 0 may be a
      * stream: CUDA's default stream.
      *
-     * Owns: the host owns the stream and returns it to stream_destroy, which waits for the work
+     * Owns: the host owns the stream and frees it with stream_destroy, which waits for the work
      * enqueued through it and does not destroy the native stream. The native stream is lent
      * until then.
      * Threads: any.
      * Order: work enqueued through the stream and natively runs in the order of the calls.
      * Errors: UNSUPPORTED on a device without native streams, and for a kind of handle that it
-     * does not accept; INVALID for a handle that is detectably not a stream; as stream_create.
+     * does not accept; INVALID for a handle that the plugin knows is not a stream; as
+     * stream_create.
      * Since: 0.2; handles have a kind since 0.9. */
     devbay_status (DEVBAY_CALL *stream_import)(devbay_device *device,
             const devbay_native_handle *native, devbay_stream **out, devbay_error_detail *error);
@@ -1346,8 +1347,8 @@ struct devbay_record_desc {
     uint32_t struct_size;                 /* Size of this struct as the host knows it. */
     uint32_t reserved;                    /* Reserved, 0. */
     /* Memory that a replay may replace, a list of devbay_buffer_ref that do not overlap; may be
-     * empty. An operand of a launch or copy that lies within one of them is bound to it: it has
-     * the same buffer, or host addresses, and no byte outside. */
+     * empty. An operand of a launch or copy is bound if it lies entirely within one of them, in
+     * the same buffer or at the same host addresses. */
     devbay_list bindings;
 };
 
@@ -1405,7 +1406,7 @@ struct devbay_replay_table {
     devbay_status (DEVBAY_CALL *record_end)(devbay_stream *stream,
             devbay_recording **out_recording);
     /* Enqueues all work of a recording, in its order, on any stream of the device, not only the
-     * one that recorded it. If the work fails, that stream fails.
+     * one that recorded it. If the work fails, the replaying stream fails.
      *
      * Owns: nothing; the recording and the bound memory are lent until a point signalled after
      * the replay is reached.
@@ -1551,7 +1552,7 @@ struct devbay_compile_table {
             devbay_error_detail *error);
     /* Compiles a program; may take long.
      *
-     * Owns: the host owns *out and returns it to executable_free.
+     * Owns: the host owns *out and frees it with executable_free.
      * Threads: any, may block.
      * Order: none.
      * Errors: UNSUPPORTED for a format that the compiler does not read; INVALID with the
@@ -1574,11 +1575,11 @@ struct devbay_compile_table {
      * signalled after the run is reached.
      *
      * Owns: the description is borrowed for the call, and the buffers that it names are lent
-     * until a point signalled after the run is reported; the host owns the results and returns
-     * them to buffer_free.
+     * until a point signalled after the run is reported; the host owns the results and frees
+     * them with buffer_free.
      * Threads: one at a time per stream; one executable from many streams at once.
      * Order: after everything enqueued on the stream before.
-     * Errors: INVALID for inputs or outputs that are detectably not the program's, and for an
+     * Errors: INVALID for inputs or outputs that are known not to be the program's, and for an
      * unknown option; OUT_OF_MEMORY. Then nothing is enqueued and nothing written. An error
      * found later fails the stream (B13).
      * Since: 0.2; takes a description since 0.9. */

@@ -134,7 +134,7 @@ pub trait Executable<D: Device>: Send + Sync {
     /// from many streams at once. The SDK has checked the number of inputs.
     ///
     /// # Errors
-    /// Invalid for inputs that are detectably not the program's; out of memory. Then nothing is enqueued.
+    /// Invalid for inputs that are known not to be the program's; out of memory. Then nothing is enqueued.
     fn execute(
         &self,
         stream: &D::Stream,

@@ -348,7 +348,7 @@ pub trait Device: Send + Sync + 'static {
     /// space and alignment, and that there is an address.
     ///
     /// # Errors
-    /// Invalid for memory that is detectably not the device's.
+    /// Invalid for memory that the plugin knows is not the device's.
     fn import(&self, request: &ImportRequest) -> Result<Allocated<Self::Buffer>> {
         Err(Error::unsupported(format!("imported memory in space {}", request.space_idx)))
     }
