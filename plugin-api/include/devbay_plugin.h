@@ -252,9 +252,8 @@ typedef int32_t devbay_status;
 /* The plugin does not support this op variant, dtype, shape, function or option. */
 #define DEVBAY_STATUS_UNSUPPORTED 12
 /* A bug in the plugin, found by the plugin. prepare, kernel_cost, kernel_shape, pack and a
- * launch also return it when the plugin's code panicked or threw in them, and the plugin caught
- * it and left nothing running or half done. Only that call failed; the host keeps calling the
- * plugin (B19). */
+ * launch also return it after they catch a panic or exception that left nothing running or half
+ * done. Only that call failed; the host keeps calling the plugin (B19). */
 #define DEVBAY_STATUS_INTERNAL 13
 /* The driver or device is not available now, and may be later. */
 #define DEVBAY_STATUS_UNAVAILABLE 14

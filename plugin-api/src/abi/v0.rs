@@ -164,8 +164,8 @@ pub const DEVBAY_STATUS_ABORTED: Status = 10;
 /// The plugin does not support this op variant, dtype, shape, function or option.
 pub const DEVBAY_STATUS_UNSUPPORTED: Status = 12;
 /// A bug in the plugin, found by the plugin. `prepare`, `kernel_cost`, `kernel_shape`, `pack` and a launch
-/// also return it when the plugin's code panicked or threw in them, and the plugin caught it and left nothing
-/// running or half done. Only that call failed; the host keeps calling the plugin (B19).
+/// also return it after they catch a panic or exception that left nothing running or half done. Only that
+/// call failed; the host keeps calling the plugin (B19).
 pub const DEVBAY_STATUS_INTERNAL: Status = 13;
 /// The driver or device is not available now, and may be later.
 pub const DEVBAY_STATUS_UNAVAILABLE: Status = 14;

@@ -1,9 +1,9 @@
 //! A safe way to write a plugin in Rust.
 //!
 //! Implement [`Plugin`], [`Device`] and [`Stream`], list [`Kernel`]s, and name the plugin in
-//! [`export_plugin!`](crate::export_plugin). The SDK builds the table, reads and writes the ABI's structs by
-//! their sizes, catches every panic and turns it into a status with its message and place (B19), and keeps
-//! the detail of a stream's last failure (B18).
+//! [`export_plugin!`](crate::export_plugin). The SDK builds the table, and reads and writes the ABI's structs
+//! by their sizes. It catches every panic and turns it into a status with its message and place (B19). It
+//! keeps the detail of a stream's last failure (B18).
 //!
 //! ```
 //! use devbay_plugin_api::sdk::*;
@@ -13,26 +13,17 @@
 //! struct DemoDevice { desc: DeviceDesc }
 //! struct DemoStream;
 //!
-//! impl Plugin for Demo {
-//!     type Device = DemoDevice;
-//!     const ABOUT: About = About { name: "demo", vendor: "me", version: "1.0", ..About::DEFAULT };
-//!     const KERNELS: &'static [Kernel<DemoDevice>] = &[
-//!         Kernel::new("Neg", 13, prepare_neg).types(&[TypeVar::of(&[F32])]).operands(&[0], &[0]),
-//!     ];
-//!     fn create(_host: Host, _options: &Options<'_>) -> Result<Self> {
-//!         let desc = DeviceDesc { id: "0".into(), name: "demo".into(), inline: true, ..DeviceDesc::default() };
-//!         Ok(Demo { device: DemoDevice { desc } })
-//!     }
-//!     fn devices(&self) -> Result<Vec<&DemoDevice>> { Ok(vec![&self.device]) }
-//! }
+//! impl Plugin for Demo { type Device = DemoDevice; const ABOUT: About = About { name: "demo", vendor: "me",
+//! version: "1.0", ..About::DEFAULT }; const KERNELS: &'static [Kernel<DemoDevice>] = &[ Kernel::new("Neg",
+//! 13, prepare_neg).types(&[TypeVar::of(&[F32])]).operands(&[0], &[0]), ]; fn create(_host: Host, _options:
+//! &Options<'_>) -> Result<Self> { let desc = DeviceDesc { id: "0".into(), name: "demo".into(), inline: true,
+//! ..DeviceDesc::default() }; Ok(Demo { device: DemoDevice { desc } }) } fn devices(&self) ->
+//! Result<Vec<&DemoDevice>> { Ok(vec![&self.device]) } }
 //!
-//! impl Device for DemoDevice {
-//!     type Buffer = HostBuffer;
-//!     type Stream = DemoStream;
-//!     fn describe(&self) -> &DeviceDesc { &self.desc }
-//!     fn alloc(&self, request: &AllocRequest<'_>) -> Result<Allocated<HostBuffer>> { HostBuffer::alloc(request) }
-//!     fn create_stream(&self, _request: &StreamRequest<'_>) -> Result<DemoStream> { Ok(DemoStream) }
-//! }
+//! impl Device for DemoDevice { type Buffer = HostBuffer; type Stream = DemoStream; fn describe(&self) ->
+//! &DeviceDesc { &self.desc } fn alloc(&self, request: &AllocRequest<'_>) -> Result<Allocated<HostBuffer>> {
+//! HostBuffer::alloc(request) } fn create_stream(&self, _request: &StreamRequest<'_>) -> Result<DemoStream> {
+//! Ok(DemoStream) } }
 //!
 //! impl Stream for DemoStream {
 //!     type Buffer = HostBuffer;
@@ -223,8 +214,8 @@ pub trait Plugin: Sized + Send + Sync + 'static {
     /// True if [`Plugin::has_kernel`] is called.
     const NARROWS: bool = false;
 
-    /// Returns whether a device has a kernel of [`Plugin::KERNELS`], by its position there. The host does not know of a
-    /// kernel that a device lacks, and `prepare` is not called for it.
+    /// Returns whether a device has a kernel of [`Plugin::KERNELS`], by its position there. The host does not
+    /// know of a kernel that a device lacks, and `prepare` is not called for it.
     ///
     /// # Errors
     /// The driver's error; the device is then left out.
