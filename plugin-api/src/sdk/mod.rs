@@ -13,17 +13,26 @@
 //! struct DemoDevice { desc: DeviceDesc }
 //! struct DemoStream;
 //!
-//! impl Plugin for Demo { type Device = DemoDevice; const ABOUT: About = About { name: "demo", vendor: "me",
-//! version: "1.0", ..About::DEFAULT }; const KERNELS: &'static [Kernel<DemoDevice>] = &[ Kernel::new("Neg",
-//! 13, prepare_neg).types(&[TypeVar::of(&[F32])]).operands(&[0], &[0]), ]; fn create(_host: Host, _options:
-//! &Options<'_>) -> Result<Self> { let desc = DeviceDesc { id: "0".into(), name: "demo".into(), inline: true,
-//! ..DeviceDesc::default() }; Ok(Demo { device: DemoDevice { desc } }) } fn devices(&self) ->
-//! Result<Vec<&DemoDevice>> { Ok(vec![&self.device]) } }
+//! impl Plugin for Demo {
+//!     type Device = DemoDevice;
+//!     const ABOUT: About = About { name: "demo", vendor: "me", version: "1.0", ..About::DEFAULT };
+//!     const KERNELS: &'static [Kernel<DemoDevice>] = &[
+//!         Kernel::new("Neg", 13, prepare_neg).types(&[TypeVar::of(&[F32])]).operands(&[0], &[0]),
+//!     ];
+//!     fn create(_host: Host, _options: &Options<'_>) -> Result<Self> {
+//!         let desc = DeviceDesc { id: "0".into(), name: "demo".into(), inline: true, ..DeviceDesc::default() };
+//!         Ok(Demo { device: DemoDevice { desc } })
+//!     }
+//!     fn devices(&self) -> Result<Vec<&DemoDevice>> { Ok(vec![&self.device]) }
+//! }
 //!
-//! impl Device for DemoDevice { type Buffer = HostBuffer; type Stream = DemoStream; fn describe(&self) ->
-//! &DeviceDesc { &self.desc } fn alloc(&self, request: &AllocRequest<'_>) -> Result<Allocated<HostBuffer>> {
-//! HostBuffer::alloc(request) } fn create_stream(&self, _request: &StreamRequest<'_>) -> Result<DemoStream> {
-//! Ok(DemoStream) } }
+//! impl Device for DemoDevice {
+//!     type Buffer = HostBuffer;
+//!     type Stream = DemoStream;
+//!     fn describe(&self) -> &DeviceDesc { &self.desc }
+//!     fn alloc(&self, request: &AllocRequest<'_>) -> Result<Allocated<HostBuffer>> { HostBuffer::alloc(request) }
+//!     fn create_stream(&self, _request: &StreamRequest<'_>) -> Result<DemoStream> { Ok(DemoStream) }
+//! }
 //!
 //! impl Stream for DemoStream {
 //!     type Buffer = HostBuffer;
@@ -214,8 +223,8 @@ pub trait Plugin: Sized + Send + Sync + 'static {
     /// True if [`Plugin::has_kernel`] is called.
     const NARROWS: bool = false;
 
-    /// Returns whether a device has a kernel of [`Plugin::KERNELS`], by its position there. The host does not
-    /// know of a kernel that a device lacks, and `prepare` is not called for it.
+    /// Returns whether a device has a kernel of [`Plugin::KERNELS`], by its position there. The host does not know of a
+    /// kernel that a device lacks, and `prepare` is not called for it.
     ///
     /// # Errors
     /// The driver's error; the device is then left out.
