@@ -60,7 +60,7 @@ pub fn dtype_from_name(name: &str) -> Option<DType> {
     NAMES.iter().find(|(known, _)| *known == name).map(|(_, dtype)| *dtype)
 }
 
-/// Bytes that `n` elements take: sub-byte elements are packed (ABI-NOTES 19). None if it overflows.
+/// Returns the size of `n` elements in bytes, with sub-byte elements packed; None if it overflows.
 pub fn bytes_of(dtype: DType, n: usize) -> Option<usize> {
     let bits = (dtype.bits as usize).checked_mul(dtype.lanes as usize)?;
     n.checked_mul(bits)?.checked_add(7).map(|bits| bits / 8)

@@ -1,9 +1,9 @@
 /* devbay_helpers.h - small functions for plugins in C and C++: texts, errors, options, attributes
  * and operands.
  *
- * No part of the ABI: a plugin needs none of this, and may change what it copies. Functions are
- * static and inline, read lists by their strides (B5), and allocate nothing. C99 or C++11, with the
- * standard library. */
+ * Not part of the ABI: a plugin need not use this file, and may change its copy. The functions are
+ * static and inline, read lists by their strides (B5), and allocate nothing. They need C99 or C++11,
+ * with the standard library. */
 #ifndef DEVBAY_HELPERS_H
 #define DEVBAY_HELPERS_H
 
@@ -20,14 +20,14 @@
 #define DEVBAY_PRINTF(form, first)
 #endif
 
-/* Whether a text is this one. */
+/* Tests whether a text equals `expected`. */
 static inline int devbay_str_is(devbay_str text, const char *expected) {
     size_t len = strlen(expected);
     return text.len == len && (len == 0 || memcmp(text.ptr, expected, len) == 0);
 }
 
-/* Writes what happened where the host asked for it (B18), and gives the status back. What is no
- * ASCII is a question mark, so that a cut divides no character. */
+/* Writes a message to the host's error detail (B18), and returns `status`. Bytes that are not ASCII
+ * become question marks, so that truncation splits no character. */
 static inline devbay_status devbay_fail(
         devbay_error_detail *error, devbay_status status, const char *form, ...)
         DEVBAY_PRINTF(3, 4);
@@ -50,7 +50,7 @@ static inline devbay_status devbay_fail(
     return status;
 }
 
-/* The value of an option of `create`; NULL if it was not given. */
+/* Returns the value of an option of `create`; NULL if it was not given. */
 static inline const devbay_str *devbay_find_option(const devbay_list *options, const char *key) {
     uint64_t i;
     for (i = 0; i < options->len; i++) {
@@ -62,7 +62,7 @@ static inline const devbay_str *devbay_find_option(const devbay_list *options, c
     return NULL;
 }
 
-/* Whether a text is one of some words. */
+/* Tests whether a text equals one of `words`. */
 static inline int devbay_str_is_one_of(devbay_str text, const char *const *words, size_t n_words) {
     size_t i;
     for (i = 0; i < n_words; i++) {
@@ -73,8 +73,8 @@ static inline int devbay_str_is_one_of(devbay_str text, const char *const *words
     return 0;
 }
 
-/* The key of the first option that the plugin does not know, which makes `create` INVALID; NULL if
- * it knows all. The host's own are left out: a plugin ignores those that it does not know. */
+/* Returns the key of the first option that the plugin does not know, for which `create` returns
+ * INVALID; NULL if it knows all. Skips the host's own options: a plugin ignores unknown ones. */
 static inline const devbay_str *devbay_unknown_option(
         const devbay_list *options, const char *const *known, size_t n_known) {
     uint64_t i;
@@ -87,7 +87,7 @@ static inline const devbay_str *devbay_unknown_option(
     return NULL;
 }
 
-/* An attribute by its name; NULL if the node has none. */
+/* Returns an attribute by name; NULL if the node has none. */
 static inline const devbay_attr *devbay_find_attr(const devbay_list *attrs, const char *name) {
     uint64_t i;
     for (i = 0; i < attrs->len; i++) {
@@ -99,8 +99,8 @@ static inline const devbay_attr *devbay_find_attr(const devbay_list *attrs, cons
     return NULL;
 }
 
-/* The first attribute that a kernel does not read, which makes `prepare` UNSUPPORTED; NULL if it
- * reads all. */
+/* Returns the first attribute that a kernel does not read, for which `prepare` returns UNSUPPORTED;
+ * NULL if it reads all. */
 static inline const devbay_attr *devbay_unknown_attr(
         const devbay_list *attrs, const char *const *known, size_t n_known) {
     uint64_t i;
@@ -113,7 +113,8 @@ static inline const devbay_attr *devbay_unknown_attr(
     return NULL;
 }
 
-/* The value of an attribute, or `absent` if the node has none. 0 if it is of another kind: INVALID. */
+/* Writes the value of an attribute, or `absent` if the node has none. Returns 0 if the attribute has
+ * another kind, which is INVALID; else 1. */
 static inline int devbay_int_attr(
         const devbay_list *attrs, const char *name, int64_t absent, int64_t *out) {
     const devbay_attr *attr = devbay_find_attr(attrs, name);
@@ -129,7 +130,7 @@ static inline int devbay_float_attr(
     return attr == NULL || attr->kind == DEVBAY_ATTR_FLOAT;
 }
 
-/* As devbay_int_attr. The text is the host's, for the call. */
+/* As devbay_int_attr. The text is borrowed from the host for the call. */
 static inline int devbay_string_attr(
         const devbay_list *attrs, const char *name, const char *absent, devbay_str *out) {
     const devbay_attr *attr = devbay_find_attr(attrs, name);
@@ -142,7 +143,7 @@ static inline int devbay_string_attr(
     return attr->kind == DEVBAY_ATTR_STRING;
 }
 
-/* As devbay_int_attr: a list of int64_t, empty if the node has none. Elements by DEVBAY_AT. */
+/* As devbay_int_attr, for a list of int64_t; empty if the node has none. Read it with DEVBAY_AT. */
 static inline int devbay_ints_attr(
         const devbay_list *attrs, const char *name, devbay_list *out) {
     static const devbay_list empty = {NULL, 0, 0};
@@ -151,7 +152,7 @@ static inline int devbay_ints_attr(
     return attr == NULL || attr->kind == DEVBAY_ATTR_INTS;
 }
 
-/* An input or output; NULL if it is absent or beyond the list. */
+/* Returns an input or output; NULL if it is absent or beyond the list. */
 static inline const devbay_tensor *devbay_operand(const devbay_list *operands, uint64_t i) {
     const devbay_tensor *operand;
     if (i >= operands->len) {
@@ -161,20 +162,21 @@ static inline const devbay_tensor *devbay_operand(const devbay_list *operands, u
     return (operand->flags & DEVBAY_TENSOR_ABSENT) != 0 ? NULL : operand;
 }
 
-/* Whether elements are of this type, one after the other. */
+/* Tests whether an operand has this element type, and is dense. */
 static inline int devbay_is_dense(const devbay_tensor *operand, uint8_t code, uint8_t bits) {
     return operand->dtype.code == code && operand->dtype.bits == bits && operand->dtype.lanes == 1 &&
             operand->strides == NULL;
 }
 
-/* Counts elements. 0 if an extent is not known, or there are more than `most`. */
+/* Writes the number of elements. Returns 0 if an extent is unknown, or the number exceeds `most`;
+ * else 1. */
 static inline int devbay_n_elements(const devbay_tensor *operand, uint64_t most, uint64_t *out) {
     uint64_t n = 1;
     int is_empty = 0;
     uint32_t axis;
     for (axis = 0; axis < operand->rank; axis++) {
         int64_t extent = operand->shape[axis];
-        /* Of an empty tensor the other extents are counted too: no product of some wraps. */
+        /* The other extents of an empty tensor count too, so that no product of extents wraps. */
         uint64_t factor = extent > 0 ? (uint64_t)extent : 1;
         if (extent < 0 || factor > most / n) {
             return 0;
@@ -186,7 +188,7 @@ static inline int devbay_n_elements(const devbay_tensor *operand, uint64_t most,
     return n <= most;
 }
 
-/* Whether two operands have one shape. */
+/* Tests whether two operands have the same shape. */
 static inline int devbay_same_shape(const devbay_tensor *a, const devbay_tensor *b) {
     return a->rank == b->rank &&
             (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof(a->shape[0])) == 0);

@@ -1,10 +1,11 @@
-//! Locks whose poison is ignored: the helpers that core, host, plugins and tests take their locks with.
+//! Locks that ignore poison: the helpers with which core, host, plugins and tests lock.
 //!
-//! A panic does not pass unseen: it is caught at the boundary (B19) or at the edge of a run and is that call's error. What a
-//! lock of ours guards is usable wherever its holder can panic, so that poison tells later callers nothing they need. Refusing
-//! a poisoned lock would only make the failure of one call that of every later one, and panic in destructors.
+//! A panic is not lost: it is caught at the boundary (B19) or at the edge of a run and becomes that call's
+//! error. Our locks guard data that stays usable wherever the lock's holder can panic, so poison tells later
+//! callers nothing they need. Refusing a poisoned lock would only turn one call's failure into a failure of
+//! every later call, and panic in destructors.
 //!
-//! Hidden, because vendors are promised the ABI and the SDK, not this.
+//! Hidden, because vendors are promised only the ABI and the SDK.
 
 use std::sync::{Condvar, LockResult, Mutex, MutexGuard, PoisonError};
 
@@ -20,7 +21,7 @@ pub fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<
     unpoisoned(condition.wait(guard))
 }
 
-/// Returns what a lock guards: for what is neither locked nor waited for by the functions above.
+/// Returns the guarded data; for results that the functions above do not cover.
 #[inline]
 pub fn unpoisoned<G>(result: LockResult<G>) -> G {
     result.unwrap_or_else(PoisonError::into_inner)

@@ -1,15 +1,16 @@
-//! Memory whose size a model, an input or a file decides: taken so that a lack of it is an error.
+//! Fallible allocation of memory whose size a model, an input or a file decides.
 //!
-//! `vec![0; n]`, `collect` and their kind end the process when there is no memory. That is right for lists whose
-//! length this repository decides, and wrong for all others. Core, host and plugins take the others from here, and
-//! from here alone, so that one test can fail each of them in turn ([`is_reserving`]) and one lint can find what goes
-//! past. Numbers of elements and bytes are worked out as a [`Size`], which does not wrap.
+//! `vec![0; n]`, `collect` and the like end the process if there is no memory. That is right for lists whose
+//! length this repository decides, and wrong for all others. Core, host and plugins allocate the others only
+//! through this module, so that one test can fail each allocation in turn ([`is_reserving`]) and one lint can
+//! find allocations that bypass it. Numbers of elements and bytes are computed as a [`Size`], which does not
+//! wrap.
 
 use std::cell::Cell;
 use std::fmt;
 use std::ops::{Add, Mul};
 
-/// No memory: how much was asked for, and for what.
+/// Failure to allocate: the number of bytes requested, and their purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoMemory {
     what: &'static str,
@@ -17,13 +18,13 @@ pub struct NoMemory {
 }
 
 impl NoMemory {
-    /// Makes the error for so many bytes that are not there; None for a number that cannot be counted. `what` is a noun,
-    /// such as "a table of positions".
+    /// Creates the error for a failed allocation of `bytes`; None for a number that overflows. `what` is a
+    /// noun, such as "a table of positions".
     pub fn new(bytes: Option<usize>, what: &'static str) -> Self {
         Self { what, bytes }
     }
 
-    /// Returns the bytes that were asked for; None if they are more than can be counted.
+    /// Returns the requested number of bytes; None if it overflows.
     pub fn bytes(&self) -> Option<usize> {
         self.bytes
     }
@@ -45,16 +46,17 @@ thread_local! {
     static RESERVING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns whether this thread is asking for memory through this module: then a NULL becomes an error and not an abort.
-/// For allocators of tests, which fail such requests in turn or look for large ones that go past.
+/// Returns whether this thread is allocating through this module, where a NULL becomes an error and not an
+/// abort. Test allocators use it to fail such requests in turn, or to find large requests that bypass this
+/// module.
 pub fn is_reserving() -> bool {
     RESERVING.get()
 }
 
-/// Runs a request that may fail: one that does not go through the functions below, as of memory with an alignment.
+/// Runs an allocation that may fail and that the functions below do not cover, such as one with an alignment.
 #[inline]
 pub fn asking<R>(request: impl FnOnce() -> R) -> R {
-    /// Clears the mark also when the request panics.
+    /// Clears the mark, even if the allocation panics.
     struct Mark(bool);
     impl Drop for Mark {
         fn drop(&mut self) {
@@ -69,18 +71,18 @@ fn bytes_of<T>(n: usize) -> Option<usize> {
     n.checked_mul(size_of::<T>())
 }
 
-/// A number of elements or bytes as it is worked out: sums and products that do not wrap, and are asked once, at the
-/// end, whether they could be counted.
+/// A computed number of elements or bytes. Sums and products do not wrap; overflow is reported once, at the
+/// end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Size(Option<usize>);
 
 impl Size {
-    /// Wraps a number that is known.
+    /// Wraps a known number.
     pub const fn of(n: usize) -> Self {
         Self(Some(n))
     }
 
-    /// Multiplies extents: 0 where one is 0, however long the others are.
+    /// Multiplies extents: 0 if one is 0, however long the others are.
     pub fn of_extents(extents: &[usize]) -> Self {
         if extents.contains(&0) {
             return Self::of(0);
@@ -91,13 +93,13 @@ impl Size {
     /// Returns the number.
     ///
     /// # Errors
-    /// If it cannot be counted, or is more than a process can have.
+    /// If it overflows, or exceeds the memory that a process can have.
     pub fn get(self, what: &'static str) -> Result<usize, NoMemory> {
         let countable = self.0.filter(|&n| isize::try_from(n).is_ok());
         countable.ok_or(NoMemory::new(None, what))
     }
 
-    /// Returns the number, or the largest there is: for estimates.
+    /// Returns the number, or the largest number on overflow: for estimates.
     pub fn saturated(self) -> usize {
         self.0.unwrap_or(usize::MAX)
     }
@@ -145,23 +147,24 @@ impl Add<usize> for Size {
     }
 }
 
-/// Checks that there is memory for code of others, which would abort without it: takes and frees it.
+/// Checks that there is memory for third-party code that would abort without it, by allocating and freeing
+/// it.
 ///
-/// Between this and the other's own request another thread may take the memory: that is the rest that the library
-/// cannot turn into an error.
+/// Another thread may take the memory between this check and the third party's own allocation: the library
+/// cannot turn that remaining case into an error.
 ///
 /// # Errors
-/// If there is not, or for a number of bytes that cannot be counted.
+/// If there is no memory, or the number of bytes overflows.
 pub fn room(bytes: Option<usize>, what: &'static str) -> Result<(), NoMemory> {
     let failed = NoMemory::new(bytes, what);
     let mut probe = Vec::<u8>::new();
     asking(|| probe.try_reserve_exact(bytes.ok_or(failed)?).map_err(|_| failed))
 }
 
-/// Makes room for `more` elements of a list.
+/// Reserves room for `more` elements of a list.
 ///
 /// # Errors
-/// If there is no memory; the list is as it was.
+/// If there is no memory; the list is unchanged.
 pub fn grow<T>(list: &mut Vec<T>, more: usize, what: &'static str) -> Result<(), NoMemory> {
     if list.capacity() - list.len() >= more {
         return Ok(());
@@ -171,7 +174,7 @@ pub fn grow<T>(list: &mut Vec<T>, more: usize, what: &'static str) -> Result<(),
     asking(|| list.try_reserve(more)).map_err(|_| failed)
 }
 
-/// Makes an empty list with room for exactly `n` elements.
+/// Creates an empty list with room for exactly `n` elements.
 ///
 /// # Errors
 /// If there is no memory.
@@ -181,7 +184,7 @@ pub fn with_capacity<T>(n: usize, what: &'static str) -> Result<Vec<T>, NoMemory
     Ok(list)
 }
 
-/// Makes a list of `n` times the same element.
+/// Creates a list of `n` copies of an element.
 ///
 /// # Errors
 /// If there is no memory.
@@ -191,10 +194,10 @@ pub fn filled<T: Clone>(element: T, n: usize, what: &'static str) -> Result<Vec<
     Ok(list)
 }
 
-/// Types whose values may be all bits zero.
+/// Types for which all bits zero is a valid value.
 ///
 /// # Safety
-/// All bits zero is a value of the type, which has no destructor to run.
+/// All bits zero is a valid value of the type, and the type has no destructor.
 pub unsafe trait Zero: Copy {}
 
 macro_rules! zero {
@@ -207,7 +210,7 @@ zero!(u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize, f32, f64, 
 // SAFETY: each element is zero.
 unsafe impl<T: Zero, const N: usize> Zero for [T; N] {}
 
-/// Makes a list of `n` zeros: untouched pages where the system has some.
+/// Creates a list of `n` zeros, from untouched pages if the system has some.
 ///
 /// # Errors
 /// If there is no memory.
@@ -227,7 +230,7 @@ pub fn zeroed<T: Zero>(n: usize, what: &'static str) -> Result<Vec<T>, NoMemory>
     Ok(unsafe { Vec::from_raw_parts(start, n, n) })
 }
 
-/// Makes a list of `n` elements that need no memory: none, or of a type without a size.
+/// Creates a list of `n` elements that needs no memory: an empty one, or one of a zero-sized type.
 fn filled_without_bytes<T: Zero>(n: usize, failed: NoMemory) -> Result<Vec<T>, NoMemory> {
     let mut list = Vec::new();
     asking(|| list.try_reserve_exact(n)).map_err(|_| failed)?;
@@ -249,7 +252,7 @@ pub fn copied<T: Clone>(elements: &[T], what: &'static str) -> Result<Vec<T>, No
 /// Appends an element to a list.
 ///
 /// # Errors
-/// If there is no memory; the list is as it was.
+/// If there is no memory; the list is unchanged.
 pub fn push<T>(list: &mut Vec<T>, element: T, what: &'static str) -> Result<(), NoMemory> {
     grow(list, 1, what)?;
     list.push(element);
@@ -259,7 +262,7 @@ pub fn push<T>(list: &mut Vec<T>, element: T, what: &'static str) -> Result<(), 
 /// Appends elements to a list.
 ///
 /// # Errors
-/// If there is no memory; then the list has some of them.
+/// If there is no memory; the list then has some of them.
 pub fn extend<T>(
     list: &mut Vec<T>,
     elements: impl IntoIterator<Item = T>,
@@ -287,10 +290,10 @@ pub fn collected<T>(elements: impl IntoIterator<Item = T>, what: &'static str) -
     Ok(list)
 }
 
-/// Collects the elements of an iterator, or its first error. `n` elements are expected.
+/// Collects about `n` elements of an iterator, or returns its first error.
 ///
 /// # Errors
-/// If there is no memory; the iterator's first.
+/// If there is no memory; the iterator's first error.
 pub fn try_collected<T, E: From<NoMemory>>(
     n: usize,
     elements: impl IntoIterator<Item = Result<T, E>>,

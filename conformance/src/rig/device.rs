@@ -23,8 +23,8 @@ pub(crate) struct Device<'a> {
     pub index: usize,
     pub info: DeviceInfo,
     pub spaces: Vec<MemorySpace>,
-    /// A stream did not come to its end: nobody knows when the device is done with what it was lent, so that
-    /// it is leaked (ABI-NOTES 1).
+    /// True if a stream did not end. The device may touch the memory lent to it at any later time, so that memory
+    /// is leaked (B24).
     pub(super) stuck: AtomicBool,
 }
 

@@ -73,7 +73,7 @@ impl Ferry {
         copied.inspect_err(|error| {
             let lent = self.lent.take();
             if must_leak(error) {
-                // The device may touch it at any later time (ABI-NOTES 1).
+                // The device may touch it at any later time, so it is leaked (B24).
                 std::mem::forget(lent);
             }
         })

@@ -412,8 +412,8 @@ impl Drop for Plugin {
     }
 }
 
-/// Whether, after this error, nobody can say when the device stops touching what it was lent, so that it must be
-/// leaked (ABI-NOTES 1): the end of the stream cannot be waited for.
+/// Returns whether lent memory must be leaked after this error: the end of the stream cannot be waited for, so the
+/// device may touch the memory at any later time (B24).
 pub(crate) fn must_leak(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::PluginBroken | ErrorKind::PluginPoisoned)
 }

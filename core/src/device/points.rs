@@ -1,7 +1,7 @@
 //! Points of timelines as calls: a plugin calls back when one is reached, or is polled where it cannot.
 //!
 //! One thread of the process polls for all plugins that have no `stream_on_reached`: it spins a little while points are
-//! outstanding, then sleeps between looks, and sleeps for good while there are none (ABI-NOTES 9).
+//! outstanding, then sleeps between polls, and sleeps until woken while there are none (B7).
 
 use super::{Device, Stream};
 use crate::async_value::{AsyncValueRef, AsyncValueSetter, Chain};

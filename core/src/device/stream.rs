@@ -213,7 +213,7 @@ impl Stream {
                 status => self.check(status, Phase::Work),
             };
         }
-        // No blocking wait: poll, first spinning, then sleeping (ABI-NOTES 9).
+        // The plugin has no blocking wait: poll, first spinning, then sleeping (B7).
         let mut polls = 0u32;
         loop {
             let (reached, status) = self.reached()?;

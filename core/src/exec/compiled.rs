@@ -90,7 +90,7 @@ pub(super) fn run(
     match stream.finish(REST_LIMIT) {
         Ok(()) => {}
         Err(error) if must_leak(&error) => {
-            // The device may touch them at any later time (ABI-NOTES 1).
+            // The device may touch them at any later time, so they are leaked (B24).
             let inputs: Vec<Arc<Buffer>> = given
                 .into_iter()
                 .filter_map(|given| match given {
@@ -103,7 +103,7 @@ pub(super) fn run(
             std::mem::forget((stream, sources, inputs, results));
             return Err(first.unwrap_or(error));
         }
-        // A failed stream is destroyed, not recovered (ABI-NOTES 10).
+        // A failed stream is destroyed, not recovered (B13).
         Err(error) => return Err(results.err().unwrap_or(error)),
     }
     // A full queue drops the stream.

@@ -1,4 +1,4 @@
-//! If, Loop and Scan: conditions are host values, regions are units (ABI-NOTES 14).
+//! If, Loop and Scan: conditions are host values, regions are units.
 
 use super::cancel::Cancel;
 use super::unit::{Unit, Values};

@@ -420,7 +420,7 @@ fn launch(
     let launched = stream.check(status, Phase::Launch);
     let finished = stream.finish(REST_LIMIT);
     if finished.as_ref().is_err_and(must_leak) {
-        // The device may touch them at any later time (ABI-NOTES 1).
+        // The device may touch them at any later time, so they are leaked (B24).
         std::mem::forget((stream, workspace, extents, results));
         std::mem::forget(inputs.iter_mut().map(Option::take).collect::<Vec<_>>());
         std::mem::forget((entry.packed.clone(), Arc::clone(&chosen.kernel)));

@@ -32,7 +32,7 @@ pub struct Frame {
     pub(crate) staging: Option<Box<Staging>>,
     /// Its part of the pool's count of runs.
     pub(crate) runs: RunCounter,
-    /// True if a run ended badly, after which streams are not used again (ABI-NOTES 10).
+    /// True if a run failed; its streams are then not used again (B13).
     pub(crate) is_spent: bool,
 }
 

@@ -384,12 +384,12 @@ fn run_staged(
     match frame.rest() {
         Ok(()) => {}
         Err(error) if must_leak(&error) => {
-            // The device may touch the frame at any later time (ABI-NOTES 1).
+            // The device may touch the frame at any later time, so it is leaked (B24).
             std::mem::forget(frame);
             section.leak();
             return Err(enqueued.err().unwrap_or(error));
         }
-        // A failed stream is destroyed, not recovered (ABI-NOTES 10).
+        // A failed stream is destroyed, not recovered (B13).
         Err(error) => return Err(first_cause(enqueued, error)),
     }
     // The device could not be stopped; its results are not wanted.
@@ -409,7 +409,7 @@ fn run_staged(
     enqueued
 }
 
-/// After an error nothing further is enqueued but the signal that follows (ABI-NOTES 11).
+/// After an error, only the signal that follows is still enqueued (B13).
 fn enqueue_staged(
     frame: &mut Frame,
     stage: &SectionStage,

@@ -453,8 +453,8 @@ impl TaskRun<'_> {
         self.state.poisoned[task as usize].load(Ordering::Relaxed)
     }
 
-    /// Returns whether a task follows from one that failed, or works on a device that may not be called any more: of
-    /// one that is lost, nothing is asked but its end (ABI-NOTES 17).
+    /// Returns whether a task depends on one that failed, or works on a device that must no longer be called: a lost
+    /// device is only freed (B13).
     #[cold]
     pub(super) fn must_not_run(&self, task: u32) -> bool {
         let steps = &self.section.steps[self.graph.steps_of(task as usize)];

@@ -450,12 +450,12 @@ fn run_section(
         Ok(()) if frame.is_spent => drop(frame),
         Ok(()) => runs.frames.give(frame),
         Err(error) if must_leak(&error) => {
-            // The device may touch them at any later time (ABI-NOTES 1).
+            // The device may touch them at any later time, so they are leaked (B24).
             std::mem::forget((frame, inputs, written));
             section.leak();
             return Err(launched.err().unwrap_or(error));
         }
-        // A failed stream is destroyed, not recovered (ABI-NOTES 10).
+        // A failed stream is destroyed, not recovered (B13).
         Err(error) => return Err(first_cause(launched, error)),
     }
     launched?;

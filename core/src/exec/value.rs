@@ -98,7 +98,7 @@ impl RunTensor {
         if let Content::Device(buffer) = &self.content
             && !Arc::ptr_eq(buffer.device(), device)
         {
-            // Handles never leave their plugin (ABI-NOTES 4): by its address where both know it, else through the host.
+            // Handles never leave their plugin (B10): passed by address if both know it, else through the host.
             if buffer.is_visible() && device.about().host_refs {
                 let own = buffer.reference(0, self.ty.size);
                 return Ok(BufferRef { buffer: null_mut(), offset: 0, ..own });

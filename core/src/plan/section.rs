@@ -295,7 +295,7 @@ impl Section {
         self.traced.is_some()
     }
 
-    /// Keeps what launches use for good: nobody can say when the device stops touching it (ABI-NOTES 1).
+    /// Leaks the memory that launches use, because the device may touch it at any later time (B24).
     pub(crate) fn leak(&self) {
         std::mem::forget((self.prepared.clone(), self.constants.clone()));
     }

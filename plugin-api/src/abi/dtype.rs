@@ -1,4 +1,4 @@
-//! Element types in words, for messages: `f32`, `i64`, `bool`, `f8e4m3fn`.
+//! Names of element types, for messages: `f32`, `i64`, `bool`, `f8e4m3fn`.
 
 use super::v0::*;
 use core::fmt;
@@ -26,7 +26,7 @@ impl fmt::Display for DType {
     }
 }
 
-/// As for messages: a kernel's errors name dtypes, and reach users.
+/// Same text as in messages, because a kernel's errors name dtypes and reach users.
 impl fmt::Debug for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -1,9 +1,9 @@
-//! Numbers of the extensions that `get_extension` knows (B6), by the names that Rust uses.
+//! Ids of the extensions that `get_extension` knows (B6), under their Rust names.
 //!
-//! An extension is a table of its own with its own revision, looked up by id on either side; a side that
-//! does not know an id answers NULL. `v0.rs` gives the ids out, and what each reserved one is for; an id is never
-//! reused. An extension of a vendor's has an id of the vendor's range ([`VENDOR_FIRST`]), one that is tried out an id from
-//! [`EXPERIMENTAL`] on, and a new one when it becomes stable.
+//! An extension is a table with its own revision, looked up by id on either side; a side that does not know
+//! an id returns NULL. `v0.rs` assigns the ids and says what each reserved one is for; an id is never reused.
+//! A vendor's extension has an id in the vendor's range ([`VENDOR_FIRST`]). An experimental one has an id
+//! from [`EXPERIMENTAL`] on, and gets a new one when it becomes stable.
 
 pub use super::v0::{
     DEVBAY_EXPERIMENTAL_FIRST as EXPERIMENTAL, DEVBAY_EXTENSION_COMPILE as COMPILE,

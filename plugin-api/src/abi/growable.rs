@@ -1,9 +1,9 @@
 //! Reading and writing structs and lists whose size the other side chose (B4, B5).
 //!
-//! A growable struct says its size in its first field. A reader takes the fields that lie wholly within
-//! that size and sees zero for the rest; a writer writes no field that does not fit. A field that is cut
-//! in half counts as absent. Nothing here trusts more than it must: a size below what every version has, a
-//! stride below an element, a NULL with a length are errors, not reads.
+//! A growable struct has its size in its first field. A reader takes the fields that lie wholly within that
+//! size and sees zero for the rest. A writer writes no field that does not fit. A partial field counts as
+//! absent. Nothing here trusts more than it must: a size below that of every version, a stride below an
+//! element's size, or a NULL with a length is an error, not a read.
 
 use super::tables::LAYOUTS;
 use super::v0::*;
@@ -14,18 +14,18 @@ use core::fmt;
 ///
 /// # Safety
 /// 1. The type is `repr(C)`, its first field is `struct_size: u32`, and all zeroes is a valid value.
-/// 2. `FIELD_ENDS` has the end of each field in rising order, and `REQUIRED_SIZE` is one of them.
+/// 2. `FIELD_ENDS` has the end of each field in ascending order, and `REQUIRED_SIZE` is one of them.
 ///
-/// Implemented by the generated `tables.rs` alone.
+/// Implemented only by the generated `tables.rs`.
 pub unsafe trait Growable: Copy {
     /// Name in this crate.
     const NAME: &'static str;
     /// Bytes that every version of the struct has.
     const REQUIRED_SIZE: usize;
-    /// Where each field ends, in bytes.
+    /// End of each field, in bytes.
     const FIELD_ENDS: &'static [usize];
 
-    /// A value with all fields zero but `struct_size`.
+    /// Returns a value with all fields zero except `struct_size`.
     fn empty() -> Self {
         // SAFETY: all zeroes is a valid value (1).
         let mut value: Self = unsafe { core::mem::zeroed() };
@@ -36,44 +36,44 @@ pub unsafe trait Growable: Copy {
     }
 }
 
-/// Structs larger than this are taken for garbage.
+/// Larger structs are treated as garbage.
 const STRUCT_SIZE_MAX: usize = 1 << 16;
-/// Lists longer than this are taken for garbage.
+/// Longer lists are treated as garbage.
 const LIST_LEN_MAX: u64 = 1 << 20;
-/// Texts longer than this are taken for garbage.
+/// Longer texts are treated as garbage.
 const STR_LEN_MAX: u64 = 1 << 24;
 
-/// What is wrong with a struct, list or text that the other side made.
+/// Defect of a struct, list or text that the other side created.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ListError {
-    /// A pointer that must not be NULL is.
+    /// A pointer is NULL that must not be.
     Null {
-        /// What the pointer is to.
+        /// The object that the pointer should point to.
         what: &'static str,
     },
-    /// A struct says a size that cannot be.
+    /// A struct states an impossible size.
     StructSize {
-        /// Which struct.
+        /// Name of the struct.
         name: &'static str,
-        /// The size that it says.
+        /// The stated size.
         found: usize,
-        /// The least that every version has.
+        /// The size that every version has at least.
         required: usize,
     },
     /// A list's stride is smaller than its elements.
     Stride {
-        /// Which type of element.
+        /// Type of element.
         name: &'static str,
-        /// The stride that the list says.
+        /// The list's stride.
         found: u64,
         /// The size that an element needs.
         required: usize,
     },
-    /// A list or text is longer than anything sensible.
+    /// A list or text is longer than the limit.
     TooLong {
-        /// Which type of element.
+        /// Type of element.
         name: &'static str,
-        /// The length that it says.
+        /// The stated length.
         len: u64,
     },
     /// A text is not UTF-8.
@@ -109,7 +109,7 @@ impl fmt::Display for ListError {
 
 impl core::error::Error for ListError {}
 
-/// The largest end of a field that lies within `size` bytes.
+/// Returns the largest end of a field that lies within `size` bytes.
 fn whole_fields<T: Growable>(size: usize) -> usize {
     let mut end = 0;
     for &field_end in T::FIELD_ENDS {
@@ -120,10 +120,10 @@ fn whole_fields<T: Growable>(size: usize) -> usize {
     end
 }
 
-/// Reads a struct of any version: fields that it lacks are zero; `struct_size` is as found.
+/// Reads a struct of any version. Absent fields are zero; `struct_size` is as found.
 ///
 /// # Safety
-/// `src` is NULL, or points to at least 4 readable bytes, and to as many as they say.
+/// `src` is NULL, or points to at least 4 readable bytes, and to as many as these state.
 ///
 /// # Errors
 /// [`ListError::Null`], or [`ListError::StructSize`] for a size that no version has.
@@ -145,13 +145,13 @@ pub unsafe fn read_struct<T: Growable>(src: *const T) -> Result<T, ListError> {
     Ok(value)
 }
 
-/// Writes a result into a struct of the size that the receiver said; `struct_size` stays the receiver's.
+/// Writes a result into a struct of the size that the receiver stated; `struct_size` stays the receiver's.
 ///
 /// # Safety
-/// `dst` is NULL, or points to as many writable bytes as its first field says.
+/// `dst` is NULL, or points to as many writable bytes as its first field states.
 ///
 /// # Errors
-/// As [`read_struct`]; then nothing was written.
+/// As [`read_struct`]; nothing was written.
 pub unsafe fn write_struct<T: Growable>(dst: *mut T, value: &T) -> Result<(), ListError> {
     // SAFETY: `dst` is NULL or points to as many writable bytes as it says (# Safety), and those are readable.
     let received = unsafe { read_struct(dst.cast_const()) }?;
@@ -176,7 +176,7 @@ pub unsafe fn write_struct<T: Growable>(dst: *mut T, value: &T) -> Result<(), Li
 /// If the list's fields are sane, they describe readable memory that holds values of `T`.
 ///
 /// # Errors
-/// [`ListError`] if the pointer, stride or length cannot be.
+/// [`ListError`] for an impossible pointer, stride or length.
 pub unsafe fn read_list<T: Copy>(list: &List, name: &'static str) -> Result<Vec<T>, ListError> {
     check_list(list, name, size_of::<T>())?;
     let elements = (0..list.len as usize).map(|i| {
@@ -188,13 +188,13 @@ pub unsafe fn read_list<T: Copy>(list: &List, name: &'static str) -> Result<Vec<
     Ok(reserve::collected(elements, "a list")?)
 }
 
-/// Copies a list of growable elements, each as [`read_struct`] would.
+/// Copies a list of growable elements, reading each with [`read_struct`].
 ///
 /// # Safety
 /// If the list's fields are sane, they describe readable memory that holds structs of `T`'s kind.
 ///
 /// # Errors
-/// [`ListError`] if the pointer, stride, length or an element's size cannot be.
+/// [`ListError`] for an impossible pointer, stride, length or element size.
 pub unsafe fn read_growable_list<T: Growable>(list: &List) -> Result<Vec<T>, ListError> {
     check_list(list, T::NAME, T::REQUIRED_SIZE)?;
     let elements = (0..list.len as usize).map(|i| {
@@ -228,21 +228,21 @@ fn check_list(list: &List, name: &'static str, element: usize) -> Result<(), Lis
 }
 
 impl Str {
-    /// No text.
+    /// The empty text.
     pub const EMPTY: Self = Self { ptr: core::ptr::null(), len: 0 };
 
-    /// Borrows a text; the caller keeps it alive as long as the field's rule says.
+    /// Borrows a text; the caller keeps it alive as long as the field's rule requires.
     pub const fn new(text: &str) -> Self {
         Self { ptr: text.as_ptr().cast(), len: text.len() as u64 }
     }
 
-    /// The text.
+    /// Returns the text.
     ///
     /// # Safety
     /// If the pointer is not NULL, it points to `len` bytes that stay unchanged for `'a`.
     ///
     /// # Errors
-    /// [`ListError`] for a NULL with a length, an absurd length, or bytes that are not UTF-8.
+    /// [`ListError`] for a NULL with a length, a length above the limit, or bytes that are not UTF-8.
     pub unsafe fn get<'a>(&self) -> Result<&'a str, ListError> {
         if self.len == 0 {
             return Ok("");
@@ -260,17 +260,17 @@ impl Str {
 }
 
 impl List {
-    /// No elements.
+    /// The empty list.
     pub const EMPTY: Self = Self { ptr: core::ptr::null(), len: 0, stride: 0 };
 
-    /// Borrows a slice; the caller keeps it alive as long as the field's rule says.
+    /// Borrows a slice; the caller keeps it alive as long as the field's rule requires.
     pub const fn new<T>(slice: &[T]) -> Self {
         Self { ptr: slice.as_ptr().cast(), len: slice.len() as u64, stride: size_of::<T>() as u64 }
     }
 }
 
 impl BufferRef {
-    /// An operand that is not given.
+    /// An absent operand.
     pub const ABSENT: Self = Self { buffer: core::ptr::null_mut(), addr: 0, offset: 0, length: 0 };
 }
 
@@ -289,7 +289,7 @@ plain_data! {
     Prepared DeviceInfo MemorySpace
 }
 
-/// Every field of every struct as compiled here, for a plugin to show (B30).
+/// Every field of every struct as compiled here, for a plugin's `PluginInfo::layout` (B30).
 pub static LAYOUT_FIELDS: [LayoutField; n_layout_fields()] = layout_fields();
 
 const fn n_layout_fields() -> usize {

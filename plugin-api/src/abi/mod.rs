@@ -1,8 +1,8 @@
-//! The types of the ABI, and what both sides need to read each other's structs.
+//! The types of the ABI, and the code with which both sides read each other's structs.
 //!
-//! `v0` is the definition; everything else here reads it: [`version`] agrees on a minor, [`growable`]
-//! reads structs and lists whose size the other side chose, [`tables`] is generated and holds each
-//! struct's layout and each function's rules as data.
+//! `v0` is the definition; everything else here reads it. [`version`] agrees on a minor, [`growable`] reads
+//! structs and lists whose size the other side chose, and [`tables`] is generated and holds each struct's
+//! layout and each function's rules as data.
 
 mod dtype;
 pub mod extension;
@@ -17,8 +17,9 @@ pub use growable::{
 pub use tables::{FUNCTIONS, FunctionRule, LAYOUTS, StructLayout, ThreadClass};
 pub use v0::*;
 
-/// What keys of options begin with that are the host's, for plugins of every vendor ([`CreateDesc`]); `DEVBAY_IS_HOSTS` in C.
+/// Prefix of option keys that belong to the host, for plugins of every vendor ([`CreateDesc`]);
+/// `DEVBAY_IS_HOSTS` in C.
 pub const HOST_OPTIONS: &str = "devbay.";
-/// The host's option that limits what a plugin's buffers may have together, in bytes.
+/// The host's option that limits the total size of a plugin's buffers in a memory space, in bytes.
 pub const MEMORY_LIMIT: &str = "devbay.memory_limit";
 pub use version::{ABI_MAJOR, MinorRange, QUERY_SYMBOL, REQUIRED_FUNCTIONS};

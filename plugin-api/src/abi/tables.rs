@@ -17,7 +17,7 @@ pub struct StructLayout {
     pub size: usize,
     /// Alignment in bytes.
     pub align: usize,
-    /// Whether it starts with `struct_size` and may gain fields.
+    /// True if it starts with `struct_size` and may gain fields.
     pub growable: bool,
     /// Fields in order.
     pub fields: &'static [FieldLayout],
@@ -34,29 +34,29 @@ pub struct FieldLayout {
     pub size: usize,
 }
 
-/// From where a function may be called (B17).
+/// Threads that may call a function (B17).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ThreadClass {
-    /// From any thread.
+    /// Any thread.
     Any,
-    /// From any thread, and it never blocks.
+    /// Any thread; the call never blocks.
     AnyNeverBlocks,
-    /// From any thread, and it may block.
+    /// Any thread; the call may block.
     AnyMayBlock,
-    /// One call at a time on a stream.
+    /// One call at a time per stream.
     PerStream,
-    /// While nothing else of the instance runs.
+    /// One call at a time, with no other call of the instance running.
     Control,
 }
 
-/// The rules of one function of `PluginTable`, as its comment has them (B17).
+/// The rules of one function of `PluginTable`, from its documentation (B17).
 #[derive(Clone, Copy, Debug)]
 pub struct FunctionRule {
-    /// Name of the slot.
+    /// Name of the function.
     pub name: &'static str,
-    /// From where it may be called.
+    /// Threads that may call it.
     pub threads: ThreadClass,
-    /// Whether every plugin of its kind has it (B7).
+    /// True if every plugin of its kind must have it (B7).
     pub required: bool,
     /// Minor version in which it appeared.
     pub since_minor: u32,
@@ -2738,24 +2738,24 @@ unsafe impl Growable for PluginInfo {
     ];
 }
 
-/// The flags of a plugin that this version of the ABI names.
+/// The flags of a plugin that this version of the ABI defines.
 pub const PLUGIN_FLAGS: u64 = DEVBAY_PLUGIN_UNLOADABLE;
 
-/// The flags of a device that this version of the ABI names.
+/// The flags of a device that this version of the ABI defines.
 pub const DEVICE_FLAGS: u64 =
     DEVBAY_DEVICE_INLINE | DEVBAY_DEVICE_ENQUEUE_MAY_BLOCK | DEVBAY_DEVICE_HOST_REFS;
 
-/// The flags of a memory space that this version of the ABI names.
+/// The flags of a memory space that this version of the ABI defines.
 pub const SPACE_FLAGS: u64 = DEVBAY_SPACE_HOST_VISIBLE
     | DEVBAY_SPACE_NO_SUBALLOC
     | DEVBAY_SPACE_WRITE_ONCE
     | DEVBAY_SPACE_TYPED
     | DEVBAY_SPACE_ADDRESSABLE;
 
-/// The flags of a kernel that this version of the ABI names.
+/// The flags of a kernel that this version of the ABI defines.
 pub const KERNEL_FLAGS: u64 = DEVBAY_KERNEL_STRIDED | DEVBAY_KERNEL_DETERMINISTIC | DEVBAY_KERNEL_DATA_SHAPE;
 
-/// The flags of a program that this version of the ABI names.
+/// The flags of a program that this version of the ABI defines.
 pub const EXECUTABLE_FLAGS: u64 = DEVBAY_EXECUTABLE_TAKES_OUTPUTS;
 
 /// The rules of the table's functions, in its order (B17).

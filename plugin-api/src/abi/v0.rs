@@ -1,118 +1,130 @@
-//! Version 0 of the devbay plugin ABI: every type that crosses the boundary, in the order in which a
-//! plugin meets them. No logic.
+//! Version 0 of the devbay plugin ABI: every type that crosses the boundary, in the order in which a plugin
+//! meets them. It holds no logic.
 //!
-//! This file is the one definition. `cargo xtask header` makes `include/devbay_plugin.h` from it, and
-//! reads the `Threads:`, `Order:`, `Owns:`, `Errors:` and `Since:` lines of the table's functions into
-//! `tables.rs`. Read it with the rules (B1 to B30, listed in `lib.rs`) at hand. Plugins and hosts of every
-//! version that was released are run against what it says today (B8).
+//! This file is the one definition of the ABI. `cargo xtask header` generates `include/devbay_plugin.h` from
+//! it, and reads the `Threads:`, `Order:`, `Owns:`, `Errors:` and `Since:` lines of the table's functions
+//! into `tables.rs`. Read it with the rules (B1 to B30, listed in `lib.rs`) at hand. Plugins and hosts of
+//! every released version are tested against this file (B8).
 //!
-//! Two kinds of struct (B4): *frozen* ones have no size field, may be embedded and never change within a
-//! major; *growable* ones start with `struct_size`, travel by pointer only, and gain fields at their end.
+//! There are two kinds of struct (B4). *Frozen* structs have no size field, may be embedded and never change
+//! within a major. *Growable* structs start with `struct_size`, travel by pointer only, and gain fields at
+//! their end.
 //!
-//! # What holds everywhere
+//! # Rules that hold everywhere
 //!
-//! Functions. Each one states its threading class: `control` (one call at a time, and no other function of the instance
-//! meanwhile), `any` (any thread, also several at once), `one at a time per stream` (any thread, and the host sees to
-//! it that two calls on a stream never overlap). `may block` is said where it is so; every other call returns within
-//! milliseconds. A function that returns a status may return INVALID for an argument that breaks this header,
-//! OUT_OF_MEMORY, INTERNAL, DEVICE_LOST, PANICKED and UNKNOWN beside what it lists, and never a success that did not happen. A
-//! failed call has written no result, but that it may have set one to zero.
+//! Functions. Each function states its threading class:
+//! - `control`: one call at a time, with no other function of the instance running;
+//! - `any`: any thread, including concurrent calls;
+//! - `one at a time per stream`: any thread; the host never overlaps calls on a stream.
 //!
-//! Memory. Who makes a struct zeroes it: descriptions and results come with all fields zero that their maker does not fill,
-//! reserved ones too, and a reader ignores reserved ones. Content of buffers is undefined until it is written. Numbers are
-//! little-endian wherever bytes are given: in buffers, constants and packed constants. A list or text is at most 2^20
-//! elements or 2^24 bytes long; lists of bytes, which `blob` gives, have no such limit.
+//! Functions that may block are marked `may block`; every other call returns within milliseconds. Besides the
+//! errors it lists, a function that returns a status may return OUT_OF_MEMORY, INTERNAL, DEVICE_LOST,
+//! PANICKED, UNKNOWN, and INVALID for an argument that breaks this header. It never reports a success that
+//! did not happen. A failed call has written no result, except that it may have set one to zero.
 //!
-//! The process. It belongs to the application. A plugin changes none of the process's signal handlers, environment,
-//! locale, working folder, standard streams, resource limits or floating-point control; it writes to none of the standard
-//! streams (`HostApi::log` takes words), reads no standard input, ends no process and starts none that outlives the
-//! instance. It does not fork; in a child of a fork no function may be called but by who has loaded the library there
-//! anew. Environment variables that a driver reads are the user's to set.
+//! Memory. The side that creates a struct zeroes it: in descriptions and results, every field that is not
+//! filled in is zero, including reserved fields. Readers ignore reserved fields. The content of a buffer is
+//! undefined until it is written. Numbers in buffers, constants and packed constants are little-endian. A
+//! list has at most 2^20 elements, and a text at most 2^24 bytes; the byte lists that `blob` returns have no
+//! such limit.
 //!
-//! Trust. A plugin is trusted code with the rights of the process. Probing it in a child process first finds what
-//! ends or hangs, and is no sandbox. Models and inputs are not trusted: attributes, shapes, constants, contents of buffers,
-//! packed constants and blobs may be anything that the types allow, and lead to an error at worst.
+//! The process. The process belongs to the application. A plugin does not change the process's signal
+//! handlers, environment, locale, working directory, standard streams, resource limits or floating-point
+//! control. It does not write to the standard streams (use `HostApi::log`) or read standard input. It does
+//! not end the process, fork, or start a process that outlives the instance. In a forked child, no function
+//! may be called until the child has loaded the library again itself. Environment variables that a driver
+//! reads belong to the user.
 //!
-//! Unknown values. What a host or a plugin does with one:
-//! - a status: takes it for UNKNOWN;
-//! - a kind of device: takes it for OTHER;
-//! - a kind of memory space: uses the space by its flags;
-//! - a threading class: takes it for SERIALISED;
-//! - a log level: takes it for INFO;
-//! - a flag in the lower half of a `flags` of 64 bits, or in one of 32 bits: ignores it;
-//! - a flag in the upper half: leaves out what has it;
-//! - a dtype: refuses what has it as UNSUPPORTED; a kernel's type variable goes on without it;
-//! - an attribute's kind, or the name of one that a kernel does not read: gives UNSUPPORTED; a compiler does not claim the node;
-//! - numerics: ignores what is allowed, and gives UNSUPPORTED for a demand;
-//! - a usage of memory, a kind or a priority of a stream: ignores it, for they are hints;
-//! - a kind of copy or of a native handle: gives UNSUPPORTED;
-//! - an answer of `validate`: takes it for UNSUPPORTED;
-//! - an option: gives INVALID, unless its key begins with `devbay.`, when it is ignored;
-//! - a setting of the host: gives NOT_FOUND;
-//! - an extension: gives NULL;
+//! Trust. A plugin is trusted code with the rights of the process. Probing it first in a child process finds
+//! crashes and hangs; it is not a sandbox. Models and inputs are not trusted. Attributes, shapes, constants,
+//! buffer contents, packed constants and blobs may have any value that their types allow; the worst that a
+//! bad value may cause is an error.
+//!
+//! Unknown values. A host or a plugin that meets an unknown value handles it as follows:
+//! - a status: treats it as UNKNOWN;
+//! - a device kind: treats it as OTHER;
+//! - a memory space kind: uses the space according to its flags;
+//! - a threading class: treats it as SERIALISED;
+//! - a log level: treats it as INFO;
+//! - a flag in the lower half of a 64-bit `flags` field, or in a 32-bit one: ignores it;
+//! - a flag in the upper half: leaves out the item that has it;
+//! - a dtype: refuses the item that has it with UNSUPPORTED; a kernel's type variable drops it;
+//! - an attribute's kind or name: a kernel returns UNSUPPORTED, a compiler claims no such node;
+//! - numerics: ignores a permission, and returns UNSUPPORTED for a demand;
+//! - a memory usage, or a stream's kind or priority: ignores it, because they are hints;
+//! - a kind of copy or of native handle: returns UNSUPPORTED;
+//! - an answer of `validate`: treats it as UNSUPPORTED;
+//! - an option: returns INVALID, unless its key begins with `devbay.`; then it ignores the option;
+//! - a setting of the host: returns NOT_FOUND;
+//! - an extension: returns NULL;
 //! - a profile: ignores it;
-//! - a domain or an op: has no kernel.
+//! - a domain or an op: has no kernel for it.
 
 use core::ffi::{c_char, c_void};
 
-/// Major version of the ABI that this header describes: part of the entry's name (B1). 0 until it is frozen.
+/// Major version of the ABI that this header describes: part of the entry's name (B1). 0 until the ABI is
+/// frozen.
 pub const DEVBAY_ABI_MAJOR: u32 = 0;
 /// Minor version of the ABI that this header describes: the candidate for 1.0.
 pub const DEVBAY_ABI_MINOR: u32 = 9;
-/// Oldest minor whose plugins and hosts still work with this one. Those before 0.9 do not: what flags mean has changed.
+/// Oldest minor whose plugins and hosts work with this one. Minors before 0.9 do not: flags have changed
+/// meaning.
 pub const DEVBAY_ABI_MINOR_MIN: u32 = 9;
 
 // ---------------------------------------------------------------------------------------------------
-// Names that others may add to
+// Extensible name spaces
 // ---------------------------------------------------------------------------------------------------
 
-/// Bits of a `flags` of 64 bits that must be understood: the upper half. What a plugin describes with such a bit that the
-/// host does not know is left out: a kernel, a memory space, a device, or the plugin (B5). A bit of the lower half that is
-/// not known is taken for 0.
+/// Bits of a 64-bit `flags` field that must be understood: the upper half. If a plugin sets such a bit and
+/// the host does not know it, the host leaves out the item described: a kernel, a memory space, a device, or
+/// the plugin (B5). An unknown bit of the lower half is treated as 0.
 pub const DEVBAY_FLAGS_REQUIRED: u64 = 0xffff_ffff_0000_0000;
 
-/// First number that belongs to a vendor, in every name space of 32 bits: statuses, kinds of devices, memory spaces and
-/// native handles, log levels, copies, extensions. Vendor number `n` of `plugin-api/vendors.toml` has the 65,536 numbers
-/// from `DEVBAY_VENDOR_FIRST + n * 65536` on; those below DEVBAY_VENDOR_FIRST are this header's.
+/// First vendor number in every 32-bit name space: statuses, kinds of devices, memory spaces, native handles
+/// and copies, log levels, extensions. Vendor number `n` of `plugin-api/vendors.toml` owns the 65,536 numbers
+/// from `DEVBAY_VENDOR_FIRST + n * 65536` on. Numbers below DEVBAY_VENDOR_FIRST belong to this header.
 pub const DEVBAY_VENDOR_FIRST: u32 = 0x4000_0000;
-/// First number for experiments, which have no meaning for others. What becomes stable gets another number.
+/// First number for experiments, which have no meaning outside them. A feature that becomes stable gets
+/// another number.
 pub const DEVBAY_EXPERIMENTAL_FIRST: u32 = 0x7000_0000;
 
-/// Compiles programs and graphs: `CompileTable`, plugin's side.
+/// Compiles programs and graphs: `CompileTable`, provided by the plugin.
 pub const DEVBAY_EXTENSION_COMPILE: u32 = 1;
-/// Wraps and hands out native memory and streams: `InteropTable`, plugin's side.
+/// Wraps and exports native memory and streams: `InteropTable`, provided by the plugin.
 pub const DEVBAY_EXTENSION_INTEROP: u32 = 2;
-/// Takes down work and runs it again: `ReplayTable`, plugin's side.
+/// Records work and replays it: `ReplayTable`, provided by the plugin.
 pub const DEVBAY_EXTENSION_REPLAY: u32 = 3;
-/// Reserved: maps buffers of devices without addresses into the host's memory, and gives them back.
+/// Reserved: maps buffers of devices without addresses into the host's memory, and unmaps them.
 pub const DEVBAY_EXTENSION_MAP: u32 = 4;
-/// Reserved: counters and times of a device, on the host's clock, by launch.
+/// Reserved: counters and times of a device per launch, on the host's clock.
 pub const DEVBAY_EXTENSION_PROFILE: u32 = 5;
-/// Reserved: bandwidth and reach between devices.
+/// Reserved: bandwidth and reachability between devices.
 pub const DEVBAY_EXTENSION_LINKS: u32 = 6;
-/// Makes streams fail and devices be lost on request, for conformance runs: `FaultTable`, plugin's side.
+/// Makes streams fail and devices be lost on request, for conformance runs: `FaultTable`, provided by the
+/// plugin.
 pub const DEVBAY_EXTENSION_FAULT: u32 = 7;
-/// Reserved: groups of devices, reductions over them, and programs for several.
+/// Reserved: groups of devices, reductions over them, and programs that span several devices.
 pub const DEVBAY_EXTENSION_COLLECTIVE: u32 = 8;
-/// Reserved: memory and semaphores of other processes and interfaces, by file descriptor, dma-buf or their like.
+/// Reserved: memory and semaphores of other processes and APIs, by file descriptor, dma-buf or similar.
 pub const DEVBAY_EXTENSION_EXTERNAL: u32 = 9;
 /// Reserved: memory, load, power and temperature of a device, and its reset.
 pub const DEVBAY_EXTENSION_TELEMETRY: u32 = 10;
-/// Reserved: kernels that an application brings as source or binary. Their indices begin at 2^31.
+/// Reserved: kernels that an application supplies as source or binary. Their indices begin at 2^31.
 pub const DEVBAY_EXTENSION_KERNEL_SOURCE: u32 = 11;
 /// Reserved: state that outlives a run and loops that run on the device.
 pub const DEVBAY_EXTENSION_STATE: u32 = 12;
-/// Reserved: layouts in blocks that kernels hand to each other.
+/// Reserved: blocked layouts that kernels pass to each other.
 pub const DEVBAY_EXTENSION_LAYOUT: u32 = 13;
-/// Reserved: ops that the catalogue gains within a minor, for plugins that are older.
+/// Reserved: ops that the catalogue gains within a minor, for older plugins.
 pub const DEVBAY_EXTENSION_CATALOGUE: u32 = 14;
-/// Reserved: limits for each session, of memory, time and streams.
+/// Reserved: limits per session on memory, time and streams.
 pub const DEVBAY_EXTENSION_TENANT: u32 = 15;
-/// Reserved, host's side: what a plugin tells of: devices that come and go, memory that is short.
+/// Reserved, provided by the host: events that a plugin reports, such as devices that come and go, or low
+/// memory.
 pub const DEVBAY_EXTENSION_EVENTS: u32 = 256;
-/// Reserved, host's side: values by key that the processes of one job share.
+/// Reserved, provided by the host: key-value pairs that the processes of one job share.
 pub const DEVBAY_EXTENSION_KEY_VALUE: u32 = 257;
-/// Reserved, host's side: a store for what was compiled, by key.
+/// Reserved, provided by the host: a keyed store for compiled artifacts.
 pub const DEVBAY_EXTENSION_CACHE: u32 = 258;
 
 /// Revision of `CompileTable` that this header describes.
@@ -128,18 +140,18 @@ pub const DEVBAY_FAULT_REVISION: u32 = 1;
 // Status codes (B18). Unknown codes count as UNKNOWN.
 // ---------------------------------------------------------------------------------------------------
 
-/// Result of a call: 0 is success, everything else names a kind of failure (B18).
+/// Result of a call: 0 is success, every other value names a kind of failure (B18).
 pub type Status = i32;
 
-/// The call did what it says.
+/// The call succeeded.
 pub const DEVBAY_STATUS_OK: Status = 0;
-/// The caller gave up; what was enqueued may or may not have run.
+/// The caller gave up; the enqueued work may or may not have run.
 pub const DEVBAY_STATUS_CANCELLED: Status = 1;
 /// A failure without a better name.
 pub const DEVBAY_STATUS_UNKNOWN: Status = 2;
 /// An argument breaks a rule of this header; nothing happened.
 pub const DEVBAY_STATUS_INVALID: Status = 3;
-/// A time limit passed; the work goes on.
+/// A time limit passed; the work continues.
 pub const DEVBAY_STATUS_TIMEOUT: Status = 4;
 /// A name, file or device does not exist.
 pub const DEVBAY_STATUS_NOT_FOUND: Status = 5;
@@ -147,36 +159,37 @@ pub const DEVBAY_STATUS_NOT_FOUND: Status = 5;
 pub const DEVBAY_STATUS_OUT_OF_MEMORY: Status = 8;
 /// The object is not in a state in which this call is legal.
 pub const DEVBAY_STATUS_FAILED_PRECONDITION: Status = 9;
-/// Work that this depends on failed first.
+/// Work that this call depends on failed first.
 pub const DEVBAY_STATUS_ABORTED: Status = 10;
-/// The plugin does not do this: an op variant, dtype, shape, function or option.
+/// The plugin does not support this op variant, dtype, shape, function or option.
 pub const DEVBAY_STATUS_UNSUPPORTED: Status = 12;
-/// A bug in the plugin, found by the plugin. Also what `prepare`, `kernel_cost`, `kernel_shape`, `pack` and a launch give
-/// when code of the plugin panicked or threw in them, was caught, and left nothing running and nothing half done: that
-/// call failed, and the host calls the plugin as before (B19).
+/// A bug in the plugin, found by the plugin. `prepare`, `kernel_cost`, `kernel_shape`, `pack` and a launch
+/// also return it after they catch a panic or exception that left nothing running or half done. Only that
+/// call failed; the host keeps calling the plugin (B19).
 pub const DEVBAY_STATUS_INTERNAL: Status = 13;
-/// The driver or device is not there now, and may be later.
+/// The driver or device is not available now, and may be later.
 pub const DEVBAY_STATUS_UNAVAILABLE: Status = 14;
 /// Stored data is damaged.
 pub const DEVBAY_STATUS_DATA_LOSS: Status = 15;
-/// The device is gone: every stream on it fails, and only free, destroy and `stream_error` are legal (B13).
+/// The device is lost: every stream on it fails, and only free, destroy and `stream_error` are legal (B13).
 pub const DEVBAY_STATUS_DEVICE_LOST: Status = 64;
-/// Code of the plugin panicked or threw, and what it was about may be half done. The host asks `stream_error` for the
-/// words, calls the plugin no more, and its objects leak (B19). Where nothing was left behind, INTERNAL says so.
+/// The plugin's code panicked or threw, and its work may be half done. The host asks `stream_error` for the
+/// message, never calls the plugin again, and leaks its objects (B19). If nothing was left half done, the
+/// status is INTERNAL.
 pub const DEVBAY_STATUS_PANICKED: Status = 65;
 
 // ---------------------------------------------------------------------------------------------------
-// Opaque objects, made and freed by the plugin (B9).
+// Opaque objects, created and freed by the plugin (B9).
 // ---------------------------------------------------------------------------------------------------
 
-/// One use of the plugin: all its state hangs from here, and many may live at once. Opaque.
+/// One use of the plugin; owns all of its state. Several instances may exist at once. Opaque.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
 #[repr(C)]
 pub struct Instance {
     _private: [u8; 0],
 }
 
-/// One unit that the plugin offers; lives as long as its instance. Opaque.
+/// One device that the plugin offers; lives as long as its instance. Opaque.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
 #[repr(C)]
 pub struct Device {
@@ -197,14 +210,14 @@ pub struct Stream {
     _private: [u8; 0],
 }
 
-/// A program that a device's compiler made ready to run (B23). Opaque; plugin-owned.
+/// A compiled program, ready to run (B23). Opaque; plugin-owned.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
 #[repr(C)]
 pub struct Executable {
     _private: [u8; 0],
 }
 
-/// Launches that a stream took down, to be run again with one call (B22). Opaque; plugin-owned.
+/// Launches that a stream recorded, to be replayed with one call (B22). Opaque; plugin-owned.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
 #[repr(C)]
 pub struct Recording {
@@ -215,7 +228,7 @@ pub struct Recording {
 // Frozen types: no size field, embedded by value, unchanged within the major.
 // ---------------------------------------------------------------------------------------------------
 
-/// UTF-8 text, borrowed for the call unless its field says otherwise; not terminated (B5). Frozen.
+/// UTF-8 text, not terminated (B5). Borrowed for the call unless its field says otherwise. Frozen.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -226,10 +239,10 @@ pub struct Str {
     pub len: u64,
 }
 
-/// An array made by one side and read by the other (B5). Frozen.
+/// An array that one side creates and the other reads (B5). Frozen.
 ///
-/// The maker writes the stride, so that elements can grow: a reader steps by `stride` and reads no more
-/// of an element than it knows. Elements of a growable type also carry their own `struct_size`.
+/// The creator writes the stride, so that elements can grow: a reader steps by `stride` and reads only the
+/// part of an element that it knows. Elements of a growable type also have their own `struct_size`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -249,7 +262,7 @@ pub struct List {
 pub struct DType {
     /// One of DEVBAY_DTYPE_*.
     pub code: u8,
-    /// Bits per element; below 8 the elements are packed low bits first, without strides.
+    /// Bits per element. Elements of fewer than 8 bits are packed, low bits first, and have no strides.
     pub bits: u8,
     /// Always 1 today.
     pub lanes: u16,
@@ -263,35 +276,36 @@ pub const DEVBAY_DTYPE_UINT: u8 = 1;
 pub const DEVBAY_DTYPE_FLOAT: u8 = 2;
 /// bfloat16.
 pub const DEVBAY_DTYPE_BFLOAT: u8 = 4;
-/// Complex number, real then imaginary; `bits` counts both.
+/// Complex number, real part then imaginary part; `bits` counts both.
 pub const DEVBAY_DTYPE_COMPLEX: u8 = 5;
-/// Truth value in 8 bits: 0 or 1.
+/// Boolean in 8 bits: 0 or 1.
 pub const DEVBAY_DTYPE_BOOL: u8 = 6;
-/// Float of 8 bits with 4 of exponent and 3 of mantissa: no infinity, all ones are NaN. Since 0.2.
+/// 8-bit float, 4 exponent bits, 3 mantissa bits: no infinity, all ones are NaN. Since 0.2.
 pub const DEVBAY_DTYPE_FLOAT8_E4M3FN: u8 = 10;
-/// Float of 8 bits with 4 of exponent and 3 of mantissa: no infinity and no -0, whose code is NaN. Since 0.2.
+/// 8-bit float, 4 exponent bits, 3 mantissa bits: no infinity; the code of -0 is NaN. Since 0.2.
 pub const DEVBAY_DTYPE_FLOAT8_E4M3FNUZ: u8 = 11;
-/// Float of 8 bits with 5 of exponent and 2 of mantissa, with infinities and NaN as in IEEE 754. Since 0.2.
+/// 8-bit float, 5 exponent bits, 2 mantissa bits: infinities and NaN as in IEEE 754. Since 0.2.
 pub const DEVBAY_DTYPE_FLOAT8_E5M2: u8 = 12;
-/// Float of 8 bits with 5 of exponent and 2 of mantissa: no infinity and no -0, whose code is NaN. Since 0.2.
+/// 8-bit float, 5 exponent bits, 2 mantissa bits: no infinity; the code of -0 is NaN. Since 0.2.
 pub const DEVBAY_DTYPE_FLOAT8_E5M2FNUZ: u8 = 13;
-/// Power of two in 8 bits, all of exponent: no sign and no zero, all ones are NaN. Since 0.2.
+/// 8-bit power of two, 8 exponent bits: no sign and no zero, all ones are NaN. Since 0.2.
 pub const DEVBAY_DTYPE_FLOAT8_E8M0FNU: u8 = 14;
-/// Float of 4 bits with 2 of exponent and 1 of mantissa: no infinity and no NaN. Since 0.2.
+/// 4-bit float, 2 exponent bits, 1 mantissa bit: no infinity and no NaN. Since 0.2.
 pub const DEVBAY_DTYPE_FLOAT4_E2M1FN: u8 = 17;
 
-/// Bytes that a launch or copy works on (B10). Frozen: two of them fit a cache line, and each launch reads them.
+/// Byte range that a launch or copy works on (B10). Frozen: two of them fit a cache line, and each launch
+/// reads them.
 ///
-/// All zero means that an optional operand is absent. An operand that is present but empty has a
-/// `length` of 0, and `prepare` was told so. Handles never leave the plugin instance that made them.
+/// All zero means that an optional operand is absent. An operand that is present but empty has a `length` of
+/// 0, and `prepare` was told so. Handles never leave the plugin instance that created them.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct BufferRef {
-    /// The allocation; NULL for host memory, which only devices with DEVBAY_DEVICE_HOST_REFS are given.
+    /// The allocation; NULL for host memory, which is passed only to devices with DEVBAY_DEVICE_HOST_REFS.
     pub buffer: *mut Buffer,
     /// Address of the first byte, `base + offset`, if the allocation has a base; else 0. Devices without
-    /// pointers work from `buffer` and `offset`.
+    /// pointers use `buffer` and `offset`.
     pub addr: u64,
     /// First byte within the allocation.
     pub offset: u64,
@@ -299,7 +313,7 @@ pub struct BufferRef {
     pub length: u64,
 }
 
-/// A setting handed to `create`. Frozen.
+/// A setting passed to `create`. Frozen.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -310,7 +324,7 @@ pub struct KeyValue {
     pub value: Str,
 }
 
-/// Offset and size of one field as the plugin was compiled (B30). Frozen.
+/// Offset and size of one field as compiled into the plugin (B30). Frozen.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -329,9 +343,10 @@ pub struct LayoutField {
 // Errors
 // ---------------------------------------------------------------------------------------------------
 
-/// Where a function that may fail writes what happened (B18). Growable; the caller owns all of it.
+/// Error report of a function that may fail (B18). Growable; the caller owns all of it.
 ///
-/// May be NULL in any call. Cold functions fill it on failure; on success it is left as it is.
+/// May be NULL in any call. Functions off the launch path fill it on failure; on success they leave it
+/// unchanged.
 ///
 /// Required up to `text_len`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
@@ -342,43 +357,43 @@ pub struct ErrorDetail {
     pub struct_size: u32,
     /// The status that the text belongs to.
     pub status: Status,
-    /// Caller's buffer for UTF-8 text, lower case, saying what was expected and what was found.
+    /// The caller's buffer for UTF-8 text in lower case. The text says what was expected and what was found.
     pub text: *mut c_char,
     /// Size of that buffer in bytes.
     pub text_capacity: u64,
-    /// Length of the whole text; what did not fit was cut at a character's border.
+    /// Length of the whole text. Text beyond the capacity is cut at a character boundary.
     pub text_len: u64,
     /// The driver's own error code, 0 if none.
     pub native_code: i64,
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What the host gives a plugin (B2)
+// Host services (B2)
 // ---------------------------------------------------------------------------------------------------
 
-/// Message of interest when hunting a bug.
+/// Message for debugging.
 pub const DEVBAY_LOG_DEBUG: u32 = 0;
 /// Message of general interest.
 pub const DEVBAY_LOG_INFO: u32 = 1;
-/// Something that works less well than it could.
+/// Something works less well than it could.
 pub const DEVBAY_LOG_WARN: u32 = 2;
-/// Something that failed.
+/// Something failed.
 pub const DEVBAY_LOG_ERROR: u32 = 3;
 
-/// Called once when a point on a stream is reached or has failed (B16).
+/// Reports, exactly once, that a point on a stream was reached or has failed (B16).
 ///
-/// May come inline or from a thread of the plugin, which holds no lock while it calls. The callee calls nothing of any
-/// plugin, also nothing that enqueues: it notes that the point was reported and wakes who waits for it. It does not block
-/// and does not unwind.
+/// May be called inline or from one of the plugin's threads; the plugin holds no lock while it calls. The
+/// callee calls no function of any plugin, not even one that enqueues. It records the report and wakes the
+/// waiting threads. It does not block or unwind.
 pub type DoneFn = unsafe extern "C" fn(arg: *mut c_void, status: Status);
 
-/// Body of a parallel loop: works on `begin..end`, and does not unwind.
+/// Body of a parallel loop: processes `begin..end`, and does not unwind.
 ///
-/// `slot` is below `HostApi::n_slots` and belongs to this chunk while it runs, so that scratch memory
-/// can be divided by it. A body calls nothing of the host but `log` and `parallel_for`.
+/// `slot` is below `HostApi::n_slots` and belongs to this chunk while it runs, so that scratch memory can be
+/// divided by slot. A body calls no function of the host except `log` and `parallel_for`.
 pub type ChunkFn = unsafe extern "C" fn(arg: *mut c_void, begin: u64, end: u64, slot: u32) -> Status;
 
-/// One mark on the host's timeline. Growable; the plugin owns it for the call.
+/// One span on the host's timeline. Growable; the plugin owns it for the call.
 ///
 /// Required up to `end_ns`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
@@ -389,9 +404,9 @@ pub struct TraceEvent {
     pub struct_size: u32,
     /// Reserved, 0.
     pub reserved: u32,
-    /// What ran; borrowed for the call.
+    /// Name of the work; borrowed for the call.
     pub name: Str,
-    /// Where it ran: a stream or engine of the device; borrowed for the call.
+    /// Where the work ran: a stream or engine of the device; borrowed for the call.
     pub track: Str,
     /// Begin, in nanoseconds of the host's clock (`HostApi::now_ns`).
     pub begin_ns: u64,
@@ -410,25 +425,25 @@ pub struct TraceEvent {
 pub struct HostApi {
     /// Size of this struct as the host knows it.
     pub struct_size: u32,
-    /// Number of slots that `parallel_for` hands out; never changes.
+    /// Number of slots that `parallel_for` assigns; never changes.
     pub n_slots: u32,
     /// First argument of every function below.
     pub ctx: *mut c_void,
-    /// Hands a message to the application. Never blocks for long. Since: 0.1
+    /// Passes a message to the application. Never blocks for long. Since: 0.1
     pub log: Option<unsafe extern "C" fn(ctx: *mut c_void, level: u32, text: Str)>,
-    /// Runs `body` over `0..n` in chunks of at most `grain` on the host's threads and the caller's,
-    /// and returns when all chunks are done: the first non-zero status if a body failed.
+    /// Runs `body` over `0..n` in chunks of at most `grain`, on the host's threads and the calling thread.
+    /// Returns when all chunks are done: OK, or the first non-zero status that a body returned.
     ///
-    /// Chunk borders depend on `n` and `grain` only, so results do not depend on the number of threads; every
-    /// chunk begins at a multiple of `grain`.
-    /// May be nested. While it waits the calling thread runs only chunks of this call or of calls
-    /// nested in it.
+    /// Chunk boundaries depend only on `n` and `grain`, so results do not depend on the number of threads.
+    /// Every chunk begins at a multiple of `grain`. Calls may be nested. While it waits, the calling thread
+    /// runs only chunks of this call or of calls nested in it.
     ///
-    /// It returns CANCELLED if the run that the calling thread works for is to end: chunks that have begun
-    /// are done then, the others never begin. A caller that gets it returns it soon, and what it was to write is
-    /// undefined. A loop over nothing, `n` is 0, says whether the run goes on: OK or CANCELLED. What takes
-    /// long without a loop, or in one chunk, asks so every millisecond or so; a body may. Loading counts as a run:
-    /// `prepare`, `pack` and the functions that compile may ask on the thread that called them, and give CANCELLED back.
+    /// Returns CANCELLED if the run that the calling thread works for is to end. Chunks that have begun then
+    /// finish; the others never begin. The caller returns CANCELLED promptly, and its outputs are undefined.
+    /// A loop with `n` 0 checks whether the run continues: it returns OK or CANCELLED. Work that takes long
+    /// without a loop, or within one chunk, makes this check about every millisecond; a body may make it too.
+    /// Loading counts as a run: `prepare`, `pack` and the compiling functions may check on the thread that
+    /// called them, and return CANCELLED.
     /// Since: 0.1
     #[cfg_attr(feature = "abi-stable", sabi(unsafe_opaque_field))]
     pub parallel_for: Option<
@@ -440,20 +455,20 @@ pub struct HostApi {
             arg: *mut c_void,
         ) -> Status,
     >,
-    /// Looks up a setting of the host, such as `cache_dir`. On success `out` is borrowed until
-    /// `destroy`; NOT_FOUND for a key that the host does not know. Since: 0.1
+    /// Looks up a setting of the host, such as `cache_dir`. On success `out` is borrowed until `destroy`.
+    /// Returns NOT_FOUND for an unknown key. Since: 0.1
     pub config: Option<unsafe extern "C" fn(ctx: *mut c_void, key: Str, out: *mut Str) -> Status>,
-    /// Adds a mark to the timeline; NULL where no timeline is recorded. Since: 0.1
+    /// Adds a span to the timeline; NULL if no timeline is recorded. Since: 0.1
     pub trace: Option<unsafe extern "C" fn(ctx: *mut c_void, event: *const TraceEvent)>,
-    /// The host's side of an extension, or NULL (B6). Borrowed until `destroy`. Since: 0.1
+    /// Returns the host's side of an extension, or NULL (B6). Borrowed until `destroy`. Since: 0.1
     pub get_extension:
         Option<unsafe extern "C" fn(ctx: *mut c_void, id: u32, min_revision: u32) -> *const c_void>,
-    /// The time on the clock of the host's timeline, in nanoseconds: it never goes back, and its zero is
-    /// not specified. On Unix it is `CLOCK_MONOTONIC`. Since: 0.9
+    /// Returns the time on the clock of the host's timeline, in nanoseconds. It never goes back, and its zero
+    /// is unspecified. On Unix it is `CLOCK_MONOTONIC`. Since: 0.9
     pub now_ns: Option<unsafe extern "C" fn(ctx: *mut c_void) -> u64>,
 }
 
-/// What `create` is given. Growable; the host owns it for the call, `host` until `destroy` returns.
+/// Arguments of `create`. Growable; the host owns it for the call, and `host` until `destroy` returns.
 ///
 /// Required up to `options`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
@@ -462,16 +477,18 @@ pub struct HostApi {
 pub struct CreateDesc {
     /// Size of this struct as the host knows it.
     pub struct_size: u32,
-    /// The minor that both sides now speak (B3): which codes and behaviour may be used.
+    /// The minor that both sides agreed on (B3); it decides which codes and behaviour may be used.
     pub abi_minor: u32,
     /// Services of the host.
     pub host: *const HostApi,
-    /// Settings for this plugin, a list of `KeyValue`, keys unique. A plugin refuses a key or value
-    /// that it does not know with INVALID and names it. Keys that begin with `devbay.` are the host's, for plugins of
-    /// every vendor: a plugin ignores those that it does not know, and refuses a value that it cannot keep to.
+    /// Settings for this plugin, a list of `KeyValue` with unique keys. A plugin refuses an unknown key or
+    /// value with INVALID and names it. Keys that begin with `devbay.` belong to the host and apply to
+    /// plugins of every vendor: a plugin ignores the ones that it does not know, and refuses a value that it
+    /// cannot honour.
     ///
-    /// `devbay.memory_limit`: the most bytes, a decimal number, that the buffers of one memory space of a device may
-    /// have together. What goes beyond it is OUT_OF_MEMORY, and `memory_info` says what is left of it. Since: 0.9
+    /// `devbay.memory_limit`: a decimal number, the most bytes that the buffers of one memory space of a
+    /// device may have together. An allocation beyond it returns OUT_OF_MEMORY, and `memory_info` reports how
+    /// much of it is left. Since: 0.9
     pub options: List,
 }
 
@@ -479,7 +496,7 @@ pub struct CreateDesc {
 // Devices and memory
 // ---------------------------------------------------------------------------------------------------
 
-/// A device of another kind.
+/// A device of a kind not listed here.
 pub const DEVBAY_DEVICE_KIND_OTHER: u32 = 0;
 /// General-purpose processor.
 pub const DEVBAY_DEVICE_KIND_CPU: u32 = 1;
@@ -494,33 +511,33 @@ pub const DEVBAY_DEVICE_KIND_DSP: u32 = 5;
 /// Reconfigurable logic.
 pub const DEVBAY_DEVICE_KIND_FPGA: u32 = 6;
 
-/// Work is complete when the call that enqueues it returns (B14). Such a device has no timeline: the
-/// host calls none of the `stream_*` functions but create, destroy and `stream_error`. Must be understood.
+/// Work is complete when the call that enqueues it returns (B14). Such a device has no timeline: of the
+/// `stream_*` functions, the host calls only create, destroy and `stream_error`. Must be understood.
 pub const DEVBAY_DEVICE_INLINE: u64 = 0x1_0000_0000;
-/// Launch, copy and signal may block on the device, so the host calls them from its blocking pool (B14).
+/// Launch, copy and signal may block on the device; the host calls them from its blocking pool (B14).
 pub const DEVBAY_DEVICE_ENQUEUE_MAY_BLOCK: u64 = 2;
 /// References may name host memory: `buffer` NULL, `addr` a host address aligned to the element (B10).
 pub const DEVBAY_DEVICE_HOST_REFS: u64 = 4;
 
-/// Memory beside the device.
+/// Memory local to the device.
 pub const DEVBAY_SPACE_DEVICE: u32 = 1;
-/// Host memory that the device reaches directly.
+/// Host memory that the device accesses directly.
 pub const DEVBAY_SPACE_PINNED_HOST: u32 = 2;
-/// One memory for host and device.
+/// One memory shared by host and device.
 pub const DEVBAY_SPACE_UNIFIED: u32 = 3;
 
-/// `Allocation::base` is an address that the host may read and write while no work uses it.
+/// `Allocation::base` is an address that the host may read and write while no work uses the buffer.
 pub const DEVBAY_SPACE_HOST_VISIBLE: u64 = 1;
-/// A buffer cannot be divided: one tensor, one buffer, offset 0 (PJRT). Must be understood.
+/// A buffer cannot be divided: one tensor per buffer, at offset 0 (PJRT). Must be understood.
 pub const DEVBAY_SPACE_NO_SUBALLOC: u64 = 0x1_0000_0000;
-/// A buffer is written once, whole, by one copy, and is never a kernel's output. Must be understood.
+/// A buffer is written once, as a whole, by one copy, and is never a kernel's output. Must be understood.
 pub const DEVBAY_SPACE_WRITE_ONCE: u64 = 0x2_0000_0000;
 /// `buffer_alloc` needs the tensor's type. Must be understood.
 pub const DEVBAY_SPACE_TYPED: u64 = 0x4_0000_0000;
-/// `Allocation::base` is an address in the device's own space.
+/// `Allocation::base` is an address in the device's address space.
 pub const DEVBAY_SPACE_ADDRESSABLE: u64 = 16;
 
-/// A place where buffers of a device can live (B11). Growable; plugin-owned, as its device.
+/// A kind of memory in which a device's buffers can live (B11). Growable; plugin-owned, as its device.
 ///
 /// Required up to `alloc_align`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
@@ -533,9 +550,9 @@ pub struct MemorySpace {
     pub kind: u32,
     /// Sum of DEVBAY_SPACE_* flags; those of DEVBAY_FLAGS_REQUIRED must be understood.
     pub flags: u64,
-    /// Memory in all, in bytes; 0 if unknown.
+    /// Total memory in bytes; 0 if unknown.
     pub bytes_total: u64,
-    /// Largest allocation in bytes; 0 for no limit but the total.
+    /// Largest allocation in bytes; 0 for no limit except the total.
     pub alloc_max: u64,
     /// Alignment of every allocation in bytes, a power of two.
     pub alloc_align: u64,
@@ -545,9 +562,9 @@ pub struct MemorySpace {
     pub bind_max: u64,
     /// Alignment of a copy's offsets in bytes, a power of two.
     pub copy_align: u64,
-    /// Copies touch a buffer in multiples of this many bytes, and allocations are padded to it: a copy of another size
-    /// reads or writes up to the next multiple, and what it writes there is undefined. The host's memory is touched
-    /// for the copy's own size.
+    /// Granularity of copies in bytes; allocations are padded to it. A copy of another size reads or writes
+    /// up to the next multiple, and the extra bytes that it writes are undefined. In host memory a copy
+    /// touches only its own size.
     pub copy_granule: u64,
 }
 
@@ -562,11 +579,11 @@ pub struct DeviceInfo {
     pub struct_size: u32,
     /// One of DEVBAY_DEVICE_KIND_*.
     pub kind: u32,
-    /// The device's handle; no other device of the instance ever has it.
+    /// The device's handle; unique within the instance and never reused.
     pub handle: *mut Device,
-    /// Name that stays the same from run to run and is unique within the plugin: a UUID or a bus path.
+    /// Name that is the same in every run and unique within the plugin: a UUID or a bus path.
     pub id: Str,
-    /// Name for a person: the product.
+    /// Human-readable name: the product.
     pub name: Str,
     /// Sum of DEVBAY_DEVICE_* flags; those of DEVBAY_FLAGS_REQUIRED must be understood.
     pub flags: u64,
@@ -574,25 +591,25 @@ pub struct DeviceInfo {
     pub streams_max: u32,
     /// References that one launch may have; 0 for no limit.
     pub refs_max: u32,
-    /// Its memory spaces, a list of `MemorySpace`; kernels' operands live in the first.
+    /// Its memory spaces, a list of `MemorySpace`; kernel operands live in the first.
     pub spaces: List,
-    /// Bytes that are the same for one chip under two plugins, and differ for two chips; all 0 if unknown. Devices that
-    /// share it share their memory. A device on PCI, an SR-IOV function too, has its address as text: `pci:0000:65:00.0`.
-    /// A part of a device that shares the address and not the memory (MIG), and a device that is not on PCI, has the 16
-    /// bytes of the UUID that the vendor's interfaces give it.
+    /// Identity of the chip: the same under two plugins, different for two chips; all 0 if unknown. Devices
+    /// with the same identity share their memory. A PCI device, including an SR-IOV function, has its address
+    /// as text: `pci:0000:65:00.0`. A part of a device that shares the address but not the memory (MIG), or a
+    /// device not on PCI, has the 16 bytes of its UUID from the vendor's API.
     pub physical_id: [u8; 16],
-    /// Driver or library underneath, with its version; may be empty.
+    /// Underlying driver or library, with its version; may be empty.
     pub driver: Str,
 }
 
-/// Operands of kernels that live for one run.
+/// Kernel operands that live for one run.
 pub const DEVBAY_USAGE_TRANSIENT: u32 = 0;
 /// Constants, written once and read by many runs.
 pub const DEVBAY_USAGE_WEIGHT: u32 = 1;
 /// Staging for copies.
 pub const DEVBAY_USAGE_STAGING: u32 = 2;
 
-/// What `buffer_alloc` is asked for. Growable; the host owns it for the call.
+/// Arguments of `buffer_alloc`. Growable; the host owns it for the call.
 ///
 /// Required up to `tensor`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
@@ -603,20 +620,20 @@ pub struct AllocDesc {
     pub struct_size: u32,
     /// Position in the device's list of spaces.
     pub space_idx: u32,
-    /// Bytes; 0 is legal and gives a buffer that is never read or written.
+    /// Size in bytes; 0 is legal and gives a buffer that is never read or written.
     pub size_bytes: u64,
-    /// Alignment wanted in bytes, a power of two, at least the space's `alloc_align`. It is of the
-    /// address: where an allocation has none, it means nothing.
+    /// Requested alignment in bytes, a power of two, at least the space's `alloc_align`. It applies to the
+    /// address, and is ignored where an allocation has none.
     pub align: u64,
     /// A hint, one of DEVBAY_USAGE_*.
     pub usage: u32,
     /// Reserved, 0.
     pub reserved: u32,
-    /// The tensor that it will hold, for TYPED spaces; else NULL. Borrowed for the call.
+    /// The tensor that the buffer will hold, for TYPED spaces; else NULL. Borrowed for the call.
     pub tensor: *const Tensor,
 }
 
-/// What `buffer_alloc` returns. Growable; the host owns the struct, the plugin the buffer.
+/// Result of `buffer_alloc`. Growable; the host owns the struct, the plugin the buffer.
 ///
 /// Required up to `size_bytes`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
@@ -629,9 +646,10 @@ pub struct Allocation {
     pub reserved: u32,
     /// The buffer; not NULL on success.
     pub buffer: *mut Buffer,
-    /// Its address, 0 if it has none; see the space's flags for whose address it is.
+    /// Its address, or 0 if it has none. The space's flags say whether the address is the host's or the
+    /// device's.
     pub base: u64,
-    /// Bytes that may be used, at least those asked for.
+    /// Usable bytes, at least the requested size.
     pub size_bytes: u64,
 }
 
@@ -641,13 +659,13 @@ pub struct Allocation {
 
 /// A stream for kernels.
 pub const DEVBAY_STREAM_COMPUTE: u32 = 0;
-/// A stream for copies alone, which shall overlap with kernels: no launch is enqueued on it.
+/// A stream only for copies, meant to overlap with kernels: no launch is enqueued on it.
 pub const DEVBAY_STREAM_COPY: u32 = 1;
 
-/// What `stream_create` is asked for. Growable; the host owns it for the call.
+/// Arguments of `stream_create`. Growable; the host owns it for the call.
 ///
-/// An application's own native stream comes through the interop extension, where a NULL native handle
-/// is a valid stream and is marked by a flag, never by the pointer (B15).
+/// An application's own native stream comes through the interop extension, where a native handle of 0 is a
+/// valid stream (B15).
 ///
 /// Required up to `struct_size`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
@@ -673,8 +691,9 @@ pub const DEVBAY_COPY_BUFFER_TO_HOST: u32 = 2;
 /// From `src` to `dst`, both of this device; the same buffer if the ranges are disjoint.
 pub const DEVBAY_COPY_BUFFER_TO_BUFFER: u32 = 3;
 
-/// A copy. Growable; the host owns the struct for the call, and what it names until a point signalled
-/// after the copy is reported (B9). The host spans are the only pointers in asynchronous arguments (B24).
+/// A copy. Growable; the host owns the struct for the call, and the memory that it names until a point
+/// signalled after the copy is reported (B9). Its host spans are the only pointers in asynchronous arguments
+/// (B24).
 ///
 /// Required up to `size_bytes`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
@@ -685,15 +704,15 @@ pub struct CopyDesc {
     pub struct_size: u32,
     /// One of DEVBAY_COPY_*.
     pub kind: u32,
-    /// Source, when it is a buffer.
+    /// Source, if it is a buffer.
     pub src: BufferRef,
-    /// Destination, when it is a buffer.
+    /// Destination, if it is a buffer.
     pub dst: BufferRef,
-    /// Source, when it is host memory.
+    /// Source, if it is host memory.
     pub host_src: *const c_void,
-    /// Destination, when it is host memory.
+    /// Destination, if it is host memory.
     pub host_dst: *mut c_void,
-    /// Bytes; 0 is legal and does nothing.
+    /// Size in bytes; 0 is legal and does nothing.
     pub size_bytes: u64,
 }
 
@@ -701,19 +720,19 @@ pub struct CopyDesc {
 // Tensors, attributes and programs, as a plugin sees them
 // ---------------------------------------------------------------------------------------------------
 
-/// The operand is not given; nothing else of the tensor is meaningful.
+/// The operand is absent; the tensor's other fields are meaningless.
 pub const DEVBAY_TENSOR_ABSENT: u32 = 1;
 /// `constant` holds the value.
 pub const DEVBAY_TENSOR_CONSTANT: u32 = 2;
 
-/// Type of one value, and its content where it is known. Growable; the host owns it for the call.
+/// Type of one value, and its content if known. Growable; the host owns it for the call.
 ///
 /// Required up to `constant_bytes`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Tensor {
-    /// Size of this struct as its maker knows it.
+    /// Size of this struct as its creator knows it.
     pub struct_size: u32,
     /// Number of dimensions; 0 is a scalar.
     pub rank: u32,
@@ -725,9 +744,9 @@ pub struct Tensor {
     pub shape: *const i64,
     /// Distance between elements per dimension, in elements; NULL for dense row-major order.
     pub strides: *const i64,
-    /// The value in dense row-major order, in host memory, little endian; NULL if not constant.
+    /// The value in dense row-major order, in host memory, little-endian; NULL if not constant.
     pub constant: *const c_void,
-    /// Bytes of `constant`.
+    /// Size of `constant` in bytes.
     pub constant_bytes: u64,
 }
 
@@ -775,10 +794,10 @@ pub struct Attr {
     pub graph: *const GraphView,
 }
 
-/// Read-only view of a region or subgraph: plain data, in execution order. Growable; the host owns it
-/// for the call.
+/// Read-only view of a region or subgraph: plain data, in execution order. Growable; the host owns it for the
+/// call.
 ///
-/// Values are numbered by their position in `values`. A value that no node makes and that is no input
+/// Values are numbered by their position in `values`. A value that is neither an input nor made by a node
 /// comes from the surrounding graph, or is constant.
 ///
 /// Required up to `outputs`.
@@ -790,13 +809,13 @@ pub struct GraphView {
     pub struct_size: u32,
     /// Reserved, 0.
     pub reserved: u32,
-    /// A list of `NodeView`, each after those that it depends on.
+    /// A list of `NodeView`; each node follows the nodes that it depends on.
     pub nodes: List,
     /// A list of `ValueView`.
     pub values: List,
-    /// A list of uint32_t: the values that come in.
+    /// A list of uint32_t: the graph's input values.
     pub inputs: List,
-    /// A list of uint32_t: the values that go out.
+    /// A list of uint32_t: the graph's output values.
     pub outputs: List,
 }
 
@@ -809,7 +828,7 @@ pub struct GraphView {
 pub struct NodeView {
     /// Size of this struct as the host knows it.
     pub struct_size: u32,
-    /// Version of the op: the opset in which its present definition appeared.
+    /// Version of the op: the opset in which its current definition appeared.
     pub since_version: u32,
     /// Domain of the op; empty for ONNX's own.
     pub domain: Str,
@@ -819,7 +838,7 @@ pub struct NodeView {
     pub name: Str,
     /// A list of `Attr`.
     pub attrs: List,
-    /// A list of uint32_t: values, UINT32_MAX where an optional one is absent.
+    /// A list of uint32_t: value numbers, UINT32_MAX for an absent optional input.
     pub inputs: List,
     /// A list of uint32_t, likewise.
     pub outputs: List,
@@ -846,12 +865,12 @@ pub struct ValueView {
 // Kernels (B20, B21)
 // ---------------------------------------------------------------------------------------------------
 
-/// Takes operands with strides; others are given dense data.
+/// Accepts strided operands; other kernels receive dense data.
 pub const DEVBAY_KERNEL_STRIDED: u64 = 2;
-/// Gives the same bits every time.
+/// Gives the same bits in every run.
 pub const DEVBAY_KERNEL_DETERMINISTIC: u64 = 4;
-/// Extents of the outputs depend on data: outputs are allocated at their upper bound, and one more
-/// reference after the outputs takes the true extents as int64_t, outputs one after the other. Must be understood.
+/// Output extents depend on data. Outputs are allocated at their upper bound, and one more reference after
+/// the outputs receives the true extents as int64_t, one output after the other. Must be understood.
 pub const DEVBAY_KERNEL_DATA_SHAPE: u64 = 0x1_0000_0000;
 
 /// The last operand may be repeated.
@@ -868,13 +887,13 @@ pub struct TypeVar {
     pub struct_size: u32,
     /// Number of dtypes.
     pub n_dtypes: u32,
-    /// What it may be.
+    /// The dtypes that the variable allows.
     pub dtypes: *const DType,
 }
 
 /// One kernel that the plugin offers (B20). Growable; plugin-owned, static.
 ///
-/// The list is a superset: `prepare` may still answer UNSUPPORTED for attributes and shapes.
+/// The list is a superset: `prepare` may still return UNSUPPORTED for attributes and shapes.
 ///
 /// Required up to `output_typevars`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
@@ -884,44 +903,45 @@ pub struct KernelInfo {
     /// Size of this struct as the plugin knows it.
     pub struct_size: u32,
     /// The op version that it implements: the opset in which that definition appeared. A kernel never
-    /// sees a node of another version; the host lowers or lifts, or places the node elsewhere.
+    /// receives a node of another version; the host converts the node to that version or places it elsewhere.
     pub since_version: u32,
     /// Domain of the op; empty for ONNX's own.
     pub domain: Str,
     /// Name of the op.
     pub op: Str,
-    /// Fewest inputs. The first so many are required: `prepare` is not asked for a node without one of them. Those after
-    /// them may be absent.
+    /// Fewest inputs. These first inputs are required: `prepare` is not called for a node without one of
+    /// them. Later inputs may be absent.
     pub n_inputs_min: u32,
-    /// Most inputs. DEVBAY_VARIADIC repeats the last one of `input_typevars`; each of the repeated ones is there.
+    /// Most inputs. DEVBAY_VARIADIC repeats the last one of `input_typevars`; every repeated input is
+    /// present.
     pub n_inputs_max: u32,
-    /// Fewest outputs, likewise: a launch has the memory of each.
+    /// Fewest outputs, likewise: a launch has memory for each of them.
     pub n_outputs_min: u32,
     /// Most outputs, likewise.
     pub n_outputs_max: u32,
     /// Type variables, a list of `TypeVar`.
     pub typevars: List,
-    /// Which type variable each input has, a list of uint8_t; repeated inputs share the last one's.
+    /// Type variable of each input, a list of uint8_t; repeated inputs share the last one's.
     pub input_typevars: List,
-    /// Which type variable each output has, likewise.
+    /// Type variable of each output, likewise.
     pub output_typevars: List,
-    /// Above 0 is preferred to other kernels for the same node, below 0 is a last resort.
+    /// Above 0 is preferred to other kernels for the same node; below 0 is a last resort.
     pub priority: i32,
     /// Reserved, 0.
     pub reserved: u32,
     /// Sum of DEVBAY_KERNEL_* flags; those of DEVBAY_FLAGS_REQUIRED must be understood.
     pub flags: u64,
-    /// Bit i: input i must be known when the node is prepared, and comes as a constant.
+    /// Bit i: input i must be known when the node is prepared, and is passed as a constant.
     pub host_value_inputs: u64,
-    /// Which input each output may share its memory with, a list of int16_t, -1 for none; the operands
-    /// then have one size. Outputs overlap no other operand.
+    /// For each output, the input whose memory it may share, a list of int16_t, -1 for none. Both operands
+    /// then have the same size. An output overlaps no other operand.
     pub in_place: List,
-    /// One line for a person; may be empty.
+    /// One human-readable line; may be empty.
     pub doc: Str,
 }
 
-/// One kernel of one device (`PluginTable::device_kernels`). Growable; plugin-owned, as the list that it is in.
-/// Since: 0.9.
+/// One kernel of one device (`PluginTable::device_kernels`). Growable; plugin-owned, as the list that
+/// contains it. Since: 0.9.
 ///
 /// Required up to `info`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
@@ -930,14 +950,14 @@ pub struct KernelInfo {
 pub struct DeviceKernel {
     /// Size of this struct as the plugin knows it.
     pub struct_size: u32,
-    /// What `prepare` is asked for: a position in the plugin's list of kernels, or a number behind it, below 2^31. One
-    /// number is one kernel for all devices of the instance.
+    /// Number to pass to `prepare`: a position in the plugin's list of kernels, or a number after the list's
+    /// last, below 2^31. A number means the same kernel for all devices of the instance.
     pub kernel_idx: u32,
-    /// What the kernel is; NULL for one of the plugin's list.
+    /// Description of the kernel; NULL for one of the plugin's list.
     pub info: *const KernelInfo,
 }
 
-/// Nothing is allowed: results are as the op's specification has them in the tensors' own precision.
+/// No deviation is allowed: results follow the op's specification in the tensors' own precision.
 pub const DEVBAY_NUMERICS_STRICT: u64 = 0;
 /// Matrix products may round their inputs to TF32.
 pub const DEVBAY_NUMERICS_TF32: u64 = 1;
@@ -946,7 +966,7 @@ pub const DEVBAY_NUMERICS_F16: u64 = 2;
 /// Matrix products may round their inputs to bf16, with 32-bit sums. Since: 0.2.
 pub const DEVBAY_NUMERICS_BF16: u64 = 4;
 
-/// What `prepare` is asked for. Growable; the host owns it for the call.
+/// Arguments of `prepare`. Growable; the host owns it for the call.
 ///
 /// Required up to `label`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
@@ -957,43 +977,47 @@ pub struct PrepareDesc {
     pub struct_size: u32,
     /// Position in the plugin's list of kernels, or a number that `device_kernels` gave.
     pub kernel_idx: u32,
-    /// Where it will run.
+    /// The device that the kernel will run on.
     pub device: *mut Device,
-    /// Attributes of the node, a list of `Attr`. All are of the op's definition; those with the default value may be missing. A
-    /// kernel that does not read one of them gives UNSUPPORTED: a newer host may know a newer definition.
+    /// Attributes of the node, a list of `Attr`. All belong to the op's definition; those with the default
+    /// value may be missing. A kernel that does not read one of them returns UNSUPPORTED, because a newer
+    /// host may know a newer definition.
     pub attrs: List,
-    /// Types of the inputs, a list of `Tensor`, optional ones that are absent included.
+    /// Types of the inputs, a list of `Tensor`, including absent optional inputs.
     pub inputs: List,
     /// Types of the outputs, likewise.
     pub outputs: List,
-    /// What the numbers may be: a sum of what is allowed, DEVBAY_NUMERICS_*, of which a kernel does any or nothing. A bit that
-    /// it does not know allows what it does not do. Bits from 2^32 on are demands, of which there is none yet.
+    /// Permitted deviations, a sum of DEVBAY_NUMERICS_*. A kernel may use any of them or none, and ignores
+    /// bits that it does not know. Bits from 2^32 on are demands; none is defined yet.
     pub numerics: u64,
     /// Name of the node for messages and traces; may be empty.
     pub label: Str,
 }
 
-/// Enqueues one kernel (B21). Made by `prepare`.
+/// Enqueues one kernel (B21). Created by `prepare`. The host adds no check, lock, allocation or clock to the
+/// call.
 ///
-/// `refs` are the inputs, the outputs, the extents if the kernel is DATA_SHAPE, and the workspace if it
-/// asked for one: their number was fixed by `prepare`, and the array is borrowed for the call only. What
-/// they name stays lent until a point signalled after the launch is reported. `dims` is reserved, for extents that are
-/// known at launch alone, and NULL.
+/// `refs` holds the inputs, the outputs, the extents if the kernel is DATA_SHAPE, and the workspace if it
+/// requested one. `prepare` fixed their number. The array is borrowed for the call only; the memory that it
+/// names stays lent until a point signalled after the launch is reported. `dims` is reserved for extents
+/// known only at launch, and is NULL.
 ///
-/// Threads: one at a time per stream; the same state from many threads and streams at once. Order: after
-/// everything enqueued on the stream before. Errors: what is known now, and concerns this launch alone;
-/// found later, it fails the stream (B13); the failure of a stream that has failed. The host adds no check, lock,
-/// allocation or clock.
+/// Threads: one at a time per stream; the same state from many threads and streams at once.
+/// Order: after everything enqueued on the stream before.
+/// Errors: an error known now concerns only this launch; an error found later fails the stream (B13). A
+/// launch on a failed stream returns the stream's failure.
 ///
-/// Values: what the data of an input may not be by the op's definition, as an index out of range, is INVALID: the
-/// status of the launch on an inline device, else of the launch or of the stream from the next point on, with the
-/// op and the value in `stream_error`. No memory beside the operands is touched then, the outputs are undefined,
-/// and the device goes on. Inline devices always owed this; since 0.2 all do.
+/// Values: input data that the op's definition forbids, such as an index out of range, is INVALID. An inline
+/// device reports it as the launch's status; other devices report it there or as the stream's failure from
+/// the next point on. `stream_error` names the op and the value. The launch then touches no memory besides
+/// its operands, its outputs are undefined, and the device keeps working. Inline devices always had to do
+/// this; all devices must since 0.2.
 ///
-/// Ending: a run that is cancelled or over its deadline is told to who works for it by `HostApi::parallel_for`, which a
-/// kernel may also ask without a loop. A launch on an inline device that takes longer than some milliseconds asks, and
-/// gives CANCELLED back; its outputs are undefined then. It is optional for a device with a timeline: the host enqueues
-/// nothing more, and waits for what runs. A kernel that does not ask ends the run when it is done.
+/// Cancellation: `HostApi::parallel_for` reports a run that is cancelled or past its deadline; a kernel may
+/// also check without a loop. On an inline device, a launch that takes longer than some milliseconds checks
+/// and returns CANCELLED; its outputs are then undefined. The check is optional for a device with a timeline:
+/// the host enqueues nothing more and waits for the running work. If a kernel does not check, the run ends
+/// when the kernel is done.
 pub type LaunchFn = unsafe extern "C" fn(
     state: *const c_void,
     stream: *mut Stream,
@@ -1001,31 +1025,34 @@ pub type LaunchFn = unsafe extern "C" fn(
     dims: *const i64,
 ) -> Status;
 
-/// A constant operand that a prepared kernel wants in a layout of its own. Growable; plugin-owned, as the
-/// list that it is in. Since: 0.2.
+/// A constant operand that a prepared kernel wants in its own layout. Growable; plugin-owned, as the list
+/// that contains it. Since: 0.2.
 ///
-/// The host asks `pack` for the content once, keeps it as a buffer of its own that all kernels, shapes and
-/// sessions share, and passes that buffer in place of the constant. Required up to `align`.
+/// The host calls `pack` once for the content and keeps it in its own buffer, shared by all kernels, shapes
+/// and sessions. It passes that buffer in place of the constant.
+///
+/// Required up to `align`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ConstantPack {
     /// Size of this struct as the plugin knows it.
     pub struct_size: u32,
-    /// Which input.
+    /// Index of the input.
     pub input_idx: u32,
-    /// Names the layout in full: one constant under one id always has the same packed bytes, in every process and on
-    /// every machine, for one name and version of the plugin. A host stores packed bytes and hands them to a later
-    /// process, and they may have been changed: a launch stays within its buffers whatever they are.
+    /// Complete identity of the layout: one constant under one id always has the same packed bytes, in every
+    /// process and on every machine, for one name and version of the plugin. A host may store packed bytes
+    /// and pass them to a later process, and they may have been changed meanwhile: a launch stays within its
+    /// buffers whatever they contain.
     pub layout_id: u64,
-    /// Bytes of the packed constant.
+    /// Size of the packed constant in bytes.
     pub size_bytes: u64,
     /// Its alignment in bytes, a power of two.
     pub align: u64,
 }
 
-/// What `prepare` returns. Growable; the host owns the struct, the plugin what it points to, until
-/// `unprepare`. Immutable: launches read it from many threads.
+/// Result of `prepare`. Growable; the host owns the struct, the plugin owns the memory that it points to
+/// until `unprepare`. Immutable: launches read it from many threads.
 ///
 /// Required up to `state`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
@@ -1041,17 +1068,17 @@ pub struct Prepared {
     pub launch: Option<LaunchFn>,
     /// First argument of `launch`.
     pub state: *mut c_void,
-    /// Scratch memory that each launch needs, in bytes; 0 for none. Comes as the last reference, from
-    /// the space of the operands, with undefined content.
+    /// Scratch memory that each launch needs, in bytes; 0 for none. It is the last reference, in the
+    /// operands' memory space, with undefined content.
     pub workspace_bytes: u64,
     /// Its alignment in bytes, a power of two, or 0.
     pub workspace_align: u64,
-    /// Constant operands that come packed, a list of `ConstantPack`, plugin-owned until `unprepare`. Empty
-    /// when the agreed minor is below 2. Since: 0.2.
+    /// Constant operands to pass packed, a list of `ConstantPack`, plugin-owned until `unprepare`. Empty if
+    /// the agreed minor is below 2. Since: 0.2.
     pub packs: List,
 }
 
-/// Memory of one space now. Growable; the host owns it. Since: 0.2.
+/// Current memory use of one space. Growable; the host owns it. Since: 0.2.
 ///
 /// Required up to `bytes_available`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
@@ -1064,11 +1091,11 @@ pub struct MemoryInfo {
     pub reserved: u32,
     /// Bytes that this instance has allocated.
     pub bytes_in_use: u64,
-    /// Bytes that an allocation could still get; not a promise.
+    /// Bytes still available to an allocation; not a promise.
     pub bytes_available: u64,
 }
 
-/// What one launch costs, for the planner. Growable; the host owns it.
+/// Estimated cost of one launch, for the planner. Growable; the host owns it.
 ///
 /// Required up to `bytes_written`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
@@ -1079,9 +1106,9 @@ pub struct KernelCost {
     pub struct_size: u32,
     /// Reserved, 0.
     pub reserved: u32,
-    /// Arithmetic operations; a multiply-add counts two.
+    /// Arithmetic operations; a multiply-add counts as two.
     pub flops: u64,
-    /// Bytes read from memory, each operand once.
+    /// Bytes read from memory, counting each operand once.
     pub bytes_read: u64,
     /// Bytes written.
     pub bytes_written: u64,
@@ -1093,10 +1120,10 @@ pub struct KernelCost {
 
 /// The plugin's functions. Growable; plugin-owned, static.
 ///
-/// The first twelve are required, the rest may be NULL and are emulated by the host (B7). Any function
-/// may be called with an `error` of NULL. Handles are those of this instance; a NULL or foreign handle is
-/// the host's bug, and a plugin may answer INVALID. Every function, and every body of a host's loop, leaves the
-/// calling thread's floating-point control (rounding, flushing of subnormals, exception masks) as it found it
+/// The first twelve are required; the others may be NULL, and the host emulates them (B7). Any function may
+/// be called with an `error` of NULL. Handles belong to this instance; passing a NULL or foreign handle is a
+/// bug in the host, and a plugin may return INVALID. Every function, and every body of a host's loop, leaves
+/// the calling thread's floating-point control (rounding, flushing of subnormals, exception masks) unchanged
 /// (B17).
 ///
 /// Required up to `unprepare`.
@@ -1109,13 +1136,13 @@ pub struct PluginTable {
     /// Reserved, 0.
     pub reserved: u32,
 
-    /// Makes an instance: starts threads, opens the driver. May be called many times.
+    /// Creates an instance: starts threads, opens the driver. May be called many times.
     ///
-    /// Owns: the host owns `*out` and gives it back to `destroy`; `desc->host` is lent until then.
+    /// Owns: the host owns `*out` and frees it with `destroy`; `desc->host` is lent until then.
     /// Threads: control.
     /// Order: first.
-    /// Errors: UNAVAILABLE without a driver, INVALID for an option it does not know, UNSUPPORTED for an
-    /// `abi_minor` outside its range; then `*out` is untouched.
+    /// Errors: UNAVAILABLE without a driver, INVALID for an unknown option, UNSUPPORTED for an `abi_minor`
+    /// outside the plugin's range. On error `*out` is unchanged.
     /// Since: 0.1, required.
     pub create: Option<
         unsafe extern "C" fn(
@@ -1124,38 +1151,40 @@ pub struct PluginTable {
             error: *mut ErrorDetail,
         ) -> Status,
     >,
-    /// Ends an instance: joins its threads. Everything made from it has been freed before.
+    /// Destroys an instance and joins its threads. Everything created from it has been freed before.
     ///
     /// Owns: takes the instance.
     /// Threads: control.
-    /// Order: last; after it the host's services are dead.
+    /// Order: last; the host's services are no longer valid after it.
     /// Errors: none.
     /// Since: 0.1, required.
     pub destroy: Option<unsafe extern "C" fn(instance: *mut Instance)>,
-    /// Lists the devices that are there now, a list of `DeviceInfo`; none is a success.
+    /// Lists the devices that are present now, a list of `DeviceInfo`. An empty list is a success.
     ///
-    /// A list is a snapshot: it stays as it is, and a later call gives another one where devices came or went. A device that is
-    /// still there has the handle and the properties that it had. One that was lost or taken out is not listed; its handle
-    /// stays until `destroy`, and answers DEVICE_LOST. One that came back, after a reset too, is listed with its id and a new
-    /// handle. What becomes of one device stops no other.
+    /// A list is a snapshot and never changes; a later call returns another list if devices came or went. A
+    /// device that is still present keeps its handle and properties. A device that was lost or removed is not
+    /// listed; its handle stays valid until `destroy`, and calls on it return DEVICE_LOST. A device that
+    /// returned, even after a reset, is listed with its old id and a new handle. Changes to one device do not
+    /// affect the others.
     ///
-    /// Owns: the plugin owns the list and the devices until `destroy`. A plugin that finds nothing changed gives the list that
-    /// it gave before, so that asking often costs nothing.
+    /// Owns: the plugin owns the list and the devices until `destroy`. If nothing has changed, the plugin
+    /// returns its previous list, so that frequent calls cost almost nothing.
     /// Threads: any.
     /// Order: after `create`.
-    /// Errors: UNAVAILABLE with the reason when the driver cannot be asked; devices that the host knows go on.
+    /// Errors: UNAVAILABLE with the reason if the driver cannot be queried; devices that the host knows keep
+    /// working.
     /// Since: 0.1, required.
     pub devices: Option<
         unsafe extern "C" fn(instance: *mut Instance, out: *mut List, error: *mut ErrorDetail) -> Status,
     >,
 
-    /// Allocates memory, content undefined.
+    /// Allocates memory with undefined content.
     ///
-    /// Owns: the host owns the buffer and gives it back to `buffer_free`.
+    /// Owns: the host owns the buffer and frees it with `buffer_free`.
     /// Threads: any.
     /// Order: none.
-    /// Errors: OUT_OF_MEMORY, INVALID for a space, alignment or size that the space does not have; then
-    /// `*out` is untouched but for zeroes.
+    /// Errors: OUT_OF_MEMORY; INVALID for a space, alignment or size that the device does not support. On
+    /// error `*out` is unchanged or zeroed.
     /// Since: 0.1, required.
     pub buffer_alloc: Option<
         unsafe extern "C" fn(
@@ -1174,9 +1203,9 @@ pub struct PluginTable {
     /// Since: 0.1, required.
     pub buffer_free: Option<unsafe extern "C" fn(buffer: *mut Buffer)>,
 
-    /// Makes a stream, with nothing enqueued and value 0 reached.
+    /// Creates a stream with nothing enqueued; its value 0 is reached.
     ///
-    /// Owns: the host owns the stream and gives it back to `stream_destroy`.
+    /// Owns: the host owns the stream and frees it with `stream_destroy`.
     /// Threads: any.
     /// Order: none.
     /// Errors: OUT_OF_MEMORY, FAILED_PRECONDITION beyond `streams_max`, DEVICE_LOST.
@@ -1189,11 +1218,11 @@ pub struct PluginTable {
             error: *mut ErrorDetail,
         ) -> Status,
     >,
-    /// Ends a stream. What was enqueued is done first, signalled or not: the call waits for it, and for the callbacks. On a
-    /// stream that has failed nothing further runs: the call waits until the device will touch nothing of what was enqueued,
-    /// and points that were not reached are reported as failed to their callbacks (B24). Once the device is lost the call
-    /// asks the driver for nothing that may not return, and is over within a second. A stream that another one waits for
-    /// may be ended.
+    /// Destroys a stream, after completing its enqueued work, signalled or not: the call waits for the work
+    /// and for the callbacks. On a failed stream no further work runs. The call waits until the device no
+    /// longer touches the enqueued work's memory, and callbacks of points that were not reached report
+    /// failure (B24). Once the device is lost, the call makes no driver call that may hang, and returns
+    /// within a second. A stream may be destroyed while another one waits for it.
     ///
     /// Owns: takes the stream.
     /// Threads: one at a time per stream.
@@ -1204,55 +1233,56 @@ pub struct PluginTable {
 
     /// Enqueues a copy.
     ///
-    /// Owns: what it names is lent until a point signalled after it is reported.
+    /// Owns: the memory named in `desc` is lent until a point signalled after the copy is reported.
     /// Threads: one at a time per stream.
     /// Order: after everything enqueued on the stream before.
-    /// Errors: INVALID for ranges outside their buffers, overlap or misalignment, the failure of a stream that has failed;
-    /// nothing is enqueued.
+    /// Errors: INVALID for ranges outside their buffers, overlap or misalignment; a failed stream's failure.
+    /// On error nothing is enqueued.
     /// Since: 0.1, required.
     pub copy: Option<unsafe extern "C" fn(stream: *mut Stream, desc: *const CopyDesc) -> Status>,
-    /// Enqueues a point: `value` is reached when everything before it is done and the device will never
-    /// touch it again (B12). It is not reached, and the stream fails with INVALID, if a launch before it has met
-    /// data that its op does not allow (B21). Implies a flush. NULL on plugins whose devices are all
-    /// inline.
+    /// Enqueues a point. `value` is reached when all earlier work is done and the device will never touch
+    /// that work's memory again (B12). If an earlier launch met data that its op forbids, `value` is not
+    /// reached and the stream fails with INVALID (B21). Implies a flush. NULL on plugins whose devices are
+    /// all inline.
     ///
-    /// Up to `value` all values count as signalled from now on: 0 on every stream, and those between two signals, which are
-    /// reached with the later one.
+    /// From this call on, all values up to `value` count as signalled. That includes 0 on every stream, and
+    /// values between two signals, which are reached with the later one.
     ///
     /// Owns: nothing.
     /// Threads: one at a time per stream.
-    /// Order: values rise strictly.
-    /// Errors: INVALID for a value that does not rise: nothing has changed, and the next signal stands for all that was
-    /// enqueued before it. The failure of a stream that has failed. On any other failure everything since the last good
-    /// signal has failed, and the value is never reached.
+    /// Order: values strictly increase.
+    /// Errors: INVALID for a value that does not increase: nothing changes, and the next signal covers all
+    /// work enqueued before it. A failed stream's failure. On any other failure, everything since the last
+    /// successful signal has failed, and the value is never reached.
     /// Since: 0.1, required.
     pub stream_signal: Option<unsafe extern "C" fn(stream: *mut Stream, value: u64) -> Status>,
-    /// Writes the last value reached with success, as cheaply as a load; never blocks, but may drive the
-    /// driver on. Returns the stream's status: once it has failed, every later point has (B13). NULL on
-    /// plugins whose devices are all inline.
+    /// Writes the last value reached successfully, as cheaply as a load. Never blocks, but may make the
+    /// driver progress. Returns the stream's status: once it is a failure, every later point has failed
+    /// (B13). NULL on plugins whose devices are all inline.
     ///
-    /// Work before a point happens before the point's report, be it here, by a callback or by a wait: the thread that gets the
-    /// report sees what the work wrote to memory that the host can read, as does every thread that it then synchronises
-    /// with.
+    /// Work before a point happens before the report of that point by this function, a callback or a wait.
+    /// The thread that receives the report sees the work's writes to host-readable memory, and so does every
+    /// thread that it then synchronises with.
     ///
-    /// Once this, a callback or a wait has reported a failure, `copy`, a launch, `stream_wait`, `stream_signal`,
-    /// `stream_flush` and a replay on that stream return it and enqueue nothing. Before, they may.
+    /// Once this function, a callback or a wait has reported a failure, `copy`, a launch, `stream_wait`,
+    /// `stream_signal`, `stream_flush` and a replay on that stream return the failure and enqueue nothing.
+    /// Before the report, they may do so.
     ///
     /// Owns: nothing.
-    /// Threads: any, never blocks, also while the owner enqueues.
+    /// Threads: any, never blocks, even while the stream's owner enqueues.
     /// Order: none.
-    /// Errors: the stream's sticky failure; INVALID where the data of a run was at fault, and not the device.
+    /// Errors: the stream's sticky failure; INVALID if a run's data was at fault, not the device.
     /// Since: 0.1, required.
     pub stream_reached: Option<unsafe extern "C" fn(stream: *mut Stream, out_value: *mut u64) -> Status>,
 
-    /// Makes a kernel for given attributes, dtypes, shapes and constants; checks everything (B21). Owns
-    /// no memory of the size of weights. NULL on plugins without kernels.
+    /// Prepares a kernel for given attributes, dtypes, shapes and constants, and checks everything except the
+    /// data (B21). A prepared kernel owns no weight-sized memory. NULL on plugins without kernels.
     ///
-    /// Owns: the host owns `*out` and gives it back to `unprepare`.
+    /// Owns: the host owns `*out` and frees it with `unprepare`.
     /// Threads: any.
     /// Order: none.
-    /// Errors: UNSUPPORTED with the reason, and the host asks the next kernel; INVALID for what breaks
-    /// the op's specification; then `*out` is zero.
+    /// Errors: UNSUPPORTED with the reason: the host tries the next kernel. INVALID for arguments that break
+    /// the op's specification. On error `*out` is zero.
     /// Since: 0.1, required.
     pub prepare: Option<
         unsafe extern "C" fn(
@@ -1262,7 +1292,7 @@ pub struct PluginTable {
             error: *mut ErrorDetail,
         ) -> Status,
     >,
-    /// Frees what `prepare` made. No launch of it is in flight. NULL on plugins without kernels.
+    /// Frees the result of `prepare`. No launch of it is in flight. NULL on plugins without kernels.
     ///
     /// Owns: takes `prepared->state`.
     /// Threads: any.
@@ -1271,33 +1301,35 @@ pub struct PluginTable {
     /// Since: 0.1, required.
     pub unprepare: Option<unsafe extern "C" fn(instance: *mut Instance, prepared: *mut Prepared)>,
 
-    /// The plugin's side of an extension, or NULL for one that it does not have (B6).
+    /// Returns the plugin's side of an extension, or NULL if the plugin does not have it (B6).
     ///
-    /// Owns: the plugin, until `destroy`.
+    /// Owns: the plugin owns the table until `destroy`.
     /// Threads: any.
     /// Order: after `create`.
     /// Errors: NULL.
     /// Since: 0.1.
     pub get_extension:
         Option<unsafe extern "C" fn(instance: *mut Instance, id: u32, min_revision: u32) -> *const c_void>,
-    /// What is enqueued on `stream` from here on runs after `other` has reached `value`. Emulated by
-    /// holding back what follows. `other` is of the same device, and may be `stream`, which then has nothing to wait for.
+    /// Makes work enqueued on `stream` after this call run after `other` has reached `value`. `other` belongs
+    /// to the same device, and may be `stream` itself, which then has nothing to wait for. Emulated by
+    /// holding back later work.
     ///
-    /// Owns: nothing. `other` is borrowed for the call, and may be destroyed once it has returned.
+    /// Owns: nothing. `other` is borrowed for the call, and may be destroyed once the call has returned.
     /// Threads: one at a time per `stream`, any for `other`.
-    /// Order: `value` is at most the last that was signalled on `other` with success.
-    /// Errors: INVALID for a value above it, with nothing enqueued; if `other` fails before it has reached `value`, so
-    /// does `stream`, with ABORTED, which the call may return already; the failure of a `stream` that has failed.
+    /// Order: `value` is at most the last value signalled on `other` successfully.
+    /// Errors: INVALID for a larger value, with nothing enqueued. If `other` fails before it reaches `value`,
+    /// `stream` fails with ABORTED, which this call may already return. A failed `stream`'s failure.
     /// Since: 0.1.
     pub stream_wait:
         Option<unsafe extern "C" fn(stream: *mut Stream, other: *mut Stream, value: u64) -> Status>,
-    /// Calls `done` exactly once, when `value` is reached or can be no more: on failure, device loss and
-    /// `stream_destroy` too (B16). At once if it already is. Emulated by polling `stream_reached`.
+    /// Calls `done` exactly once, when `value` is reached or can no longer be reached, including after
+    /// failure, device loss and `stream_destroy` (B16). Calls it immediately if that is already so. Emulated
+    /// by polling `stream_reached`.
     ///
-    /// Owns: `arg` is lent until the call.
+    /// Owns: `arg` is lent until `done` is called.
     /// Threads: any.
-    /// Order: `value` is at most the last that was signalled with success.
-    /// Errors: INVALID for a value above it; then `done` is not called.
+    /// Order: `value` is at most the last value signalled successfully.
+    /// Errors: INVALID for a larger value; then `done` is not called.
     /// Since: 0.1.
     #[cfg_attr(feature = "abi-stable", sabi(unsafe_opaque_field))]
     pub stream_on_reached: Option<
@@ -1308,41 +1340,42 @@ pub struct PluginTable {
             arg: *mut c_void,
         ) -> Status,
     >,
-    /// Blocks until `value` is reached, the stream fails or the time is over. A `timeout_ns` of 0 asks and does not block,
-    /// UINT64_MAX is no limit. Emulated by polling.
+    /// Blocks until `value` is reached, the stream fails or the timeout expires. A `timeout_ns` of 0 checks
+    /// without blocking; UINT64_MAX means no limit. Emulated by polling.
     ///
     /// Owns: nothing.
     /// Threads: any, may block.
-    /// Order: `value` is at most the last that was signalled with success.
-    /// Errors: TIMEOUT, INVALID for a value above it, the stream's failure if `value` was not reached before it.
+    /// Order: `value` is at most the last value signalled successfully.
+    /// Errors: TIMEOUT; INVALID for a larger value; the stream's failure if it came before `value` was
+    /// reached.
     /// Since: 0.1.
     pub stream_host_wait:
         Option<unsafe extern "C" fn(stream: *mut Stream, value: u64, timeout_ns: u64) -> Status>,
-    /// Makes the device start on what is enqueued, for plugins that gather (B22): those whose launches wait for a flush or a
-    /// signal. A host may call it within a long task, behind launches that it takes for worth a submission. A plugin without it
-    /// starts at once, or on its own terms.
+    /// Makes the device start the enqueued work, on plugins that batch it (B22): those whose launches wait
+    /// for a flush or a signal. A host may call it within a long task, after enough launches to be worth a
+    /// submission. A plugin without it starts work at once, or on its own terms.
     ///
     /// Owns: nothing.
     /// Threads: one at a time per stream.
-    /// Order: after what is enqueued.
-    /// Errors: as `stream_signal`, and no INVALID.
+    /// Order: after the enqueued work.
+    /// Errors: as `stream_signal`, except INVALID.
     /// Since: 0.1.
     pub stream_flush: Option<unsafe extern "C" fn(stream: *mut Stream) -> Status>,
-    /// Writes the detail of the stream's last non-zero status or failure. Also on inline devices: a
-    /// launch has no error argument.
+    /// Writes the detail of the stream's last non-zero status or failure. Inline devices have it too, because
+    /// a launch has no error argument.
     ///
     /// Owns: nothing.
     /// Threads: any.
     /// Order: none.
-    /// Errors: returns the status whose detail it wrote, OK if there is none.
+    /// Errors: returns the status whose detail it wrote, or OK if there is none.
     /// Since: 0.1.
     pub stream_error: Option<unsafe extern "C" fn(stream: *mut Stream, error: *mut ErrorDetail) -> Status>,
-    /// Estimates what one launch will cost, before `prepare`.
+    /// Estimates the cost of one launch, before `prepare`.
     ///
     /// Owns: nothing.
     /// Threads: any.
     /// Order: none.
-    /// Errors: UNSUPPORTED if it cannot say.
+    /// Errors: UNSUPPORTED if it cannot estimate.
     /// Since: 0.1.
     pub kernel_cost: Option<
         unsafe extern "C" fn(
@@ -1352,12 +1385,13 @@ pub struct PluginTable {
             error: *mut ErrorDetail,
         ) -> Status,
     >,
-    /// Writes a constant in the layout that a prepared kernel asked for.
+    /// Writes a constant in the layout that a prepared kernel requested.
     ///
-    /// Owns: nothing; `src` and `dst` are lent for the call. `dst` is zeroed host memory of the size and
-    /// alignment that were asked for.
-    /// Threads: any. Order: between `prepare` and `unprepare`.
-    /// Errors: INVALID for an input that was not asked for.
+    /// Owns: nothing; `src` and `dst` are lent for the call. `dst` is zeroed host memory of the requested
+    /// size and alignment.
+    /// Threads: any.
+    /// Order: between `prepare` and `unprepare`.
+    /// Errors: INVALID for an input that was not requested.
     /// Since: 0.2.
     pub pack: Option<
         unsafe extern "C" fn(
@@ -1369,10 +1403,11 @@ pub struct PluginTable {
             error: *mut ErrorDetail,
         ) -> Status,
     >,
-    /// Says how much memory there is. Without it the host knows the space's `bytes_total` alone.
+    /// Reports used and available memory. Without it the host knows only the space's `bytes_total`.
     ///
     /// Owns: nothing.
-    /// Threads: any. Order: none.
+    /// Threads: any.
+    /// Order: none.
     /// Errors: INVALID for a space that the device does not have, UNSUPPORTED if the plugin cannot tell.
     /// Since: 0.2.
     pub memory_info: Option<
@@ -1383,14 +1418,15 @@ pub struct PluginTable {
             error: *mut ErrorDetail,
         ) -> Status,
     >,
-    /// Gives the type of one output of an op that ONNX does not define, from its inputs' types; `desc` has no
-    /// outputs. At most `rank_max` extents are written. Without it such an op runs only where the model states
-    /// the types of its results.
+    /// Infers the type of one output of an op that ONNX does not define, from the types of its inputs; `desc`
+    /// has no outputs. At most `rank_max` extents are written. Without it such an op runs only if the model
+    /// states its result types.
     ///
     /// Owns: nothing.
-    /// Threads: any. Order: none.
-    /// Errors: UNSUPPORTED for an output that the kernel does not make, INVALID for inputs that do not fit, or
-    /// a rank above `rank_max`.
+    /// Threads: any.
+    /// Order: none.
+    /// Errors: UNSUPPORTED for an output that the kernel does not have; INVALID for inputs that do not fit,
+    /// or a rank above `rank_max`.
     /// Since: 0.2.
     pub kernel_shape: Option<
         unsafe extern "C" fn(
@@ -1404,14 +1440,15 @@ pub struct PluginTable {
             error: *mut ErrorDetail,
         ) -> Status,
     >,
-    /// Lists the kernels that one device has, a list of `DeviceKernel`, in the place of the plugin's list: to leave out what
-    /// it cannot do, and to add what only it can, or what is known when the driver is open. Without it each device
-    /// has those of the plugin's list. Called once for a device.
+    /// Lists the kernels of one device, a list of `DeviceKernel` that replaces the plugin's list. It can
+    /// leave out kernels that the device cannot run, and add kernels that only this device has or that are
+    /// known only once the driver is open. Without it each device has the plugin's list. Called once per
+    /// device.
     ///
-    /// Owns: the plugin owns the list, and what it points to, until `destroy`.
+    /// Owns: the plugin owns the list, and everything it points to, until `destroy`.
     /// Threads: any.
     /// Order: after `devices`.
-    /// Errors: what the driver says; the device is then left out.
+    /// Errors: the driver's error; the device is then left out.
     /// Since: 0.9.
     pub device_kernels: Option<
         unsafe extern "C" fn(
@@ -1423,7 +1460,7 @@ pub struct PluginTable {
     >,
 }
 
-/// Memory: an address, of the host or the device, which DLPack calls `data`.
+/// Memory: an address of the host or the device, called `data` in DLPack.
 pub const DEVBAY_NATIVE_ADDRESS: u32 = 1;
 /// Memory: a `cl_mem`; `aux` is an offset in bytes.
 pub const DEVBAY_NATIVE_OPENCL_MEM: u32 = 2;
@@ -1435,11 +1472,11 @@ pub const DEVBAY_NATIVE_METAL_BUFFER: u32 = 4;
 pub const DEVBAY_NATIVE_D3D12_RESOURCE: u32 = 5;
 /// Memory: a `PJRT_Buffer`.
 pub const DEVBAY_NATIVE_PJRT_BUFFER: u32 = 6;
-/// Stream: a `CUstream`, of which 0 is the default stream.
+/// Stream: a `CUstream`; 0 is the default stream.
 pub const DEVBAY_NATIVE_CUDA_STREAM: u32 = 64;
-/// Stream: a `hipStream_t`, of which 0 is the default stream.
+/// Stream: a `hipStream_t`; 0 is the default stream.
 pub const DEVBAY_NATIVE_HIP_STREAM: u32 = 65;
-/// Stream: a `cl_command_queue` that works in order.
+/// Stream: an in-order `cl_command_queue`.
 pub const DEVBAY_NATIVE_OPENCL_QUEUE: u32 = 66;
 /// Stream: an immediate `ze_command_list_handle_t`.
 pub const DEVBAY_NATIVE_LEVEL_ZERO_LIST: u32 = 67;
@@ -1448,9 +1485,10 @@ pub const DEVBAY_NATIVE_VULKAN_QUEUE: u32 = 68;
 /// Stream: a `MTLCommandQueue`.
 pub const DEVBAY_NATIVE_METAL_QUEUE: u32 = 69;
 
-/// A handle of a device's native interface (B15). Growable; who passes it owns the struct for the call. Since: 0.9.
+/// A handle of a device's native API (B15). Growable; the caller owns the struct for the call. Since: 0.9.
 ///
-/// That it is there is said by the pointer to this struct, what it is by `kind`: a `value` of 0 is a handle like any other.
+/// A non-NULL pointer to this struct means that a handle is given, and `kind` says of which type. A `value`
+/// of 0 is a valid handle.
 ///
 /// Required up to `aux`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
@@ -1463,11 +1501,11 @@ pub struct NativeHandle {
     pub kind: u32,
     /// The handle.
     pub value: u64,
-    /// What the kind needs besides; else 0.
+    /// Additional data that the kind needs; else 0.
     pub aux: u64,
 }
 
-/// What `buffer_import` is asked for. Growable; the host owns it for the call. Since: 0.2.
+/// Arguments of `buffer_import`. Growable; the host owns it for the call. Since: 0.2.
 ///
 /// Required up to `size_bytes`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
@@ -1476,32 +1514,33 @@ pub struct NativeHandle {
 pub struct ImportDesc {
     /// Size of this struct as the host knows it.
     pub struct_size: u32,
-    /// Position in the device's list of spaces: the space whose memory it is.
+    /// Position in the device's list of spaces: the space that the memory belongs to.
     pub space_idx: u32,
-    /// The memory's first byte as the device's native API names it.
+    /// Native handle of the memory's first byte.
     pub native: *const NativeHandle,
-    /// Bytes that may be used. Copies may read up to the next multiple of the space's `copy_granule`, as in any buffer.
+    /// Usable bytes. Copies may read up to the next multiple of the space's `copy_granule`, as in any buffer.
     pub size_bytes: u64,
 }
 
-/// Table of the extension that wraps and hands out what the device's native API knows: memory and streams, id 2 (B6,
-/// B10, B15). Growable; plugin-owned, as long as the instance.
+/// Table of the extension that imports and exports native memory and streams, id 2 (B6, B10, B15). Growable;
+/// plugin-owned, as long as the instance.
 ///
 /// Required up to `stream_export`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct InteropTable {
-    /// Bytes of this struct that its maker knows.
+    /// Size of this struct as its creator knows it.
     pub struct_size: u32,
     /// Reserved, 0.
     pub reserved: u32,
-    /// Says how DLPack names the device of a space's memory: `DLDevice`'s device_type and device_id.
+    /// Returns DLPack's name for the device of a memory space: `DLDevice`'s device_type and device_id.
     ///
     /// Owns: nothing.
     /// Threads: any.
     /// Order: none.
-    /// Errors: INVALID for a space that the device does not have; UNSUPPORTED for one that DLPack has no name for.
+    /// Errors: INVALID for a space that the device does not have; UNSUPPORTED for one that DLPack has no name
+    /// for.
     /// Since: 0.2.
     pub dlpack_device: Option<
         unsafe extern "C" fn(
@@ -1512,16 +1551,17 @@ pub struct InteropTable {
             error: *mut ErrorDetail,
         ) -> Status,
     >,
-    /// Makes a buffer of memory that the application or another library allocated. Its content is what the memory holds.
+    /// Creates a buffer from memory that the application or another library allocated. The memory keeps its
+    /// content.
     ///
-    /// Owns: the host owns the buffer and gives it back to `buffer_free`, which leaves the memory to its owner; it is
-    /// lent until then.
+    /// Owns: the host owns the buffer and frees it with `buffer_free`, which leaves the memory allocated. The
+    /// memory is lent until then.
     /// Threads: any.
-    /// Order: what writes the memory outside of the device's streams is over, or ordered by a native stream that was
-    /// wrapped.
-    /// Errors: INVALID for memory that is not the device's, as far as that can be told, is not aligned to the space's
-    /// `bind_align`, or for a space or size that the device does not have; UNSUPPORTED for a kind of handle that the
-    /// device does not take; DEVICE_LOST.
+    /// Order: writes to the memory from outside the device's streams are complete, or ordered by an imported
+    /// native stream.
+    /// Errors: INVALID for memory that the plugin knows is not the device's, for memory not aligned to the
+    /// space's `bind_align`, and for a space or size that the device does not have; UNSUPPORTED for a kind of
+    /// handle that the device does not accept; DEVICE_LOST.
     /// Since: 0.2; handles have a kind since 0.9.
     pub buffer_import: Option<
         unsafe extern "C" fn(
@@ -1531,12 +1571,12 @@ pub struct InteropTable {
             error: *mut ErrorDetail,
         ) -> Status,
     >,
-    /// Gives the first byte of a buffer as the device's native API names it.
+    /// Returns the native handle of a buffer's first byte.
     ///
-    /// Owns: nothing; it is valid until the buffer is freed.
+    /// Owns: nothing; the handle is valid until the buffer is freed.
     /// Threads: any.
-    /// Order: none; who uses it natively sees to the order.
-    /// Errors: UNSUPPORTED for a buffer without a native name.
+    /// Order: none; code that uses the handle natively is responsible for ordering.
+    /// Errors: UNSUPPORTED for a buffer without a native handle.
     /// Since: 0.2; handles have a kind since 0.9.
     pub buffer_export: Option<
         unsafe extern "C" fn(
@@ -1545,14 +1585,15 @@ pub struct InteropTable {
             error: *mut ErrorDetail,
         ) -> Status,
     >,
-    /// Makes a stream that works on a native one, such as an application's. A value of 0 may be one: CUDA's default stream.
+    /// Creates a stream on top of a native one, such as an application's. A value of 0 may be a stream:
+    /// CUDA's default stream.
     ///
-    /// Owns: the host owns the stream and gives it back to `stream_destroy`, which waits for what was enqueued through
-    /// it and leaves the native one to its owner; that is lent until then.
+    /// Owns: the host owns the stream and frees it with `stream_destroy`, which waits for the work enqueued
+    /// through it and does not destroy the native stream. The native stream is lent until then.
     /// Threads: any.
-    /// Order: what is enqueued through the stream, and natively, comes in the order of the calls.
-    /// Errors: UNSUPPORTED on a device without native streams, and for a kind of handle that it does not take; INVALID for
-    /// what is none, as far as that can be told; as `stream_create`.
+    /// Order: work enqueued through the stream and natively runs in the order of the calls.
+    /// Errors: UNSUPPORTED on a device without native streams, and for a kind of handle that it does not
+    /// accept; INVALID for a handle that the plugin knows is not a stream; as `stream_create`.
     /// Since: 0.2; handles have a kind since 0.9.
     pub stream_import: Option<
         unsafe extern "C" fn(
@@ -1562,9 +1603,9 @@ pub struct InteropTable {
             error: *mut ErrorDetail,
         ) -> Status,
     >,
-    /// Gives the native stream of a stream.
+    /// Returns the native handle of a stream.
     ///
-    /// Owns: nothing; it is valid until the stream is destroyed.
+    /// Owns: nothing; the handle is valid until the stream is destroyed.
     /// Threads: any.
     /// Order: none.
     /// Errors: UNSUPPORTED on a device without native streams.
@@ -1578,7 +1619,8 @@ pub struct InteropTable {
     >,
 }
 
-/// What a recording is to be. Growable; the host owns it, and the list that it names, for the call. Since: 0.9.
+/// Arguments of `record_begin`. Growable; the host owns it, and the list that it names, for the call. Since:
+/// 0.9.
 ///
 /// Required up to `bindings`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
@@ -1589,9 +1631,9 @@ pub struct RecordDesc {
     pub struct_size: u32,
     /// Reserved, 0.
     pub reserved: u32,
-    /// Memory that may be other memory in a replay, a list of `BufferRef` of which none overlap. What a launch or a copy is
-    /// given within one of them is bound to it: the same `buffer`, or addresses of the host's memory, and no byte
-    /// outside. May be empty.
+    /// Memory that a replay may replace, a list of `BufferRef` that do not overlap; may be empty. An operand
+    /// of a launch or copy is bound if it lies entirely within one of them, in the same `buffer` or at the
+    /// same host addresses.
     pub bindings: List,
 }
 
@@ -1606,92 +1648,94 @@ pub struct ReplayDesc {
     pub struct_size: u32,
     /// Reserved, 0.
     pub reserved: u32,
-    /// What is replayed.
+    /// The recording to replay.
     pub recording: *mut Recording,
-    /// What stands in the place of the recording's bindings, a list of `BufferRef`: as many, in the same order, each of the
-    /// same length and in the same space. Empty where they are those of `record_begin`.
+    /// Replacements for the recording's bindings, a list of `BufferRef`: the same number in the same order,
+    /// each with the same length and space. Empty to use the bindings given to `record_begin`.
     pub bindings: List,
 }
 
-/// Table of the extension that takes down the work of a task once and runs it again with one call, id 3 (B6, B22).
+/// Table of the extension that records a task's work once and replays it with one call, id 3 (B6, B22).
 /// Growable; plugin-owned, as long as the instance.
 ///
-/// A recording has launches, and copies within the device's memory, with the references that they were given: the memory and
-/// the prepared kernels that it names stay until it is freed and every point that was signalled behind a replay is reached.
-/// What the memory holds may change from replay to replay; where it is may change for bindings alone. A host records what
-/// it has launched before, so that a kernel may do in its first launch what cannot be recorded. What orders streams stands
-/// around a replay, not in it.
+/// A recording holds launches, and copies within the device's memory, with their references. The memory and
+/// the prepared kernels that it names stay valid until it is freed and every point signalled after a replay
+/// is reached. The content of the memory may change between replays; only bindings may change its place. A
+/// host records only work that it has launched before, so that a kernel may do unrecordable work in its first
+/// launch. Waits and signals between streams surround a replay and are not part of it.
 ///
-/// Two replays of one recording are ordered by the host, unless they have their own memory in all that is written.
+/// The host orders two replays of one recording, unless all memory that they write is separate.
 ///
 /// Required up to `recording_free`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ReplayTable {
-    /// Bytes of this struct that its maker knows.
+    /// Size of this struct as its creator knows it.
     pub struct_size: u32,
     /// Reserved, 0.
     pub reserved: u32,
-    /// Begins a recording: launches on the stream, and copies from buffer to buffer, are taken down from now on and do not
-    /// run. Nothing else may be enqueued there until `record_end`.
+    /// Begins a recording: from now on, launches and buffer-to-buffer copies on the stream are recorded and
+    /// do not run. Nothing else may be enqueued on it until `record_end`.
     ///
     /// Owns: nothing; the description is borrowed for the call.
-    /// Threads: one at a time per stream; what is recorded comes from the thread that began.
-    /// Order: what was enqueued before runs as it would.
-    /// Errors: UNSUPPORTED on an inline stream, and for bindings where the plugin records none: the host may then record without;
-    /// INVALID on a stream that records, and for bindings that overlap.
+    /// Threads: one at a time per stream; the thread that began the recording makes the recorded calls.
+    /// Order: work enqueued before runs as usual.
+    /// Errors: UNSUPPORTED on an inline stream, and for bindings if the plugin does not record any: the host
+    /// may then record without them. INVALID on a stream that is recording, and for overlapping bindings.
     /// Since: 0.2; takes a description since 0.9.
     pub record_begin: Option<unsafe extern "C" fn(stream: *mut Stream, desc: *const RecordDesc) -> Status>,
-    /// Ends the recording that was begun, and gives it.
+    /// Ends the recording and returns it.
     ///
-    /// Owns: the host owns what is written to `out_recording`, and frees it with `recording_free`.
+    /// Owns: the host owns `*out_recording`, and frees it with `recording_free`.
     /// Threads: that of `record_begin`.
-    /// Order: what is enqueued from now on runs again.
-    /// Errors: UNSUPPORTED for work that cannot be recorded; INVALID on a stream that does not record. After an
-    /// error there is no recording, and the stream is as before `record_begin`.
+    /// Order: work enqueued from now on runs again.
+    /// Errors: UNSUPPORTED for work that cannot be recorded; INVALID on a stream that is not recording. On
+    /// error there is no recording, and the stream is as it was before `record_begin`.
     /// Since: 0.2.
     pub record_end:
         Option<unsafe extern "C" fn(stream: *mut Stream, out_recording: *mut *mut Recording) -> Status>,
-    /// Enqueues all that a recording has, in its order, on any stream of the device, which need not be the one that
-    /// recorded. Failures of what it does are that stream's.
+    /// Enqueues all work of a recording, in its order, on any stream of the device, not only the one that
+    /// recorded it. If the work fails, the replaying stream fails.
     ///
-    /// Owns: nothing; the recording and the memory that is bound are lent until a point signalled behind it is reached.
+    /// Owns: nothing; the recording and the bound memory are lent until a point signalled after the replay is
+    /// reached.
     /// Threads: one at a time per stream; one recording from one thread at a time.
     /// Order: as a launch.
-    /// Errors: as a launch; INVALID on a stream that records, of another device, and for bindings that are not as many and as long
-    /// as the recording's; nothing is then enqueued.
+    /// Errors: as a launch; INVALID on a stream that is recording or belongs to another device, and for
+    /// bindings whose number or lengths differ from the recording's. Nothing is then enqueued.
     /// Since: 0.2; on any stream, with bindings, since 0.9.
     pub replay: Option<unsafe extern "C" fn(stream: *mut Stream, desc: *const ReplayDesc) -> Status>,
     /// Frees a recording.
     ///
-    /// Owns: takes it back.
+    /// Owns: takes the recording.
     /// Threads: any.
-    /// Order: after the last replay's points were reached, or its streams destroyed, and before the memory and the
-    /// prepared kernels that it names.
+    /// Order: after the points of its last replay were reached, or their streams destroyed; before the memory
+    /// and the prepared kernels that it names are freed.
     /// Errors: none.
     /// Since: 0.2.
     pub recording_free: Option<unsafe extern "C" fn(recording: *mut Recording)>,
 }
 
-/// What the plugin says of one node of a graph that it was shown. Frozen. Since: 0.2, with groups since 0.9.
+/// The plugin's answer for one node of a graph. Frozen. Since: 0.2, with groups since 0.9.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NodeClaim {
-    /// 1 if the compiler takes the node, whichever others of the graph it is compiled with, but for its `group`; else 0.
+    /// 1 if the compiler takes the node, together with any other nodes of the graph, subject to its `group`;
+    /// else 0.
     pub is_claimed: u32,
-    /// 0, or a number of the plugin's that nodes share which it takes together or not at all, as the pieces of a quantised
-    /// product: a graph that is compiled has all nodes of a group or none. Since: 0.9.
+    /// 0, or a number chosen by the plugin for nodes that it takes all together or not at all, such as the
+    /// pieces of a quantised product. A graph to compile contains all nodes of a group or none. Since: 0.9.
     pub group: u32,
-    /// Arithmetic operations; a multiply-add counts two.
+    /// Arithmetic operations; a multiply-add counts as two.
     pub flops: u64,
-    /// Bytes of its operands and results, each once.
+    /// Bytes of its operands and results, counting each once.
     pub bytes: u64,
 }
 
-/// What `compile`, `load` and `compile_ahead` are asked for: a program as code of a format, or as a graph. Growable; the
-/// host owns it for the call. Since: 0.2.
+/// Arguments of `compile`, `load` and `compile_ahead`: a program, as code in some format or as a graph.
+/// Growable; the host owns it for the call. Since: 0.2.
 ///
 /// Required up to `label`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
@@ -1702,35 +1746,36 @@ pub struct CompileDesc {
     pub struct_size: u32,
     /// Reserved, 0.
     pub reserved: u32,
-    /// Where it will run; NULL for `compile_ahead`.
+    /// The device that the program will run on; NULL for `compile_ahead`.
     pub device: *mut Device,
-    /// What the code is, one of the device's formats, such as `stablehlo`. Empty for a graph, and for `load`.
+    /// Format of the code, one of the device's formats, such as `stablehlo`. Empty for a graph, and for
+    /// `load`.
     pub format: Str,
-    /// The program: text, or whatever bytes the format has; for `load`, what `blob` gave. NULL for a graph. Borrowed for
-    /// the call.
+    /// The program: text or bytes, as the format requires; for `load`, the bytes from `blob`. NULL for a
+    /// graph. Borrowed for the call.
     #[cfg_attr(feature = "abi-stable", sabi(unsafe_opaque_field))]
     pub code: *const c_void,
-    /// Bytes of `code`.
+    /// Size of `code` in bytes.
     pub code_bytes: u64,
-    /// Types of the inputs that it will be run with, a list of `Tensor`: compilers need not tell what code takes. Empty for
-    /// a graph and for `load`.
+    /// Types of the inputs that the program will run with, a list of `Tensor`, because a compiler need not
+    /// report the inputs of code. Empty for a graph and for `load`.
     pub inputs: List,
     /// Name of the program for messages and traces; may be empty.
     pub label: Str,
-    /// The program as a graph, all of whose nodes the plugin claimed and all of whose types are known; NULL for code. A
-    /// constant's bytes stay as they are for the call.
+    /// The program as a graph; NULL for code. The plugin claimed all of its nodes, and all of its types are
+    /// known. A constant's bytes do not change during the call.
     pub graph: *const GraphView,
-    /// What the numbers of a graph may be, as in `PrepareDesc`.
+    /// Permitted deviations in a graph's numbers, as in `PrepareDesc`.
     pub numerics: u64,
-    /// Inputs of the graph whose buffers the host means to donate at each run, a list of uint32_t: positions in the graph's
-    /// values. A compiler may plan to reuse their memory; a run may still keep them.
+    /// Inputs of the graph whose buffers the host intends to donate at each run, a list of uint32_t:
+    /// positions in the graph's values. A compiler may plan to reuse their memory; a run may still keep them.
     pub donors: List,
-    /// What `compile_ahead` compiles for, in the plugin's own words.
+    /// Target that `compile_ahead` compiles for, in the plugin's own terms.
     pub target: Str,
 }
 
-/// What a program gives. Growable; the host owns the struct, the plugin what it points to, until
-/// `executable_free`. Since: 0.2.
+/// Inputs and outputs of a program. Growable; the host owns the struct, the plugin owns the memory that it
+/// points to until `executable_free`. Since: 0.2.
 ///
 /// Required up to `outputs`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
@@ -1743,19 +1788,21 @@ pub struct ExecutableInfo {
     pub reserved: u32,
     /// Types of its results, a list of `Tensor`.
     pub outputs: List,
-    /// For a graph, what a run takes, in the order of the inputs of `execute`: a list of uint32_t, positions in the graph's
-    /// values, each once. They are inputs of the graph that are used, and constants that the compiler wants as buffers,
-    /// which the host writes once for all runs; other constants are in the program. Empty for code.
+    /// For a graph, the inputs of `execute` in order, a list of uint32_t: positions in the graph's values,
+    /// each once. They are the graph's used inputs, and constants that the compiler wants as buffers, which
+    /// the host writes once for all runs. Other constants are part of the program. Empty for code.
     pub inputs: List,
-    /// Sum of DEVBAY_EXECUTABLE_* flags; those of DEVBAY_FLAGS_REQUIRED must be understood: the program is else not run.
+    /// Sum of DEVBAY_EXECUTABLE_* flags. Those of DEVBAY_FLAGS_REQUIRED must be understood; otherwise the
+    /// program is not run.
     /// Since: 0.9.
     pub flags: u64,
 }
 
-/// `execute` writes results to memory that the host gives, where it gives some.
+/// `execute` writes results to the memory that the host provides for them, if any.
 pub const DEVBAY_EXECUTABLE_TAKES_OUTPUTS: u64 = 1;
 
-/// A run of a program. Growable; the host owns it, and the arrays that it names, for the call. Since: 0.9.
+/// Arguments of `execute`. Growable; the host owns it, and the arrays that it names, for the call. Since:
+/// 0.9.
 ///
 /// Required up to `n_results`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
@@ -1768,39 +1815,39 @@ pub struct ExecuteDesc {
     pub reserved: u32,
     /// The inputs, a list of `BufferRef`: whole buffers.
     pub inputs: List,
-    /// A list of uint8_t, empty or one for each input: 1 where the program may take the input's memory for a result.
-    /// The buffer is then only freed.
+    /// A list of uint8_t, empty or one for each input: 1 if the program may reuse the input's memory for a
+    /// result. The host then only frees that buffer.
     pub donated: List,
-    /// Where results go, a list of `BufferRef`, empty or one for each result: whole buffers of the host's, which are written;
-    /// an absent reference where the plugin makes the buffer. Empty unless the program has
+    /// Memory for the results, a list of `BufferRef`, empty or one for each result: whole buffers of the host
+    /// to write, or an absent reference where the plugin creates the buffer. Empty unless the program has
     /// DEVBAY_EXECUTABLE_TAKES_OUTPUTS. They overlap no other operand.
     pub outputs: List,
-    /// Settings of this run, a list of `KeyValue`, by the rules of `CreateDesc::options`.
+    /// Settings of this run, a list of `KeyValue`, under the rules of `CreateDesc::options`.
     pub options: List,
-    /// Takes a buffer of the plugin's for each result; NULL is written where the host gave one.
+    /// Receives the plugin's buffer for each result, or NULL where the host provided one.
     pub results: *mut *mut Buffer,
-    /// Places of `results`: as many as the program has results.
+    /// Length of `results`: the number of the program's results.
     pub n_results: u64,
 }
 
-/// The program runs as it is.
+/// The program can run unchanged.
 pub const DEVBAY_BLOB_USABLE: u32 = 0;
-/// It was made for something like this device: it has to be compiled anew.
+/// The program was compiled for a similar device and must be recompiled.
 pub const DEVBAY_BLOB_RECOMPILE: u32 = 1;
-/// It is not for this device, or damaged.
+/// The program is not for this device, or is damaged.
 pub const DEVBAY_BLOB_UNSUPPORTED: u32 = 2;
 
-/// Table of the extension that compiles whole programs, id 1 (B6, B23): code of a format that the device's compiler reads,
-/// or graphs whose nodes the plugin claims. Growable; plugin-owned, as long as the instance.
+/// Table of the extension that compiles whole programs, id 1 (B6, B23): code in a format that the device's
+/// compiler reads, or graphs whose nodes the plugin claims. Growable; plugin-owned, as long as the instance.
 ///
-/// A plugin that takes no code has no `formats`; one that takes no graphs has no `claim`.
+/// A plugin that does not accept code has no `formats`; one that does not accept graphs has no `claim`.
 ///
 /// Required up to `executable_free`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct CompileTable {
-    /// Bytes of this struct that its maker knows.
+    /// Size of this struct as its creator knows it.
     pub struct_size: u32,
     /// Reserved, 0.
     pub reserved: u32,
@@ -1809,17 +1856,18 @@ pub struct CompileTable {
     /// Owns: the plugin owns the list until `destroy`.
     /// Threads: any.
     /// Order: none.
-    /// Errors: what the driver says.
+    /// Errors: the driver's error.
     /// Since: 0.2.
     pub formats:
         Option<unsafe extern "C" fn(device: *mut Device, out: *mut List, error: *mut ErrorDetail) -> Status>,
     /// Compiles a program; may take long.
     ///
-    /// Owns: the host owns `*out` and gives it back to `executable_free`.
+    /// Owns: the host owns `*out` and frees it with `executable_free`.
     /// Threads: any, may block.
     /// Order: none.
-    /// Errors: UNSUPPORTED for a format that the compiler does not read; INVALID with the compiler's words for code
-    /// that is wrong, or takes other inputs, as far as it tells; OUT_OF_MEMORY; then `*out` is untouched.
+    /// Errors: UNSUPPORTED for a format that the compiler does not read; INVALID with the compiler's message
+    /// for code that is wrong or, if the compiler can tell, takes other inputs; OUT_OF_MEMORY. On error
+    /// `*out` is unchanged.
     /// Since: 0.2.
     pub compile: Option<
         unsafe extern "C" fn(
@@ -1829,7 +1877,7 @@ pub struct CompileTable {
             error: *mut ErrorDetail,
         ) -> Status,
     >,
-    /// Says what a program gives.
+    /// Describes the inputs and outputs of a program.
     ///
     /// Owns: the plugin owns the lists until `executable_free`.
     /// Threads: any.
@@ -1843,15 +1891,16 @@ pub struct CompileTable {
             error: *mut ErrorDetail,
         ) -> Status,
     >,
-    /// Enqueues a run. Results that the host gave no memory for are buffers of the plugin's, written to `desc->results` when
-    /// the call returns; what results hold is there when a point signalled behind the run is reached.
+    /// Enqueues a run. For results without memory from the host, the plugin creates buffers and writes them
+    /// to `desc->results` before the call returns. Their content is valid once a point signalled after the
+    /// run is reached.
     ///
-    /// Owns: the description is borrowed for the call, the buffers that it names are lent until a point signalled after it
-    /// is reported; the host owns the results and gives them back to `buffer_free`.
+    /// Owns: the description is borrowed for the call, and the buffers that it names are lent until a point
+    /// signalled after the run is reported; the host owns the results and frees them with `buffer_free`.
     /// Threads: one at a time per stream; one executable from many streams at once.
     /// Order: after everything enqueued on the stream before.
-    /// Errors: INVALID for inputs or outputs that are not those of the program, as far as that is known, and for an option
-    /// that it does not know; OUT_OF_MEMORY; then nothing is enqueued and nothing written. Found later, it fails the
+    /// Errors: INVALID for inputs or outputs that are known not to be the program's, and for an unknown
+    /// option; OUT_OF_MEMORY. Then nothing is enqueued and nothing written. An error found later fails the
     /// stream (B13).
     /// Since: 0.2; takes a description since 0.9.
     pub execute: Option<
@@ -1863,20 +1912,21 @@ pub struct CompileTable {
     >,
     /// Frees a program. No run of it is in flight: its points have been reported.
     ///
-    /// Owns: takes it back.
+    /// Owns: takes the executable.
     /// Threads: any.
-    /// Order: none; its results may live on.
+    /// Order: none; its results may outlive it.
     /// Errors: none.
     /// Since: 0.2.
     pub executable_free: Option<unsafe extern "C" fn(executable: *mut Executable)>,
-    /// Says which nodes of a graph the device's compiler takes, and what they cost. A claim is a promise: any set of
-    /// claimed nodes compiles that has no part of a group, but for memory. Nothing is compiled, and the graph's constants are shown but need not be
-    /// read: this is asked often. `claims` has an element for each node, in order. NULL where no graphs are taken.
+    /// Reports which nodes of a graph the device's compiler takes, and their cost. A claim is a promise: any
+    /// set of claimed nodes that does not split a group compiles, unless memory runs out. The call compiles
+    /// nothing and need not read the graph's constants, because the host makes it often. `claims` has one
+    /// element per node, in order. NULL if graphs are not accepted.
     ///
-    /// Owns: graph and claims are the host's, for the call.
+    /// Owns: graph and claims belong to the host, for the call.
     /// Threads: any.
     /// Order: none.
-    /// Errors: what the driver says; a node that is not known is not claimed, and no error.
+    /// Errors: the driver's error. An unknown node is not an error; it is not claimed.
     /// Since: 0.2.
     pub claim: Option<
         unsafe extern "C" fn(
@@ -1887,8 +1937,8 @@ pub struct CompileTable {
             error: *mut ErrorDetail,
         ) -> Status,
     >,
-    /// Gives a compiled program as bytes that can be stored, a list of uint8_t: what `load` takes, in this process or
-    /// another. NULL where programs cannot be stored.
+    /// Serialises a compiled program, as a list of uint8_t that `load` accepts in this process or another.
+    /// NULL if programs cannot be stored.
     ///
     /// Owns: the plugin owns the bytes until `executable_free`.
     /// Threads: any, may block.
@@ -1898,13 +1948,13 @@ pub struct CompileTable {
     pub blob: Option<
         unsafe extern "C" fn(executable: *mut Executable, out: *mut List, error: *mut ErrorDetail) -> Status,
     >,
-    /// Says whether stored bytes are a program for a device, one of DEVBAY_BLOB_*, without loading it. Bytes may be
-    /// anything, also damaged.
+    /// Reports whether stored bytes are a program for a device, one of DEVBAY_BLOB_*, without loading it. The
+    /// bytes may be arbitrary or damaged.
     ///
     /// Owns: the bytes are borrowed for the call.
     /// Threads: any.
     /// Order: none.
-    /// Errors: what the driver says.
+    /// Errors: the driver's error.
     /// Since: 0.2.
     pub validate: Option<
         unsafe extern "C" fn(
@@ -1915,12 +1965,12 @@ pub struct CompileTable {
             error: *mut ErrorDetail,
         ) -> Status,
     >,
-    /// Makes a stored program ready to run: `desc->code` is what `blob` gave.
+    /// Makes a stored program ready to run: `desc->code` holds the bytes from `blob`.
     ///
     /// Owns: as `compile`.
     /// Threads: any, may block.
     /// Order: none.
-    /// Errors: UNSUPPORTED for bytes that `validate` does not find usable; as `compile` else.
+    /// Errors: UNSUPPORTED for bytes that `validate` does not report as usable; otherwise as `compile`.
     /// Since: 0.2.
     pub load: Option<
         unsafe extern "C" fn(
@@ -1930,14 +1980,14 @@ pub struct CompileTable {
             error: *mut ErrorDetail,
         ) -> Status,
     >,
-    /// Compiles a graph for a device that is not there, `desc->target`. The program has an `executable_info` and a `blob`,
-    /// and cannot be run.
+    /// Compiles a graph for `desc->target`, a device that is not present. The program has an
+    /// `executable_info` and a `blob`, and cannot be run.
     ///
     /// Owns: as `compile`.
     /// Threads: any, may block.
     /// Order: none.
-    /// Errors: UNSUPPORTED for a target that is not known, or a graph with a node that the compiler does not take, with
-    /// the node's name; as `compile` else.
+    /// Errors: UNSUPPORTED for an unknown target, or for a node that the compiler does not take, naming the
+    /// node; otherwise as `compile`.
     /// Since: 0.2.
     pub compile_ahead: Option<
         unsafe extern "C" fn(
@@ -1949,34 +1999,35 @@ pub struct CompileTable {
     >,
 }
 
-/// Table of the extension that makes streams fail and devices be lost on request, id 7 (B6, B13), so that a conformance
-/// run sees what a failure does to a stream, to those that wait for it and to the others. Growable;
-/// plugin-owned, as long as the instance.
+/// Table of the extension that makes streams fail and devices be lost on request, id 7 (B6, B13). A
+/// conformance run uses it to see how a failure affects a stream, the streams that wait for it, and the
+/// others. Growable; plugin-owned, as long as the instance.
 ///
-/// Required up to `stream_fail`; a slot that a plugin does not have is NULL.
+/// Required up to `stream_fail`; a function that the plugin does not have is NULL.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct FaultTable {
-    /// Bytes of this struct that its maker knows.
+    /// Size of this struct as its creator knows it.
     pub struct_size: u32,
     /// Reserved, 0.
     pub reserved: u32,
-    /// Enqueues work that fails with `status`, as a device's would: points that were signalled before are reached, later
-    /// ones fail.
+    /// Enqueues work that fails with `status`, as a device's would: points signalled before it are reached,
+    /// later ones fail.
     ///
     /// Owns: nothing.
     /// Threads: one at a time per stream.
-    /// Order: after what is enqueued.
+    /// Order: after the enqueued work.
     /// Errors: INVALID for a status of 0; UNSUPPORTED on an inline stream.
     /// Since: 0.2.
     pub stream_fail: Option<unsafe extern "C" fn(stream: *mut Stream, status: Status) -> Status>,
-    /// Gives a device up as its driver would: its streams fail with DEVICE_LOST, and `devices` lists its handle no more.
+    /// Loses a device as its driver would: its streams fail with DEVICE_LOST, and `devices` no longer lists
+    /// its handle.
     ///
     /// Owns: nothing; the device stays the plugin's.
     /// Threads: any.
     /// Order: none.
-    /// Errors: DEVICE_LOST for one that is lost already.
+    /// Errors: DEVICE_LOST if the device is already lost.
     /// Since: 0.9.
     pub device_lose: Option<unsafe extern "C" fn(device: *mut Device) -> Status>,
 }
@@ -1985,18 +2036,20 @@ pub struct FaultTable {
 // The entry
 // ---------------------------------------------------------------------------------------------------
 
-/// Every function from any thread at once (B17).
+/// Any function may be called from any thread, concurrently (B17).
 pub const DEVBAY_THREADING_FREE: u32 = 0;
-/// Functions that take a stream: one at a time per stream, also `stream_reached` and its like; others
-/// from any thread. The host adds the lock.
+/// Functions that take a stream, including `stream_reached` and its like, are called one at a time per
+/// stream; other functions from any thread. The host adds the lock.
 pub const DEVBAY_THREADING_PER_STREAM: u32 = 1;
-/// One function of an instance at a time; the host adds the lock, and polls instead of `stream_host_wait`.
+/// One function of an instance is called at a time. The host adds the lock, and polls instead of calling
+/// `stream_host_wait`.
 pub const DEVBAY_THREADING_SERIALISED: u32 = 2;
 
-/// The library may be unloaded after its last instance is destroyed. Without it the host never does (B26).
+/// The library may be unloaded after its last instance is destroyed. Without this flag the host never unloads
+/// it (B26).
 pub const DEVBAY_PLUGIN_UNLOADABLE: u64 = 1;
 
-/// An option that `create` takes. Growable; plugin-owned, static.
+/// An option that `create` accepts. Growable; plugin-owned, static.
 ///
 /// Required up to `key`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
@@ -2007,30 +2060,33 @@ pub struct OptionInfo {
     pub struct_size: u32,
     /// Reserved, 0.
     pub reserved: u32,
-    /// Name, without the plugin's.
+    /// Name of the option, without the plugin's name.
     pub key: Str,
-    /// Value when it is not given.
+    /// Value if the option is not given.
     pub default_value: Str,
-    /// One line for a person.
+    /// One human-readable line.
     pub doc: Str,
 }
 
-/// Puts a layer in front of a plugin: gives data to be used in the place of `next`, with a table whose functions call those
-/// of `next`.
+/// Puts a layer in front of a plugin. Returns a description to use in place of `next`, whose table calls the
+/// functions of `next`.
 ///
-/// The layer shows the minors that both it and `next` speak, reads of `next` what its own header has, leaves a slot NULL that
-/// is NULL there, passes handles on as they are, and answers NULL for an extension that it does not know. `next` may be a
-/// plugin's, or another layer's.
+/// The layer offers the minors that both it and `next` support, and reads only those fields of `next` that
+/// its own header has. A function that is NULL in `next` is NULL in the layer. The layer passes handles on
+/// unchanged, and returns NULL for an extension that it does not know. `next` may belong to a plugin or to
+/// another layer.
 ///
-/// Owns: `next`, and what is returned, stay as long as the process. Threads: control. May be called many times. Errors: NULL
-/// with words, for a plugin that it cannot stand in front of. Since: 0.9.
+/// Owns: `next` and the returned data live as long as the process.
+/// Threads: control. May be called many times.
+/// Errors: NULL, with a message, for a plugin that it does not support.
+/// Since: 0.9.
 pub type LayerFn =
     unsafe extern "C" fn(next: *const PluginInfo, error: *mut ErrorDetail) -> *const PluginInfo;
 
-/// Who the plugin is (B1). Growable; plugin-owned, static, never written.
+/// Description of the plugin (B1). Growable; plugin-owned, static, never written.
 ///
-/// `struct_size`, `abi_minor_min` and `abi_minor_max` stay where they are in every version, so that any
-/// host can read why it cannot use any plugin.
+/// `struct_size`, `abi_minor_min` and `abi_minor_max` have the same place in every version, so that any host
+/// can tell why it cannot use a plugin.
 ///
 /// Required up to `table`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
@@ -2039,9 +2095,9 @@ pub type LayerFn =
 pub struct PluginInfo {
     /// Size of this struct as the plugin knows it.
     pub struct_size: u32,
-    /// Oldest minor that it can work with: the one whose additions its code cannot do without.
+    /// Oldest minor that it can work with: the one whose additions its code depends on.
     pub abi_minor_min: u32,
-    /// Newest minor that it knows: DEVBAY_ABI_MINOR of the header that it was built with.
+    /// Newest minor that it supports: DEVBAY_ABI_MINOR of the header that it was built with.
     pub abi_minor_max: u32,
     /// One of DEVBAY_THREADING_*.
     pub threading: u32,
@@ -2049,28 +2105,29 @@ pub struct PluginInfo {
     pub flags: u64,
     /// Short name, `[a-z][a-z0-9_-]*`; devices are called NAME:INDEX.
     pub name: Str,
-    /// Who made it.
+    /// Name of its vendor.
     pub vendor: Str,
     /// Its own version.
     pub version: Str,
-    /// Its functions; NULL for a library that offers a layer alone.
+    /// Its functions; NULL for a library that offers only a layer.
     pub table: *const PluginTable,
     /// Conformance profiles that it claims, a list of `Str`: `base`, `kernels`, ...
     pub profiles: List,
-    /// Its kernels, a list of `KernelInfo`. The list's stride may be that of a larger struct of the
-    /// plugin's that begins with the descriptor.
+    /// Its kernels, a list of `KernelInfo`. The stride may be the size of a larger struct of the plugin that
+    /// begins with the `KernelInfo`.
     pub kernels: List,
-    /// The options of `create`, a list of `OptionInfo`.
+    /// The options that `create` accepts, a list of `OptionInfo`.
     pub options: List,
-    /// Its view of this header's structs, a list of `LayoutField`, for reports; may be empty (B30).
+    /// The layout of this header's structs as compiled into the plugin, a list of `LayoutField`, for reports;
+    /// may be empty (B30).
     pub layout: List,
-    /// A layer that it offers, by its name, or NULL. Since: 0.9.
+    /// The layer that it offers under its name, or NULL. Since: 0.9.
     #[cfg_attr(feature = "abi-stable", sabi(unsafe_opaque_field))]
     pub layer: Option<LayerFn>,
 }
 
-/// The one symbol that a plugin exports, `devbay_plugin_query_v0` (B1).
+/// The only symbol that a plugin exports, `devbay_plugin_query_v0` (B1).
 ///
-/// Pure: starts no thread, touches no driver, allocates nothing, and gives the same pointer every time.
-/// Not NULL. Threads: any. Since: 0.1.
+/// Pure: it starts no thread, touches no driver, allocates nothing, and returns the same pointer every time.
+/// The pointer is not NULL. Threads: any. Since: 0.1.
 pub type QueryFn = unsafe extern "C" fn() -> *const PluginInfo;

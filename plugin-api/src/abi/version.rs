@@ -1,4 +1,4 @@
-//! Agreeing on one minor version (B3), and the functions that every plugin must have (B7).
+//! Agreement on one minor version (B3), and the functions that every plugin must have (B7).
 
 use super::tables::LAYOUTS;
 use super::v0::{
@@ -13,7 +13,7 @@ pub const QUERY_SYMBOL: &CStr = c"devbay_plugin_query_v0";
 /// Major version of the ABI; 0 until it is frozen.
 pub const ABI_MAJOR: u32 = DEVBAY_ABI_MAJOR;
 
-/// The minors that one side speaks, both ends included.
+/// The minors that one side supports, including both ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MinorRange {
     /// Oldest minor it can work with.
@@ -23,7 +23,7 @@ pub struct MinorRange {
 }
 
 impl MinorRange {
-    /// What this build of the contract speaks.
+    /// The minors that this build of the contract supports.
     pub const CURRENT: Self = Self { min: DEVBAY_ABI_MINOR_MIN, max: DEVBAY_ABI_MINOR };
 }
 
@@ -37,18 +37,18 @@ impl fmt::Display for MinorRange {
     }
 }
 
-/// Why two sides have no minor in common.
+/// Reason why two sides have no minor in common.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mismatch {
     /// The range ends before it begins.
     Empty,
     /// The plugin needs a newer host.
     PluginNewer,
-    /// The plugin is older than the host still serves.
+    /// The plugin is older than the oldest that the host supports.
     PluginOlder,
 }
 
-/// The highest minor that both sides speak (B3).
+/// Returns the highest minor that both sides support (B3).
 ///
 /// ```
 /// use devbay_plugin_api::abi::version::{agree, MinorRange, Mismatch};
@@ -71,14 +71,14 @@ pub fn agree(host: MinorRange, plugin: MinorRange) -> Result<u32, Mismatch> {
     }
 }
 
-/// When a required function must be there.
+/// Condition under which a plugin must have a function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Needed {
-    /// In every plugin.
+    /// Every plugin.
     Always,
-    /// In a plugin with a device that is not inline.
+    /// A plugin with a device that is not inline.
     WithTimelines,
-    /// In a plugin that lists kernels.
+    /// A plugin that lists kernels.
     WithKernels,
 }
 
@@ -98,9 +98,9 @@ pub const REQUIRED_FUNCTIONS: [(&str, Needed); 12] = [
     ("unprepare", Needed::WithKernels),
 ];
 
-/// The functions of `table` that are NULL or beyond its size although the plugin needs them (B7).
+/// Returns the functions that the plugin needs but that are NULL or beyond the size of `table` (B7).
 ///
-/// `table` is as [`super::read_struct`] gave it: what the plugin does not have is NULL.
+/// `table` is the result of [`super::read_struct`], where absent functions are NULL.
 pub fn missing_functions(table: &PluginTable, needed: &[Needed]) -> Vec<&'static str> {
     REQUIRED_FUNCTIONS
         .iter()
@@ -109,7 +109,7 @@ pub fn missing_functions(table: &PluginTable, needed: &[Needed]) -> Vec<&'static
         .collect()
 }
 
-/// Whether the slot called `name` is filled; false for a name that is no slot.
+/// Returns whether the function called `name` is present; false for an unknown name.
 pub fn has_function(table: &PluginTable, name: &str) -> bool {
     let layout = LAYOUTS
         .iter()
@@ -127,7 +127,7 @@ pub fn has_function(table: &PluginTable, name: &str) -> bool {
     bits != 0
 }
 
-/// The flags that must be understood and are not among those that are `known` (B5); 0 if there are none.
+/// Returns the flags that must be understood and are not in `known` (B5); 0 if there are none.
 ///
 /// ```
 /// use devbay_plugin_api::abi::{DEVBAY_DEVICE_INLINE, tables::DEVICE_FLAGS, version::not_understood};

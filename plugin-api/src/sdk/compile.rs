@@ -1,4 +1,5 @@
-//! Programs that a device's compiler takes whole, and the table of the extension for them, made of a device's functions.
+//! Programs that a device's compiler takes as a whole, and the table of their extension, built from a
+//! device's functions.
 
 use super::export::{InstanceBox, deref, enqueue_on, free, refused, report};
 use super::memory::BufferBox;
@@ -19,9 +20,9 @@ use std::sync::OnceLock;
 pub struct CompileRequest<'a> {
     /// Format of the code, one of [`Device::FORMATS`].
     pub format: &'a str,
-    /// The program: text, or whatever bytes the format has.
+    /// The program: text or bytes, as the format requires.
     pub code: &'a [u8],
-    /// Types of the inputs that it will be run with.
+    /// Types of the inputs that the program will run with.
     pub inputs: &'a [ValueType],
     /// Name of the program for messages and traces; may be empty.
     pub label: &'a str,
@@ -30,11 +31,11 @@ pub struct CompileRequest<'a> {
 /// Request to [`Device::compile_graph`].
 #[derive(Clone)]
 pub struct GraphRequest<'a> {
-    /// The program: every node was claimed, every type is known.
+    /// The program: every node is claimed and every type is known.
     pub graph: GraphView<'a>,
     /// Permitted numerics, a sum of `DEVBAY_NUMERICS_*`.
     pub numerics: u64,
-    /// Inputs of the graph whose buffers the host means to donate at each run, as positions in its values.
+    /// Inputs of the graph whose buffers the host intends to donate at each run, as positions in its values.
     pub donors: Vec<u32>,
     /// Name of the program for messages and traces; may be empty.
     pub label: &'a str,
@@ -43,22 +44,22 @@ pub struct GraphRequest<'a> {
 /// Cost of a claimed node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Claim {
-    /// Arithmetic operations; a multiply-add counts two.
+    /// Arithmetic operations; a multiply-add counts as two.
     pub flops: u64,
-    /// Bytes of its operands and results, each once.
+    /// Bytes of its operands and results, counting each once.
     pub bytes: u64,
-    /// 0, or a number that nodes share which are taken together or not at all.
+    /// 0, or a number shared by nodes that are taken all together or not at all.
     pub group: u32,
 }
 
 /// Usability of stored bytes on a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlobUse {
-    /// A program that runs as it is.
+    /// A program that can run unchanged.
     Usable,
-    /// A program for something like this device, to be compiled anew.
+    /// A program for a similar device, to be recompiled.
     Recompile,
-    /// Not for this device, or damaged.
+    /// A program for another device, or damaged bytes.
     Unsupported,
 }
 
@@ -75,9 +76,9 @@ pub struct ValueType {
 pub struct ProgramInput<'a, B> {
     /// The allocation.
     pub buffer: &'a B,
-    /// Bytes that the program reads, from its first on.
+    /// Bytes that the program reads, from the first byte on.
     pub length: usize,
-    /// The program may take its memory for a result; the buffer is then only dropped.
+    /// True if the program may reuse the input's memory for a result; the buffer is then only dropped.
     pub is_donated: bool,
 }
 
@@ -85,7 +86,7 @@ pub struct ProgramInput<'a, B> {
 pub struct ProgramOutput<B> {
     /// The allocation.
     pub buffer: B,
-    /// Bytes that may be used.
+    /// Usable bytes.
     pub size_bytes: usize,
 }
 
@@ -94,13 +95,14 @@ pub trait Executable<D: Device>: Send + Sync {
     /// Returns the types of its results.
     fn outputs(&self) -> &[ValueType];
 
-    /// Returns, for a graph, a run's operands in order, as positions in the graph's values: its inputs that are used, and
-    /// constants that come as buffers. For a program that was loaded as it was when that was compiled.
+    /// Returns, for a graph, a run's operands in order, as positions in the graph's values: its used inputs,
+    /// and constants passed as buffers. A loaded program returns the operands that it had when it was
+    /// compiled.
     fn inputs(&self) -> &[u32] {
         &[]
     }
 
-    /// Returns the program as bytes that [`Device::load`] takes.
+    /// Serialises the program as bytes that [`Device::load`] accepts.
     ///
     /// # Errors
     /// Unsupported for a program that cannot be stored.
@@ -108,14 +110,14 @@ pub trait Executable<D: Device>: Send + Sync {
         Err(Error::unsupported("a program that cannot be stored"))
     }
 
-    /// Returns whether [`Executable::execute_into`] takes memory of the host's for results.
+    /// Returns whether [`Executable::execute_into`] writes results to the host's memory.
     fn takes_outputs(&self) -> bool {
         false
     }
 
-    /// Runs as [`Executable::execute`], with a place for each result that the host has memory for; the others are made.
-    /// Returns a buffer for each result that was made, in order. The SDK has checked the number of results, and that there
-    /// is no memory of the host's where none is taken.
+    /// Runs as [`Executable::execute`], writing results to the host's memory where it is given and to new
+    /// buffers elsewhere. Returns the new buffers, in order. The SDK has checked the number of results, and
+    /// that no host memory is given to a program that does not take it.
     ///
     /// # Errors
     /// As [`Executable::execute`]; invalid for memory that is too small.
@@ -128,12 +130,11 @@ pub trait Executable<D: Device>: Send + Sync {
         self.execute(stream, inputs)
     }
 
-    /// Enqueues a run; the results' contents are there when a point signalled behind it is reached. From many streams
-    /// at once. The SDK has checked the number of inputs.
+    /// Enqueues a run. The results' contents are valid once a point signalled after it is reached. Called
+    /// from many streams at once. The SDK has checked the number of inputs.
     ///
     /// # Errors
-    /// Invalid for inputs that are not those of the program, as far as that is known; out of memory. Then nothing is
-    /// enqueued.
+    /// Invalid for inputs that are known not to be the program's; out of memory. Then nothing is enqueued.
     fn execute(
         &self,
         stream: &D::Stream,
@@ -141,17 +142,17 @@ pub trait Executable<D: Device>: Send + Sync {
     ) -> Result<Vec<ProgramOutput<D::Buffer>>>;
 }
 
-/// A program as its handle points to it, with its types as the host reads them.
+/// A program as its handle points to it, with its types in the ABI's form.
 struct ProgramBox<D: Device> {
     program: Box<dyn Executable<D>>,
     n_inputs: usize,
     outputs: Vec<Tensor>,
-    /// The stored form, once it was asked for.
+    /// The stored form, once it was requested.
     blob: OnceLock<Result<Vec<u8>>>,
 }
 
 impl<D: Device> ProgramBox<D> {
-    /// Returns its handle; so many inputs for code, else as many as the program says.
+    /// Creates its handle; code has `n_inputs` inputs, a graph as many as the program states.
     fn handle(program: Box<dyn Executable<D>>, n_inputs: Option<usize>) -> *mut abi::Executable {
         let outputs = tensors(program.outputs());
         let n_inputs = n_inputs.unwrap_or(program.inputs().len());
@@ -160,7 +161,7 @@ impl<D: Device> ProgramBox<D> {
     }
 }
 
-/// Returns the types as the ABI has them; they point into the program's own list, which does not change.
+/// Returns the types in the ABI's form; they point into the program's own list, which does not change.
 fn tensors(types: &[ValueType]) -> Vec<Tensor> {
     let tensor = |ty: &ValueType| Tensor {
         dtype: ty.dtype,
@@ -171,7 +172,7 @@ fn tensors(types: &[ValueType]) -> Vec<Tensor> {
     types.iter().map(tensor).collect()
 }
 
-/// Reads a type as the host describes it.
+/// Reads a type of the host.
 fn value_type(tensor: &Tensor) -> Result<ValueType> {
     if tensor.rank > 64 || (tensor.rank > 0 && tensor.shape.is_null()) {
         return Err(Error::invalid("the type of an input without extents"));
@@ -188,7 +189,7 @@ fn value_type(tensor: &Tensor) -> Result<ValueType> {
 pub(super) struct Programs<P>(PhantomData<P>);
 
 impl<P: Plugin> Programs<P> {
-    /// The formats as the host reads them.
+    /// The formats in the ABI's form.
     const FORMATS: &'static [Str] = &{
         let formats = P::Device::FORMATS;
         let mut list = [Str::new(""); 8];
@@ -236,7 +237,7 @@ unsafe extern "C" fn formats<P: Plugin>(
     unsafe { report(error, body) }
 }
 
-/// Request of the host, read and checked.
+/// A request of the host, read and checked.
 struct Asked<'a> {
     desc: CompileDesc,
     label: &'a str,
@@ -245,7 +246,7 @@ struct Asked<'a> {
 
 impl<'a> Asked<'a> {
     /// # Safety
-    /// `desc` is NULL or the host's struct of the size that it says (B4), which with all that it names lives for `'a`.
+    /// `desc` is NULL or the host's struct of the size that it says (B4), which lives for `'a` with everything that it names.
     unsafe fn read(desc: *const CompileDesc) -> Result<Self> {
         // SAFETY: `desc` is NULL or the host's struct (# Safety).
         let desc = unsafe { read_struct(desc) }.map_err(refused)?;
@@ -283,7 +284,7 @@ unsafe fn bytes<'a>(at: *const c_void, n: u64) -> Result<&'a [u8]> {
     }
 }
 
-/// Gives the host the handle of a program that `make` makes.
+/// Writes to the host's `out` the handle of the program that `make` creates.
 ///
 /// # Safety
 /// `out` is NULL or the host's place for one handle.
@@ -498,7 +499,7 @@ unsafe fn whole<'a, D: Device>(
     Ok(ProgramInput { buffer: &buffer.buffer, length: reference.length as usize, is_donated })
 }
 
-/// Refuses settings of a run, of which there are none yet but the host's own.
+/// Refuses settings of a run, except the host's own; none are defined yet.
 fn refuse_options(options: &[KeyValue]) -> Result<()> {
     for option in options {
         // SAFETY: B5: the text's bytes are the host's, and unchanged for the call.

@@ -4,8 +4,8 @@ use super::error::{Error, Result};
 use crate::locks::lock;
 use std::sync::Mutex;
 
-/// The devices of an instance where some may be lost, taken out or added while it lives: what [`Plugin::devices`] lists, and
-/// those that it lists no more, which the host may still hold.
+/// The devices of an instance that may lose, remove or add some while it lives: the devices that
+/// [`Plugin::devices`] lists, and earlier ones that the host may still hold.
 ///
 /// [`Plugin::devices`]: super::Plugin::devices
 pub struct DeviceSet<D> {
@@ -13,9 +13,9 @@ pub struct DeviceSet<D> {
 }
 
 struct KnownDevices<D> {
-    /// All that there ever were. Boxes are added and never taken out.
+    /// All devices so far. Boxes are added and never removed.
     all: Vec<Box<D>>,
-    /// Positions in `all` of those that are there now, in their order.
+    /// Positions in `all` of the devices that are present, in order.
     listed: Vec<usize>,
 }
 
@@ -26,13 +26,14 @@ impl<D> Default for DeviceSet<D> {
 }
 
 impl<D: Sync> DeviceSet<D> {
-    /// Lists the devices again, for [`Plugin::devices`](super::Plugin::devices). `find` is given those that were there and
-    /// gives those that are: each one of before that stays, by its place, or one that is new.
+    /// Lists the devices again, for [`Plugin::devices`](super::Plugin::devices). `find` receives the previous
+    /// list and returns the new one, which gives each device that stays by its position, and each new device
+    /// by value.
     ///
-    /// One call at a time runs `find`; another thread's waits.
+    /// Only one call at a time runs `find`; other threads wait.
     ///
     /// # Errors
-    /// The error of `find`; the list then stays as it was.
+    /// The error of `find`; the list is then unchanged.
     pub fn update(&self, find: impl FnOnce(&[&D]) -> Result<Vec<Listed<D>>>) -> Result<Vec<&D>> {
         let mut state = lock(&self.state);
         let before = state.listed.clone();
@@ -63,9 +64,9 @@ impl<D: Sync> DeviceSet<D> {
 
 /// One device of a new list.
 pub enum Listed<D> {
-    /// That of this place in the list of before.
+    /// The device at this position of the previous list.
     Stays(usize),
-    /// One that has come, or come back.
+    /// A device that was added or has returned.
     New(D),
 }
 

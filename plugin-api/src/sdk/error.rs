@@ -1,4 +1,4 @@
-//! A plugin's errors, and the guards that let no panic cross the boundary (B18, B19).
+//! A plugin's errors, and the guards that keep panics from crossing the boundary (B18, B19).
 
 use crate::abi::*;
 use crate::reserve::NoMemory;
@@ -7,13 +7,13 @@ use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Once;
 
-/// Reason for a call's failure: a status of the ABI, and words for a person.
+/// Reason for a call's failure: a status of the ABI, and a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     status: Status,
     text: String,
     native_code: i64,
-    /// True if it is the panic of a parallel loop's chunk, all chunks of which have ended.
+    /// True if a chunk of a parallel loop panicked and all of the loop's chunks have ended.
     is_of_loop: bool,
 }
 
@@ -21,8 +21,8 @@ pub struct Error {
 pub type Result<T> = core::result::Result<T, Error>;
 
 impl Error {
-    /// Makes an error with a status that is not 0. The text is lower case without a full stop, and says what
-    /// was expected and what was found.
+    /// Creates an error with a non-zero status. The text is lower case without a full stop, and says what was
+    /// expected and what was found.
     pub fn new(status: Status, text: impl Into<String>) -> Self {
         let status = match status {
             DEVBAY_STATUS_OK => DEVBAY_STATUS_UNKNOWN,
@@ -31,39 +31,39 @@ impl Error {
         Self { status, text: text.into(), native_code: 0, is_of_loop: false }
     }
 
-    /// Makes the error for a variant, dtype or shape that the plugin does not support.
+    /// Creates the error for a variant, dtype or shape that the plugin does not support.
     pub fn unsupported(text: impl Into<String>) -> Self {
         Self::new(DEVBAY_STATUS_UNSUPPORTED, text)
     }
 
-    /// Makes the error for an argument that breaks a rule.
+    /// Creates the error for an argument that breaks a rule.
     pub fn invalid(text: impl Into<String>) -> Self {
         Self::new(DEVBAY_STATUS_INVALID, text)
     }
 
-    /// Makes the error for a lack of memory.
+    /// Creates the error for a lack of memory.
     pub fn out_of_memory(text: impl Into<String>) -> Self {
         Self::new(DEVBAY_STATUS_OUT_OF_MEMORY, text)
     }
 
-    /// Makes the error for something that the plugin or its driver should not do.
+    /// Creates the error for a bug in the plugin or its driver.
     pub fn internal(text: impl Into<String>) -> Self {
         Self::new(DEVBAY_STATUS_INTERNAL, text)
     }
 
-    /// Makes the error for a driver or device that is not there.
+    /// Creates the error for a missing driver or device.
     pub fn unavailable(text: impl Into<String>) -> Self {
         Self::new(DEVBAY_STATUS_UNAVAILABLE, text)
     }
 
-    /// Adds the driver's own code.
+    /// Adds the driver's own error code.
     #[must_use]
     pub fn with_native_code(mut self, native_code: i64) -> Self {
         self.native_code = native_code;
         self
     }
 
-    /// Marks it as the failure of a parallel loop that has ended: none of its chunks runs any more.
+    /// Marks the error as the failure of a parallel loop that has ended: none of its chunks still runs.
     pub(crate) fn of_loop(mut self) -> Self {
         self.is_of_loop = self.status == DEVBAY_STATUS_PANICKED;
         self
@@ -74,12 +74,12 @@ impl Error {
         self.status
     }
 
-    /// Returns the error in words.
+    /// Returns the message.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Writes the error where the host asked for it.
+    /// Writes the error to the caller's [`ErrorDetail`].
     ///
     /// # Safety
     /// `detail` is NULL or as [`ErrorDetail`] says.
@@ -119,7 +119,7 @@ impl From<NoMemory> for Error {
     }
 }
 
-/// Place where the last panic of a thread began. No destructor, so that the library can be unloaded.
+/// Place of a thread's last panic. Has no destructor, so that the library can be unloaded.
 #[derive(Clone, Copy)]
 struct PanicPlace {
     text: [u8; 160],
@@ -130,7 +130,7 @@ thread_local! {
     static PLACE: Cell<PanicPlace> = const { Cell::new(PanicPlace { text: [0; 160], len: 0 }) };
 }
 
-/// Remembers the place of every panic, then does what was done before.
+/// Installs a hook that records the place of every panic, then runs the previous hook.
 pub(crate) fn remember_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -151,7 +151,7 @@ pub(crate) fn remember_panics() {
     });
 }
 
-/// Runs code of the plugin; a panic becomes an error with its message and place.
+/// Runs the plugin's code, and turns a panic into an error with its message and place.
 ///
 /// # Errors
 /// The error of `body`, or PANICKED.
@@ -163,12 +163,12 @@ pub fn guard<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     }
 }
 
-/// Runs a function of a kernel: one that looks at a node, or launches it. A panic is the failure of that call alone, INTERNAL
-/// and not PANICKED, because it leaves nothing behind: what such a function is given it does not change (B21), its loops
-/// have ended when it unwinds, and what it had made is dropped.
+/// Runs a function that looks at a node or launches a kernel. A panic fails only that call, with INTERNAL and
+/// not PANICKED, because it leaves nothing half done: such a function does not change its arguments (B21),
+/// its loops have ended when it unwinds, and everything it created is dropped.
 ///
 /// # Errors
-/// The error of `body`; INTERNAL, with the message and place, for a panic in it or in a chunk of its loops.
+/// The error of `body`; INTERNAL with the message and place of a panic in it or in a chunk of its loops.
 #[inline]
 pub(crate) fn guard_kernel<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     let caught = match std::panic::catch_unwind(AssertUnwindSafe(body)) {

@@ -1,9 +1,9 @@
 //! From a [`Plugin`] to the ABI's table: one `extern "C"` function per slot.
 //!
 //! Each function does three things: it refuses NULL handles and broken structs, calls the plugin under the
-//! guard, and writes the result by the receiver's size. Handles are the addresses of Rust values: an
-//! instance is a box of `InstanceBox`, a device a reference into it, a buffer a box of `BufferBox`, a
-//! stream a box of `StreamBox`.
+//! guard, and writes the result within the receiver's size. Handles are the addresses of Rust values: an
+//! instance is a box of `InstanceBox`, a device a reference into it, a buffer a box of `BufferBox`, a stream
+//! a box of `StreamBox`.
 
 mod call;
 mod entry;

@@ -1,4 +1,4 @@
-//! Extensions that a plugin has, and the one that makes streams fail and devices be lost.
+//! A plugin's extensions, and the extension that makes streams fail and devices be lost.
 
 use super::compile::Programs;
 use super::export::{InstanceBox, deref, enqueue_on, report};
@@ -11,7 +11,7 @@ use core::ffi::c_void;
 use std::marker::PhantomData;
 use std::ptr::{from_ref, null, null_mut};
 
-/// Looks an extension up: those that the SDK makes of a trait's functions, then the plugin's own.
+/// Looks up an extension: first those that the SDK builds from a trait's functions, then the plugin's own.
 pub(super) unsafe extern "C" fn get_extension<P: Plugin>(
     instance: *mut Instance,
     id: u32,

@@ -1,7 +1,7 @@
-//! Calculation of devbay's own op `FusedElementwise` 1, read from its attributes.
+//! Parser for devbay's own op `FusedElementwise` 1: reads its calculation from its attributes.
 //!
-//! The op stands for several elementwise ops on f32 that follow each other. Each element of the result is that of the
-//! inputs at its place, which are broadcast to it, through all of them.
+//! The op stands for a sequence of elementwise ops on f32. Each element of the result comes from the elements
+//! of the inputs at the same position, after broadcasting, through all steps.
 
 use super::error::{Error, Result};
 use super::view::{AttrContent, PrepareRequest};
@@ -17,21 +17,21 @@ pub enum FusedOperand {
     Constant(f32),
 }
 
-/// One op of those that were fused.
+/// One of the fused ops.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct FusedStep<'a> {
     /// ONNX's name, or `GeluTanh` for Gelu with `approximate="tanh"`.
     pub op: &'a str,
     /// Its operands; an op of one operand has it twice.
     pub operands: [FusedOperand; 2],
-    /// Its attributes in ONNX's order, those that are numbers: `alpha`, `beta` or `gamma`; 0 where it has none.
+    /// Its numeric attributes in ONNX's order: `alpha`, `beta` or `gamma`; 0 where it has none.
     pub params: [f32; 2],
 }
 
 /// Reads the steps of a node, in order; the last one's result is the node's.
 ///
 /// # Errors
-/// Invalid for lists that do not fit together, or name what is not there.
+/// Invalid for lists that do not fit together, or that refer to missing entries.
 pub fn fused_steps<'a, D>(request: &PrepareRequest<'a, D>) -> Result<Vec<FusedStep<'a>>> {
     let attrs = &request.attrs;
     let ops = match attrs.get("ops") {

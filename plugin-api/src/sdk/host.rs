@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 /// Importance of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogLevel {
-    /// Of interest when hunting a bug.
+    /// Message for debugging.
     Debug,
     /// Of general interest.
     Info,
@@ -19,14 +19,15 @@ pub enum LogLevel {
     Error,
 }
 
-/// The host's services. Valid until the instance that it was given to is dropped.
+/// The host's services. Valid until their instance is dropped.
 #[derive(Clone, Copy)]
 pub struct Host {
     api: HostApi,
 }
 
 impl Host {
-    /// Stands in for a host: loops run on the calling thread, messages vanish. For a plugin's own tests.
+    /// Creates a substitute for a host, for a plugin's own tests: loops run on the calling thread, messages
+    /// are discarded.
     pub fn none() -> Self {
         Self { api: HostApi::empty() }
     }
@@ -35,12 +36,12 @@ impl Host {
         Self { api }
     }
 
-    /// Counts the slots that [`Host::parallel_for`] may hand out, at least 1.
+    /// Counts the slots that [`Host::parallel_for`] may assign, at least 1.
     pub fn n_slots(&self) -> usize {
         (self.api.n_slots as usize).max(1)
     }
 
-    /// Hands a message to the application.
+    /// Passes a message to the application.
     pub fn log(&self, level: LogLevel, text: &str) {
         let level = match level {
             LogLevel::Debug => DEVBAY_LOG_DEBUG,
@@ -54,7 +55,7 @@ impl Host {
         }
     }
 
-    /// Returns a setting of the host such as `cache_dir`.
+    /// Returns a setting of the host, such as `cache_dir`.
     pub fn config(&self, key: &str) -> Option<&str> {
         let config = self.api.config?;
         let mut out = Str::EMPTY;
@@ -67,7 +68,7 @@ impl Host {
         unsafe { out.get() }.ok()
     }
 
-    /// Returns whether the host listens to [`Host::trace`].
+    /// Returns whether the host records [`Host::trace`].
     pub fn traces(&self) -> bool {
         self.api.trace.is_some()
     }
@@ -78,7 +79,7 @@ impl Host {
         self.api.now_ns.map_or(0, |now| unsafe { now(self.api.ctx) })
     }
 
-    /// Adds a mark to the host's timeline; times are nanoseconds of its clock ([`Host::now_ns`]).
+    /// Adds a span to the host's timeline; times are nanoseconds of its clock ([`Host::now_ns`]).
     pub fn trace(&self, name: &str, track: &str, time_ns: Range<u64>) {
         if let Some(trace) = self.api.trace {
             let event = TraceEvent {
@@ -104,12 +105,12 @@ impl Host {
 
     /// Runs `body` over `0..n` in chunks of at most `grain`, on the host's threads and this one.
     ///
-    /// Chunk borders depend on `n` and `grain` alone. The second argument is the chunk's slot, below
-    /// [`Host::n_slots`], its own while the chunk runs.
+    /// Chunk boundaries depend only on `n` and `grain`. The second argument is the chunk's slot, below
+    /// [`Host::n_slots`], which belongs to the chunk while it runs.
     ///
     /// # Errors
-    /// The first error of a body; a panic in one becomes an error; CANCELLED if the run that this is a part of is to end,
-    /// so that chunks are left out: the kernel gives it back.
+    /// The first error of a body; a panic in one becomes an error. CANCELLED if the run that this loop
+    /// belongs to is to end and chunks were left out: the kernel returns it.
     pub fn parallel_for<F>(&self, n: usize, grain: usize, body: F) -> Result<()>
     where
         F: Fn(Range<usize>, usize) -> Result<()> + Sync,
@@ -130,7 +131,7 @@ impl Host {
         Ok(())
     }
 
-    /// Runs the host's loop, compiled once for all bodies: a chunk is long beside a call.
+    /// Runs the host's loop. Compiled once for all bodies, because a chunk takes long compared with a call.
     fn chunks(&self, parallel_for: ParallelFor, n: usize, grain: usize, body: &Body<'_>) -> Result<()> {
         let call = Call { body, error: OnceLock::new() };
         // SAFETY: B2: the host's function takes its own context until `destroy`; `call` outlives it, because the host
@@ -156,13 +157,13 @@ impl Host {
         Error::new(DEVBAY_STATUS_CANCELLED, "the run is to end")
     }
 
-    /// Returns a pace for loops that may be long: see [`Pace::work`].
+    /// Returns a [`Pace`] for loops that may be long.
     pub fn pace(&self) -> Pace<'_> {
         Pace { host: self, left: Pace::WORK }
     }
 
-    /// Asks whether the run that this thread works for goes on. What takes long without a parallel loop, or within one
-    /// chunk of it, asks every some hundred microseconds, and gives the error back.
+    /// Checks whether the run that this thread works for continues. Work that takes long without a parallel
+    /// loop, or within one of its chunks, calls this every few hundred microseconds and returns the error.
     ///
     /// # Errors
     /// CANCELLED if the run is to end.
@@ -177,17 +178,17 @@ impl Host {
     }
 }
 
-/// Asks [`Host::check`] as often as it should be asked, by the work that was done.
+/// A throttle for [`Host::check`]: calls it after a given amount of work.
 pub struct Pace<'h> {
     host: &'h Host,
     left: usize,
 }
 
 impl Pace<'_> {
-    /// Operations between two questions: about a millisecond.
+    /// Operations between two checks: about a millisecond.
     const WORK: usize = 1 << 20;
 
-    /// Takes note of so many operations on numbers that are done, or will be before it is asked again.
+    /// Counts operations on numbers that are done, or will be before the next call.
     ///
     /// # Errors
     /// As [`Host::check`].
@@ -202,7 +203,7 @@ impl Pace<'_> {
     }
 }
 
-/// Is the body of a loop that has no chunks.
+/// Empty body, for a loop without chunks.
 unsafe extern "C" fn nothing(_: *mut c_void, _: u64, _: u64, _: u32) -> Status {
     DEVBAY_STATUS_OK
 }

@@ -1,4 +1,5 @@
-//! The table of the extension that wraps and hands out native memory and streams, made of a device's functions.
+//! The table of the extension that imports and exports native memory and streams, built from a device's
+//! functions.
 
 use super::export::{StreamBox, deref, give_buffer, give_stream, refused, report};
 use super::memory::{BufferBox, ImportRequest, Native};
@@ -24,7 +25,7 @@ impl<D: Device> Interop<D> {
     };
 }
 
-/// Writes a result to the host's place for it.
+/// Writes a result to the host's `out`.
 ///
 /// # Safety
 /// `out` is NULL or a place for one `T`.
@@ -37,7 +38,7 @@ unsafe fn put<T>(out: *mut T, value: T) -> Result<()> {
     Ok(())
 }
 
-/// Reads a handle of the host's.
+/// Reads a handle from the host.
 ///
 /// # Safety
 /// `native` is NULL or the host's struct, alive for the call.

@@ -1,7 +1,7 @@
-//! Description of a kernel by a plugin: the descriptor that the host reads, and the functions that prepare a node for
-//! it, estimate its cost and give the types of its outputs.
+//! A plugin's description of a kernel: the descriptor that the host reads, and the functions that prepare a
+//! node, estimate its cost and infer the types of its outputs.
 //!
-//! The result of preparing is in `prepared.rs`, the arguments of a launch in `launch.rs`.
+//! `prepared.rs` holds the result of preparing, `launch.rs` the arguments of a launch.
 
 use super::error::{Error, Result};
 use super::prepared::Prepared;
@@ -40,7 +40,7 @@ pub mod dtypes {
     pub const U32: DType = dtype(DEVBAY_DTYPE_UINT, 32);
     /// Unsigned 64-bit integer.
     pub const U64: DType = dtype(DEVBAY_DTYPE_UINT, 64);
-    /// Truth value in 8 bits.
+    /// Boolean in 8 bits.
     pub const BOOL: DType = dtype(DEVBAY_DTYPE_BOOL, 8);
     /// Signed 4-bit integer.
     pub const I4: DType = dtype(DEVBAY_DTYPE_INT, 4);
@@ -50,22 +50,22 @@ pub mod dtypes {
     pub const I2: DType = dtype(DEVBAY_DTYPE_INT, 2);
     /// Unsigned 2-bit integer.
     pub const U2: DType = dtype(DEVBAY_DTYPE_UINT, 2);
-    /// Float of 8 bits, 4 of exponent, without infinities.
+    /// 8-bit float, 4 exponent bits, no infinities.
     pub const F8E4M3FN: DType = dtype(DEVBAY_DTYPE_FLOAT8_E4M3FN, 8);
-    /// Float of 8 bits, 4 of exponent, without infinities and -0.
+    /// 8-bit float, 4 exponent bits, no infinities and no -0.
     pub const F8E4M3FNUZ: DType = dtype(DEVBAY_DTYPE_FLOAT8_E4M3FNUZ, 8);
-    /// Float of 8 bits, 5 of exponent.
+    /// 8-bit float, 5 exponent bits.
     pub const F8E5M2: DType = dtype(DEVBAY_DTYPE_FLOAT8_E5M2, 8);
-    /// Float of 8 bits, 5 of exponent, without infinities and -0.
+    /// 8-bit float, 5 exponent bits, no infinities and no -0.
     pub const F8E5M2FNUZ: DType = dtype(DEVBAY_DTYPE_FLOAT8_E5M2FNUZ, 8);
-    /// Power of two in 8 bits.
+    /// 8-bit power of two.
     pub const F8E8M0: DType = dtype(DEVBAY_DTYPE_FLOAT8_E8M0FNU, 8);
-    /// Float of 4 bits.
+    /// 4-bit float.
     pub const F4E2M1: DType = dtype(DEVBAY_DTYPE_FLOAT4_E2M1FN, 4);
 }
 
 impl TypeVar {
-    /// Makes a type variable that may be any of `dtypes`.
+    /// Creates a type variable that allows any of `dtypes`.
     pub const fn of(dtypes: &'static [DType]) -> Self {
         Self { struct_size: size_of::<Self>() as u32, n_dtypes: dtypes.len() as u32, dtypes: dtypes.as_ptr() }
     }
@@ -76,9 +76,9 @@ pub use crate::abi::TypeVar;
 /// Cost of one launch; see [`KernelCost`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cost {
-    /// Arithmetic operations; a multiply-add counts two.
+    /// Arithmetic operations; a multiply-add counts as two.
     pub flops: u64,
-    /// Bytes read, each operand once.
+    /// Bytes read, counting each operand once.
     pub bytes_read: u64,
     /// Bytes written.
     pub bytes_written: u64,
@@ -86,15 +86,15 @@ pub struct Cost {
 
 /// A function that prepares a kernel.
 pub type PrepareFn<D> = fn(&PrepareRequest<'_, D>) -> Result<Prepared>;
-/// A function that prepares a kernel through another one's function, with a request of its own making.
+/// A function that prepares a kernel by calling another prepare function with a request of its own.
 pub type AdaptFn<D> = fn(&PrepareRequest<'_, D>, PrepareFn<D>) -> Result<Prepared>;
-/// A function that estimates what a kernel will cost.
+/// A function that estimates the cost of a kernel.
 pub type CostFn<D> = fn(&PrepareRequest<'_, D>) -> Result<Cost>;
 
-/// A function that gives the type of one output of an op that ONNX does not define: dtype and extents.
+/// A function that infers the type of one output of an op that ONNX does not define: dtype and extents.
 pub type ShapeFn<D> = fn(&PrepareRequest<'_, D>, usize) -> Result<(DType, Vec<i64>)>;
 
-/// One kernel of a plugin: what the host reads first, then what the SDK calls.
+/// One kernel of a plugin: first the descriptor for the host, then the functions that the SDK calls.
 #[repr(C)]
 pub struct Kernel<D: 'static> {
     info: KernelInfo,
@@ -105,11 +105,11 @@ pub struct Kernel<D: 'static> {
     shape: Option<ShapeFn<D>>,
 }
 
-/// Means of preparing a kernel.
+/// Ways to prepare a kernel.
 enum PreparedBy<D: 'static> {
-    /// A function of the plugin's.
+    /// A function of the plugin.
     Own(PrepareFn<D>),
-    /// A kernel that several plugins share, which also has its cost and its types.
+    /// A kernel that several plugins share, including its cost and its types.
     Shared(&'static (dyn Shared<D> + Sync)),
 }
 
@@ -121,7 +121,7 @@ impl<D: 'static> Clone for PreparedBy<D> {
 
 impl<D: 'static> std::marker::Copy for PreparedBy<D> {}
 
-/// A kernel of another list, asked on behalf of a device `D`.
+/// A kernel of another list, called on behalf of a device `D`.
 trait Shared<D> {
     fn prepare_for(&self, request: &PrepareRequest<'_, D>) -> Result<Prepared>;
     fn estimate_for(&self, request: &PrepareRequest<'_, D>) -> Result<Cost>;
@@ -159,7 +159,8 @@ impl<D: 'static> Clone for Kernel<D> {
 impl<D: 'static> std::marker::Copy for Kernel<D> {}
 
 impl<D: 'static> Kernel<D> {
-    /// Describes a kernel of ONNX's op `op` as defined in opset `since_version`. Say its types and operands next.
+    /// Describes a kernel of ONNX's op `op` as defined in opset `since_version`. Set its types and operands
+    /// next.
     pub const fn new(op: &'static str, since_version: u32, prepare: PrepareFn<D>) -> Self {
         Self {
             info: KernelInfo {
@@ -189,7 +190,8 @@ impl<D: 'static> Kernel<D> {
         }
     }
 
-    /// Wraps a kernel that is written for what devices of several plugins have in common, a `T`, which the device lends.
+    /// Wraps a kernel written for a type `T` that the devices of several plugins have in common; the device
+    /// lends its `T`.
     #[must_use]
     pub const fn shared<T: 'static>(kernel: &'static Kernel<T>) -> Self
     where
@@ -205,7 +207,7 @@ impl<D: 'static> Kernel<D> {
         }
     }
 
-    /// Does as [`Kernel::shared`], for a list.
+    /// Wraps a list of kernels as [`Kernel::shared`] does.
     #[must_use]
     pub const fn shared_all<T: 'static, const N: usize>(kernels: &'static [Kernel<T>; N]) -> [Self; N]
     where
@@ -276,15 +278,16 @@ impl<D: 'static> Kernel<D> {
         self
     }
 
-    /// Takes operands with strides ([`TensorView::strides`](super::TensorView::strides)), inputs and outputs.
+    /// Accepts strided inputs and outputs ([`TensorView::strides`](super::TensorView::strides)).
     #[must_use]
     pub const fn strided(mut self) -> Self {
         self.info.flags |= DEVBAY_KERNEL_STRIDED;
         self
     }
 
-    /// Sets the names of attributes that it reads. A node with another one is refused as UNSUPPORTED before the kernel's
-    /// own function is asked; [`Plugin::reads_attribute`](super::Plugin::reads_attribute) says it for all kernels.
+    /// Sets the names of attributes that the kernel reads. A node with another attribute is refused as
+    /// UNSUPPORTED before the kernel's own function is called.
+    /// [`Plugin::reads_attribute`](super::Plugin::reads_attribute) adds names for all kernels.
     #[must_use]
     pub const fn attributes(mut self, names: &'static [&'static str]) -> Self {
         self.attributes = names;
@@ -312,8 +315,8 @@ impl<D: 'static> Kernel<D> {
         self
     }
 
-    /// Sets the function between a request and the function that prepares: it may convert operands to types that the
-    /// latter knows.
+    /// Sets a function that runs before the prepare function and calls it; it may convert operands to types
+    /// that the prepare function supports.
     #[must_use]
     pub const fn adapted(mut self, adapt: AdaptFn<D>) -> Self {
         self.adapt = Some(adapt);
@@ -327,21 +330,21 @@ impl<D: 'static> Kernel<D> {
         self
     }
 
-    /// Sets the function that gives its outputs' types, for an op that ONNX does not define.
+    /// Sets the function that infers its outputs' types, for an op that ONNX does not define.
     #[must_use]
     pub const fn shape(mut self, shape: ShapeFn<D>) -> Self {
         self.shape = Some(shape);
         self
     }
 
-    /// Sets one line for a person.
+    /// Sets one human-readable line.
     #[must_use]
     pub const fn doc(mut self, doc: &'static str) -> Self {
         self.info.doc = Str::new(doc);
         self
     }
 
-    /// Returns the domain and the name of its op.
+    /// Returns the domain and name of its op.
     pub(crate) fn op(&self) -> (&'static str, &'static str) {
         // SAFETY: the texts of `info` were made from `&'static str`s.
         let (domain, op) = unsafe { (self.info.domain.get(), self.info.op.get()) };
@@ -353,7 +356,8 @@ impl<D: 'static> Kernel<D> {
         &self.info
     }
 
-    /// Refuses attributes that neither the kernel nor the plugin says to read: what they would change stays undone.
+    /// Refuses attributes that neither the kernel nor the plugin reads, because their effect would be
+    /// missing.
     pub(crate) fn refuse_attributes(
         &self,
         request: &PrepareRequest<'_, D>,
@@ -370,8 +374,9 @@ impl<D: 'static> Kernel<D> {
         }
     }
 
-    /// Refuses what the descriptor does not list: operands that it requires and that are absent, more than it has, dtypes
-    /// that it does not have, or that differ where it says that they are one; the kernel's own function need not ask.
+    /// Refuses operands that do not match the descriptor, so that the kernel's own function need not check:
+    /// required operands that are absent, too many operands, and dtypes that are not listed, or that differ
+    /// where one type variable is shared.
     pub(crate) fn refuse_operands(&self, request: &PrepareRequest<'_, D>) -> Result<()> {
         let info = &self.info;
         let (n_inputs, n_outputs) = (info.input_typevars.len, info.output_typevars.len);
@@ -442,7 +447,7 @@ impl<D: 'static> Kernel<D> {
     }
 }
 
-/// Refuses operands of one side that are absent and required, or more than the kernel has.
+/// Refuses operands of one side that are required but absent, or more than the kernel has.
 fn refuse_count(side: &str, operands: &[TensorView<'_>], (min, max): (u32, u32), n_named: u64) -> Result<()> {
     let given = operands.iter().rposition(|operand| !operand.is_absent()).map_or(0, |last| last + 1);
     if max != DEVBAY_VARIADIC && given > max as usize {
@@ -460,5 +465,5 @@ fn refuse_count(side: &str, operands: &[TensorView<'_>], (min, max): (u32, u32),
     }
 }
 
-/// A `Kernel` is in the ABI's list by its first field.
+/// The ABI's list of kernels reads a `Kernel` through its first field.
 const _: () = assert!(core::mem::offset_of!(Kernel<()>, info) == 0);

@@ -1,7 +1,8 @@
-//! Arguments of a launch: its operands and workspace, now or, where launches are put off, later.
+//! Arguments of a launch, immediate or deferred: its operands and workspace.
 //!
-//! The host passes references by position: inputs, outputs, then what `prepare` asked for (B21). Their memory is lent
-//! until the launch is done (B9); it becomes slices only for kernels that ask for them, where the processor reaches it.
+//! The host passes references by position: inputs, outputs, then the extents and workspace that `prepare`
+//! requested (B21). Their memory is lent until the launch is done (B9). It is available as slices only where
+//! the processor can access it, for kernels that request slices.
 
 use super::error::{Error, Result, guard, guard_kernel};
 use super::export::{StreamBox, refuse_failed};
@@ -16,21 +17,21 @@ use std::ops::Range;
 
 /// A prepared kernel of a device: immutable, launched by many threads at once (B21).
 pub trait Launch<D: Device>: Send + Sync + 'static {
-    /// Enqueues the kernel on `stream`, or runs it there on an inline device.
+    /// Enqueues the kernel on `stream`, or runs it immediately on an inline device.
     ///
     /// # Errors
-    /// An error that is known now and concerns this launch alone.
+    /// An error that is known now and concerns only this launch.
     fn launch(&self, stream: &D::Stream, operands: &mut Operands<'_, D::Buffer>) -> Result<()>;
 }
 
 /// The operands of one launch, in allocations of type `B`.
 ///
-/// Where the processor reaches the memory, they are read by address or as slices; elsewhere by
-/// [`Operands::input_region`] and its kin.
+/// Memory that the processor can access is read by address or as slices; other memory through
+/// [`Operands::input_region`] and its siblings.
 pub struct Operands<'a, B = HostBuffer> {
     refs: *const BufferRef,
     header: &'a StateHeader,
-    /// Bit i: output i has been handed out.
+    /// Bit i: output i has been taken.
     taken: u64,
     device: PhantomData<&'a B>,
 }
@@ -71,8 +72,8 @@ impl<'a, B> Operands<'a, B> {
         self.reference(self.header.n_inputs as usize + i)
     }
 
-    /// Returns the allocation that input `i` is in, and the bytes of it; None if it is absent, or in host memory on a
-    /// device with HOST_REFS.
+    /// Returns the allocation of input `i` and its byte range there; None if the input is absent, or in host
+    /// memory on a device with HOST_REFS.
     ///
     /// # Panics
     /// As [`Operands::input_ref`].
@@ -80,7 +81,7 @@ impl<'a, B> Operands<'a, B> {
         self.region(self.input_ref(i))
     }
 
-    /// Returns the allocation that output `i` is in, and the bytes of it.
+    /// Returns the allocation of output `i` and its byte range there.
     ///
     /// # Panics
     /// As [`Operands::output_ref`].
@@ -88,7 +89,7 @@ impl<'a, B> Operands<'a, B> {
         self.region(self.output_ref(i))
     }
 
-    /// Returns the allocation that the workspace is in, and the bytes of it.
+    /// Returns the allocation of the workspace and its byte range there.
     ///
     /// # Panics
     /// As [`Operands::workspace_ref`].
@@ -103,12 +104,12 @@ impl<'a, B> Operands<'a, B> {
         Some((&buffer.buffer, reference.offset..reference.offset + reference.length))
     }
 
-    /// Returns the references of all inputs, for kernels that take any number of them.
+    /// Returns the references of all inputs, for kernels with any number of them.
     pub fn input_refs(&self) -> &'a [BufferRef] {
         self.references(0, self.header.n_inputs as usize)
     }
 
-    /// Returns the references of all outputs, for kernels that make any number of them.
+    /// Returns the references of all outputs, for kernels with any number of them.
     pub fn output_refs(&self) -> &'a [BufferRef] {
         let n_inputs = self.header.n_inputs as usize;
         self.references(n_inputs, self.header.n_outputs as usize)
@@ -123,29 +124,29 @@ impl<'a, B> Operands<'a, B> {
         self.reference((self.header.n_inputs + self.header.n_outputs) as usize).addr as *mut i64
     }
 
-    /// Returns the reference of the workspace that `prepare` asked for.
+    /// Returns the reference of the workspace that `prepare` requested.
     ///
     /// # Panics
-    /// If it asked for none.
+    /// If it requested none.
     pub fn workspace_ref(&self) -> &'a BufferRef {
         assert!(self.header.workspace, "a workspace that was not asked for");
         let operands = self.header.n_inputs + self.header.n_outputs;
         self.reference(operands as usize + usize::from(self.header.extents))
     }
 
-    /// Counts inputs of the launch, absent ones included.
+    /// Counts the inputs of the launch, including absent ones.
     #[inline]
     pub fn n_inputs(&self) -> usize {
         self.header.n_inputs as usize
     }
 
-    /// Counts outputs of the launch, absent ones included.
+    /// Counts the outputs of the launch, including absent ones.
     #[inline]
     pub fn n_outputs(&self) -> usize {
         self.header.n_outputs as usize
     }
 
-    /// Returns the address of input `i`; NULL if it is absent. For kernels that read and write in place, or in parallel.
+    /// Returns the address of input `i`; NULL if it is absent. For kernels that work in place or in parallel.
     ///
     /// # Panics
     /// As [`Operands::input_ref`].
@@ -172,7 +173,7 @@ impl<'a, B> Operands<'a, B> {
         self.workspace_ref().addr as *mut T
     }
 
-    /// Returns the elements of input `i`; none if it is absent.
+    /// Returns the elements of input `i`; empty if it is absent.
     ///
     /// # Panics
     /// If the kernel was not prepared with that many inputs, or the address is not aligned.
@@ -183,11 +184,11 @@ impl<'a, B> Operands<'a, B> {
         unsafe { core::slice::from_raw_parts(start, len) }
     }
 
-    /// Returns the elements of output `i`, content undefined.
+    /// Returns the elements of output `i`, with undefined content.
     ///
     /// # Panics
-    /// If it was taken before, shares memory with an input (a kernel that works in place uses the
-    /// references), or for what [`Operands::input`] panics for.
+    /// If it was taken before, if it shares memory with an input (a kernel that works in place uses the
+    /// references), or as [`Operands::input`].
     pub fn output<T: Element>(&mut self, i: usize) -> &'a mut [T] {
         let reference = self.output_ref(i);
         assert!(i < 64 && self.taken & 1 << i == 0, "output {i} was taken before");
@@ -217,7 +218,7 @@ fn elements_of<T: Element>(reference: &BufferRef) -> (*mut T, usize) {
     (start, reference.length as usize / size_of::<T>())
 }
 
-/// Values that memory of any content may be read as.
+/// Types as which memory of any content may be read.
 ///
 /// # Safety
 /// Every bit pattern is a valid value.
@@ -237,9 +238,10 @@ macro_rules! elements {
 
 elements! { f32 => F32  f64 => F64  i8 => I8  i16 => I16  i32 => I32  i64 => I64  u8 => U8  u16 => U16  u32 => U32  u64 => U64 }
 
-/// An address that the chunks of a parallel loop share.
+/// An address shared by the chunks of a parallel loop.
 ///
-/// Making one promises nothing; whoever reads or writes through it says why no other chunk does.
+/// Creating one promises nothing. Code that reads or writes through it must state why no other chunk touches
+/// the same memory.
 pub struct SendPtr<T>(pub *mut T);
 
 impl<T> Clone for SendPtr<T> {
@@ -256,25 +258,25 @@ unsafe impl<T> Send for SendPtr<T> {}
 unsafe impl<T> Sync for SendPtr<T> {}
 
 impl<T> SendPtr<T> {
-    /// Returns the address `i` elements further on; wraps like `wrapping_add`.
+    /// Returns the address `i` elements further; wraps like `wrapping_add`.
     #[inline(always)]
     pub fn at(&self, i: usize) -> *mut T {
         self.0.wrapping_add(i)
     }
 }
 
-/// References that a deferred launch holds without allocating.
+/// Number of references that a deferred launch holds without allocating.
 const REFS_INLINE: usize = 12;
 
-/// A launch that was put off: what it needs to be run later, on the stream's own thread.
+/// A deferred launch, with everything needed to run it later on the stream's own thread.
 pub struct DeferredLaunch {
     state: *const StateHeader,
     stream: *mut crate::abi::Stream,
-    /// The detail of the stream's last failure, by a function that knows the stream's type.
+    /// Function that returns the detail of the stream's last failure; it knows the stream's type.
     kept: unsafe fn(*mut crate::abi::Stream) -> Option<Error>,
     n_refs: usize,
     inline: [BufferRef; REFS_INLINE],
-    /// All of them, if they are more than fit above.
+    /// All references, if there are more than fit above.
     spilled: Vec<BufferRef>,
 }
 
@@ -285,7 +287,7 @@ unsafe impl Send for DeferredLaunch {}
 unsafe impl Sync for DeferredLaunch {}
 
 impl DeferredLaunch {
-    /// Runs it now: once, in the order of the stream, before a later point is reported.
+    /// Runs the launch now. The stream calls this once, in stream order, before it reports a later point.
     ///
     /// # Errors
     /// The kernel's error; a panic in it becomes an error.
@@ -293,7 +295,7 @@ impl DeferredLaunch {
         self.run_with(self.stream, self.refs())
     }
 
-    /// Runs it as part of a recording, for one replay: on that one's stream, with the memory that is bound in it.
+    /// Runs the launch as part of a recording for one replay: on the replay's stream, with its bound memory.
     ///
     /// # Errors
     /// As [`DeferredLaunch::run`].
@@ -325,8 +327,8 @@ impl DeferredLaunch {
         Err(kept.unwrap_or_else(|| Error::new(status, "the launch failed")))
     }
 
-    /// Returns the name of the node that the kernel was prepared for, for traces. Equal nodes share a kernel, and then it
-    /// is that of the first of them. Empty where the node has no name.
+    /// Returns the name of the prepared node, for traces; empty if the node has no name. Equal nodes share a
+    /// kernel, and then it is the name of the first.
     pub fn label(&self) -> &str {
         // SAFETY: the host keeps the state until a later point is reported (B9).
         unsafe { &(*self.state).label }
@@ -341,13 +343,13 @@ impl DeferredLaunch {
 /// Returns the detail of a stream's last failure.
 ///
 /// # Safety
-/// The stream is one of a `D`, which the host has not destroyed.
+/// The stream belongs to a `D`, and the host has not destroyed it.
 unsafe fn kept<D: Device>(stream: *mut crate::abi::Stream) -> Option<Error> {
     // SAFETY: the stream is one of a `D`, and was not destroyed (# Safety).
     unsafe { &*stream.cast::<StreamBox<D::Stream>>() }.kept()
 }
 
-/// Puts a launch off: hands what it needs later to the stream.
+/// Defers a launch: passes everything that it needs to the stream.
 pub(super) unsafe extern "C" fn launch_deferred<D: Device>(
     state: *const c_void,
     stream: *mut crate::abi::Stream,
@@ -400,7 +402,7 @@ pub(super) unsafe extern "C" fn launch_unless_failed<D: Device>(
     unsafe { launch(state, stream, refs, dims) }
 }
 
-/// Launches a kernel through [`Launch`]; a panic is this launch's failure and no other's.
+/// Launches a kernel through [`Launch`]; a panic fails only this launch.
 pub(super) unsafe extern "C" fn launch<D: Device, K: Launch<D>>(
     state: *const c_void,
     stream: *mut crate::abi::Stream,

@@ -1,12 +1,12 @@
 //! The optional second opinion on a failed negotiation: abi_stable's type layouts (B30).
 //!
-//! A plugin built with the feature `abi-stable` exports one more function, whose name has abi_stable's own
-//! version in it, because a layout is that crate's data. The host looks for it only to explain.
+//! A plugin built with the feature `abi-stable` exports one more function. Its name contains abi_stable's
+//! version, because a layout is that crate's data. The host looks for it only to explain a failure.
 
 /// Name of the exported function, with a terminating zero.
 pub const SYMBOL: &core::ffi::CStr = c"devbay_plugin_abi_stable_0_11";
 
-/// Exports the layout of `PluginInfo`, and of all that it reaches.
+/// Exports the layout of `PluginInfo` and of every type that it reaches.
 #[cfg(feature = "abi-stable")]
 #[macro_export]
 macro_rules! __export_abi_stable_layout {
@@ -20,7 +20,7 @@ macro_rules! __export_abi_stable_layout {
     };
 }
 
-/// Nothing, without the feature `abi-stable`.
+/// Exports nothing, without the feature `abi-stable`.
 #[cfg(not(feature = "abi-stable"))]
 #[macro_export]
 macro_rules! __export_abi_stable_layout {

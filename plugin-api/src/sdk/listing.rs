@@ -7,7 +7,7 @@ use crate::abi::*;
 use crate::locks::lock;
 use std::sync::Mutex;
 
-/// Every list that the host was given, the newest last; it may hold any of them until `destroy`.
+/// Every list given to the host, the newest last; the host may hold any of them until `destroy`.
 #[derive(Default)]
 pub(super) struct Lists {
     devices: Mutex<Vec<DeviceList>>,

@@ -1,4 +1,4 @@
-//! Memory spaces, allocations and copies, as a plugin sees them.
+//! Memory spaces, allocations and copies, from the plugin's side.
 
 use super::error::{Error, Result};
 use super::view::TensorView;
@@ -16,9 +16,9 @@ pub struct SpaceDesc {
     pub kind: u32,
     /// `DEVBAY_SPACE_*` flags.
     pub flags: u64,
-    /// Memory in all; 0 if unknown.
+    /// Total memory; 0 if unknown.
     pub bytes_total: u64,
-    /// Largest allocation; 0 for no limit but the total.
+    /// Largest allocation; 0 for no limit except the total.
     pub alloc_max: u64,
     /// Alignment of allocations, a power of two.
     pub alloc_align: u64,
@@ -28,12 +28,12 @@ pub struct SpaceDesc {
     pub bind_max: u64,
     /// Alignment of copies' offsets, a power of two.
     pub copy_align: u64,
-    /// Copies are multiples of this.
+    /// Granularity of copies in bytes.
     pub copy_granule: u64,
 }
 
 impl Default for SpaceDesc {
-    /// Describes host memory that the device works in, without limits.
+    /// Describes host memory that the device uses directly, without limits.
     fn default() -> Self {
         Self {
             kind: DEVBAY_SPACE_UNIFIED,
@@ -53,37 +53,37 @@ impl Default for SpaceDesc {
 pub struct AllocRequest<'a> {
     /// Position in the device's spaces.
     pub space_idx: usize,
-    /// Bytes, possibly 0.
+    /// Size in bytes; may be 0.
     pub size_bytes: usize,
     /// Alignment in bytes, a power of two.
     pub align: usize,
     /// A hint, `DEVBAY_USAGE_*`.
     pub usage: u32,
-    /// The tensor that it will hold, in typed spaces.
+    /// The tensor that the buffer will hold, in typed spaces.
     pub tensor: Option<TensorView<'a>>,
 }
 
-/// A handle of the device's native interface; see [`crate::abi::NativeHandle`].
+/// A handle of the device's native API; see [`crate::abi::NativeHandle`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Native {
-    /// `DEVBAY_NATIVE_*`: what it is.
+    /// Type of the handle: `DEVBAY_NATIVE_*`.
     pub kind: u32,
     /// The handle.
     pub value: u64,
-    /// Further value that the kind needs; else 0.
+    /// Additional data that the kind needs; else 0.
     pub aux: u64,
 }
 
 impl Native {
-    /// Makes a handle of an address in memory.
+    /// Creates a handle from a memory address.
     pub fn address(value: u64) -> Self {
         Self { kind: DEVBAY_NATIVE_ADDRESS, value, aux: 0 }
     }
 
-    /// Returns the value of a handle of this kind.
+    /// Returns the value if the handle is of this kind.
     ///
     /// # Errors
-    /// Unsupported for one of another kind.
+    /// Unsupported for a handle of another kind.
     pub fn of_kind(self, kind: u32) -> Result<u64> {
         if self.kind == kind {
             Ok(self.value)
@@ -98,18 +98,18 @@ impl Native {
 pub struct ImportRequest {
     /// Position in the device's spaces.
     pub space_idx: usize,
-    /// The first byte, as the native API names it. An address is not 0, and aligned as the space's operands are.
+    /// Native handle of the first byte. An address is not 0, and is aligned as the space's operands are.
     pub native: Native,
-    /// Bytes that may be used.
+    /// Usable bytes.
     pub size_bytes: usize,
 }
 
-/// Memory of a space now; see [`MemoryInfo`].
+/// Current memory use of a space; see [`MemoryInfo`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MemoryUse {
     /// Bytes that the instance has allocated.
     pub bytes_in_use: u64,
-    /// Bytes that an allocation could still get.
+    /// Bytes still available to an allocation.
     pub bytes_available: u64,
 }
 
@@ -119,7 +119,7 @@ pub struct Allocated<B> {
     pub buffer: B,
     /// Its address, 0 if it has none.
     pub base: u64,
-    /// Bytes that may be used.
+    /// Usable bytes.
     pub size_bytes: usize,
 }
 
@@ -133,7 +133,8 @@ pub struct StreamRequest<'a> {
     pub label: &'a str,
 }
 
-/// A buffer as its handle points to it: the plugin's first, so that the address is a `B`'s too.
+/// A buffer as its handle points to it. The plugin's buffer comes first, so that the address is also that of
+/// a `B`.
 #[repr(C)]
 pub(crate) struct BufferBox<B> {
     pub(crate) buffer: B,
@@ -161,7 +162,7 @@ pub enum CopyKind<'a, B> {
     BufferToBuffer(Region<'a, B>, Region<'a, B>),
 }
 
-/// A copy; what it names is lent until a point signalled after it is reported.
+/// A copy; its memory is lent until a point signalled after the copy is reported.
 pub struct CopyRequest<'a, B> {
     /// Ends of the copy.
     pub kind: CopyKind<'a, B>,
@@ -170,7 +171,7 @@ pub struct CopyRequest<'a, B> {
 }
 
 impl<'a, B> CopyRequest<'a, B> {
-    /// Reads and checks a description; None if there is nothing to copy.
+    /// Reads and checks a description; returns None if there is nothing to copy.
     ///
     /// # Safety
     /// `desc` is as [`CopyDesc`] says, and its handles are [`BufferBox`]es of `B`.
@@ -228,7 +229,7 @@ impl<'a, B> CopyRequest<'a, B> {
         Ok((size > 0).then_some(Self { kind, size_bytes: size as usize }))
     }
 
-    /// Returns the addresses that the copy goes from and to, for memory that the processor reaches.
+    /// Returns the source and destination addresses, for memory that the processor can access.
     pub fn host_addresses(&self) -> (*const u8, *mut u8) {
         match &self.kind {
             CopyKind::HostToBuffer(src, dst) => (*src, dst.addr as *mut u8),
@@ -237,7 +238,7 @@ impl<'a, B> CopyRequest<'a, B> {
         }
     }
 
-    /// Copies at once, between memory that the processor reaches.
+    /// Copies immediately, between memory that the processor can access.
     pub fn run_on_host(&self) {
         let (src, dst) = self.host_addresses();
         // SAFETY: the host lends both ranges for the copy (B9), and they were checked against their
@@ -246,29 +247,30 @@ impl<'a, B> CopyRequest<'a, B> {
     }
 }
 
-/// Limit on all buffers of a memory space together, and their use of it ([`super::Options::memory_limit`]).
+/// Limit on the total size of a memory space's buffers, and their current total
+/// ([`super::Options::memory_limit`]).
 pub struct Budget {
     limit: u64,
     used: AtomicU64,
 }
 
 impl Budget {
-    /// Makes a budget with a limit in bytes, if there is one.
+    /// Creates a budget, with a limit in bytes if there is one.
     pub fn new(limit: Option<u64>) -> Arc<Self> {
         Arc::new(Self { limit: limit.unwrap_or(u64::MAX), used: AtomicU64::new(0) })
     }
 
-    /// Returns the number of bytes that are taken.
+    /// Returns the number of bytes in use.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of bytes that are left; u64::MAX less what is used without a limit.
+    /// Returns the number of bytes left; without a limit, u64::MAX minus the bytes in use.
     pub fn left(&self) -> u64 {
         self.limit.saturating_sub(self.used())
     }
 
-    /// Takes bytes, until the result is dropped.
+    /// Reserves bytes until the result is dropped.
     ///
     /// # Errors
     /// Out of memory beyond the limit.
@@ -284,7 +286,7 @@ impl Budget {
     }
 }
 
-/// Bytes taken of a [`Budget`].
+/// Bytes reserved from a [`Budget`].
 pub struct Share {
     budget: Arc<Budget>,
     bytes: u64,
@@ -296,12 +298,12 @@ impl Drop for Share {
     }
 }
 
-/// Memory of the host as a device's buffer.
+/// Host memory as a device's buffer.
 pub struct HostBuffer {
     start: NonNull<u8>,
-    /// Layout of the allocation; None for somebody else's memory.
+    /// Layout of the allocation; None for external memory.
     layout: Option<Layout>,
-    /// Given back when the memory is.
+    /// Returned to the budget when the memory is freed.
     share: Option<Share>,
 }
 
@@ -311,7 +313,7 @@ unsafe impl Send for HostBuffer {}
 unsafe impl Sync for HostBuffer {}
 
 impl HostBuffer {
-    /// Does as [`HostBuffer::alloc`], within a budget.
+    /// Allocates as [`HostBuffer::alloc`] does, within a budget.
     ///
     /// # Errors
     /// Out of memory.
@@ -322,7 +324,7 @@ impl HostBuffer {
         Ok(allocated)
     }
 
-    /// Allocates as the request says.
+    /// Allocates the requested memory.
     ///
     /// # Errors
     /// Out of memory.
@@ -340,10 +342,10 @@ impl HostBuffer {
         })
     }
 
-    /// Wraps somebody else's memory, which is left to them.
+    /// Wraps external memory, which is not freed.
     ///
     /// # Errors
-    /// Invalid for an address of 0, unsupported for a handle that is no address.
+    /// Invalid for an address of 0; unsupported for a handle that is not an address.
     pub fn import(request: &ImportRequest) -> Result<Allocated<Self>> {
         let base = request.native.of_kind(DEVBAY_NATIVE_ADDRESS)?;
         let start = NonNull::new(core::ptr::with_exposed_provenance_mut::<u8>(base as usize))

@@ -1,8 +1,8 @@
 //! A safe way to write a plugin in Rust.
 //!
 //! Implement [`Plugin`], [`Device`] and [`Stream`], list [`Kernel`]s, and name the plugin in
-//! [`export_plugin!`](crate::export_plugin). The SDK makes the table, reads and writes the ABI's structs
-//! by their sizes, catches every panic and turns it into a status with its message and place (B19), and
+//! [`export_plugin!`](crate::export_plugin). The SDK builds the table, and reads and writes the ABI's structs
+//! by their sizes. It catches every panic and turns it into a status with its message and place (B19). It
 //! keeps the detail of a stream's last failure (B18).
 //!
 //! ```
@@ -101,11 +101,11 @@ use std::time::Duration;
 pub struct About {
     /// Short name, `[a-z][a-z0-9_-]*`.
     pub name: &'static str,
-    /// Its maker.
+    /// Name of its vendor.
     pub vendor: &'static str,
     /// Its own version.
     pub version: &'static str,
-    /// `DEVBAY_THREADING_*`: what the host must serialise.
+    /// `DEVBAY_THREADING_*`: the calls that the host must serialise.
     pub threading: u32,
     /// Conformance profiles that it claims.
     pub profiles: &'static [&'static str],
@@ -131,18 +131,18 @@ impl About {
     };
 }
 
-/// An option that `create` takes.
+/// An option that `create` accepts.
 #[derive(Clone, Copy)]
 pub struct PluginOption {
-    /// Name, without the plugin's.
+    /// Name of the option, without the plugin's name.
     pub key: &'static str,
-    /// Value when it is not given.
+    /// Value if the option is not given.
     pub default: &'static str,
-    /// One line for a person.
+    /// One human-readable line.
     pub doc: &'static str,
 }
 
-/// The settings that `create` was given, defaults filled in; the SDK refused unknown keys before.
+/// The settings passed to `create`, with defaults filled in. The SDK has refused unknown keys.
 pub struct Options<'a> {
     pub(crate) declared: &'static [PluginOption],
     pub(crate) given: Vec<(&'a str, &'a str)>,
@@ -154,7 +154,7 @@ impl<'a> Options<'a> {
     /// Returns the value of an option, or its default.
     ///
     /// # Panics
-    /// If the plugin did not declare the option: a bug in the plugin.
+    /// If the plugin did not declare the option, which is a bug in the plugin.
     pub fn get(&self, key: &str) -> &'a str {
         let given = self.given.iter().find(|(given, _)| *given == key);
         given.map(|(_, value)| *value).unwrap_or_else(|| {
@@ -163,8 +163,8 @@ impl<'a> Options<'a> {
         })
     }
 
-    /// Returns `devbay.memory_limit`: the most bytes that the buffers of one memory space may have together, if the host
-    /// limits them.
+    /// Returns `devbay.memory_limit`, if the host limits memory: the most bytes that the buffers of one
+    /// memory space may have together.
     pub fn memory_limit(&self) -> Option<u64> {
         self.memory_limit
     }
@@ -175,7 +175,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// A plugin: what [`export_plugin!`](crate::export_plugin) makes a table from.
+/// A plugin, from which [`export_plugin!`](crate::export_plugin) builds a table.
 pub trait Plugin: Sized + Send + Sync + 'static {
     /// Its devices.
     type Device: Device;
@@ -184,32 +184,34 @@ pub trait Plugin: Sized + Send + Sync + 'static {
     /// The kernels of its devices (B20).
     const KERNELS: &'static [Kernel<Self::Device>];
 
-    /// Returns whether a kernel reads an attribute besides those of [`Kernel::attributes`]: for plugins that have a table
-    /// of all ops' attributes. A node with any other one is refused.
+    /// Returns whether a kernel reads an attribute besides those of [`Kernel::attributes`]: for plugins with
+    /// a table of all ops' attributes. A node with any other attribute is refused.
     fn reads_attribute(_domain: &str, _op: &str, _name: &str) -> bool {
         false
     }
 
-    /// Makes an instance; `host` is valid until the instance is dropped.
+    /// Creates an instance; `host` is valid until the instance is dropped.
     ///
     /// # Errors
-    /// Unavailable without a driver; invalid for a value of an option that it does not know.
+    /// Unavailable without a driver; invalid for an unknown value of an option.
     fn create(host: Host, options: &Options<'_>) -> Result<Self>;
 
-    /// Lists the devices that are there now. Each lives as long as the instance and does not move, also when it is lost and
-    /// listed no more; [`DeviceSet`] keeps those that come and go. Called from any thread.
+    /// Lists the devices that are present now. Called from any thread. Each device lives as long as the
+    /// instance and does not move, even after it is lost and no longer listed; [`DeviceSet`] keeps devices
+    /// that come and go.
     ///
     /// # Errors
-    /// Unavailable with the reason when the driver cannot be asked.
+    /// Unavailable with the reason if the driver cannot be queried.
     fn devices(&self) -> Result<Vec<&Self::Device>>;
 
-    /// True if it compiles for devices that are not there.
+    /// True if the plugin compiles for devices that are not present.
     const AHEAD: bool = false;
 
-    /// Compiles a graph for a device that is not there. The program has results and stored bytes, and cannot be run.
+    /// Compiles a graph for a device that is not present. The program has results and stored bytes, and
+    /// cannot be run.
     ///
     /// # Errors
-    /// Unsupported for a target that is not known, or with the name of a node that the compiler does not take.
+    /// Unsupported for an unknown target, or for a node that the compiler does not take, with its name.
     fn compile_ahead(
         &self,
         target: &str,
@@ -241,7 +243,7 @@ pub trait Plugin: Sized + Send + Sync + 'static {
 pub struct DeviceDesc {
     /// `DEVBAY_DEVICE_KIND_*`.
     pub kind: u32,
-    /// Name that stays the same from run to run, unique within the plugin.
+    /// Name that is the same in every run, unique within the plugin.
     pub id: String,
     /// The product's name.
     pub name: String,
@@ -257,7 +259,7 @@ pub struct DeviceDesc {
     pub spaces: Vec<SpaceDesc>,
     /// The same for one chip under two plugins; zero if unknown.
     pub physical_id: [u8; 16],
-    /// Driver underneath, with its version.
+    /// Underlying driver, with its version.
     pub driver: String,
 }
 
@@ -282,25 +284,25 @@ impl Default for DeviceDesc {
 pub trait Device: Send + Sync + 'static {
     /// An allocation; dropping it frees the memory.
     type Buffer: Send + Sync + 'static;
-    /// Its queues of work.
+    /// Its streams.
     type Stream: Stream<Buffer = Self::Buffer>;
 
     /// Returns its description, the same for as long as the instance lives.
     fn describe(&self) -> &DeviceDesc;
 
-    /// Allocates memory, content undefined. The SDK has checked space, alignment and size.
+    /// Allocates memory with undefined content. The SDK has checked space, alignment and size.
     ///
     /// # Errors
-    /// Out of memory, or what the driver says.
+    /// Out of memory; the driver's error.
     fn alloc(&self, request: &AllocRequest<'_>) -> Result<Allocated<Self::Buffer>>;
 
-    /// Returns whether launches are put off and run by [`Stream::defer`]; a launch then returns before its
+    /// Returns whether launches are deferred and run by [`Stream::defer`]; a launch then returns before its
     /// kernel has run.
     fn defers(&self) -> bool {
         false
     }
 
-    /// `memory_info` works.
+    /// True if `memory_info` works.
     const MEMORY_INFO: bool = false;
 
     /// Returns the current use of a space's memory.
@@ -311,30 +313,30 @@ pub trait Device: Send + Sync + 'static {
         Err(Error::unsupported(format!("memory_info of space {space_idx}")))
     }
 
-    /// Makes a stream; dropping it waits until all that was enqueued is done, unless the stream has failed or the device
-    /// is lost, and until the device touches nothing of it (B24).
+    /// Creates a stream. Dropping it waits until all enqueued work is done or, if the stream has failed or
+    /// the device is lost, until the device no longer touches the work's memory (B24).
     ///
     /// # Errors
-    /// Out of memory, or what the driver says.
+    /// Out of memory; the driver's error.
     fn create_stream(&self, request: &StreamRequest<'_>) -> Result<Self::Stream>;
 
     /// True if [`Device::lose`] works.
     const LOSE: bool = false;
 
-    /// Gives the device up as its driver would, for conformance runs: from then on what is asked of it gives DEVICE_LOST, and
-    /// [`Plugin::devices`] lists it no more.
+    /// Loses the device as its driver would, for conformance runs. From then on calls on it return
+    /// DEVICE_LOST, and [`Plugin::devices`] no longer lists it.
     ///
     /// # Errors
-    /// Device lost for one that is lost already.
+    /// Device lost if the device is already lost.
     fn lose(&self) -> Result<()> {
         Err(Error::unsupported("lose on this device"))
     }
 
-    /// True if the functions below work: the extension that wraps and hands out native memory
+    /// True if the functions below work: the extension that imports and exports native memory
     /// ([`crate::abi::InteropTable`]).
     const INTEROP: bool = false;
 
-    /// Returns DLPack's name of the device of a space's memory: `DLDevice`'s device_type and device_id.
+    /// Returns DLPack's name for the device of a memory space: `DLDevice`'s device_type and device_id.
     ///
     /// # Errors
     /// Unsupported for memory that DLPack has no name for.
@@ -342,25 +344,25 @@ pub trait Device: Send + Sync + 'static {
         Err(Error::unsupported(format!("DLPack's name of space {space_idx}")))
     }
 
-    /// Makes a buffer of somebody else's memory; dropping it leaves that alone. The SDK has checked space, alignment
-    /// and that there is an address.
+    /// Creates a buffer from external memory, which dropping the buffer does not free. The SDK has checked
+    /// space and alignment, and that there is an address.
     ///
     /// # Errors
-    /// Invalid for memory that is not the device's, as far as that can be told.
+    /// Invalid for memory that the plugin knows is not the device's.
     fn import(&self, request: &ImportRequest) -> Result<Allocated<Self::Buffer>> {
         Err(Error::unsupported(format!("imported memory in space {}", request.space_idx)))
     }
 
-    /// Returns the first byte of a buffer as the native API names it.
+    /// Returns the native handle of a buffer's first byte.
     ///
     /// # Errors
-    /// Unsupported for a buffer without such a name.
+    /// Unsupported for a buffer without a native handle.
     fn export(_buffer: &Self::Buffer) -> Result<Native> {
         Err(Error::unsupported("a native name of this buffer"))
     }
 
-    /// Makes a stream that works on a native one, whose value 0 may be; dropping it waits for what was enqueued through it
-    /// and leaves the native one alone.
+    /// Creates a stream on top of a native one, whose value may be 0. Dropping it waits for the work enqueued
+    /// through it, and does not destroy the native stream.
     ///
     /// # Errors
     /// Unsupported on a device without native streams, and for a handle of another kind.
@@ -368,13 +370,14 @@ pub trait Device: Send + Sync + 'static {
         Err(Error::unsupported("a native stream on this device"))
     }
 
-    /// Formats of programs that [`Device::compile`] takes, such as `stablehlo`; none if it takes none. At most 8.
+    /// Program formats that [`Device::compile`] accepts, such as `stablehlo`; empty if there are none. At
+    /// most 8.
     const FORMATS: &'static [&'static str] = &[];
 
-    /// Compiles a program (B23, [`crate::abi::CompileTable`]); the SDK has checked its format.
+    /// Compiles a program (B23, [`crate::abi::CompileTable`]). The SDK has checked its format.
     ///
     /// # Errors
-    /// Invalid with the compiler's words for code that is wrong; out of memory.
+    /// Invalid with the compiler's message for code that is wrong; out of memory.
     fn compile(&self, request: &CompileRequest<'_>) -> Result<Box<dyn Executable<Self>>>
     where
         Self: Sized,
@@ -382,14 +385,14 @@ pub trait Device: Send + Sync + 'static {
         Err(Error::unsupported(format!("programs of format {}", request.format)))
     }
 
-    /// True if its compiler takes graphs, which are then shown to [`Device::claim`].
+    /// True if its compiler accepts graphs, which are then passed to [`Device::claim`].
     const GRAPHS: bool = false;
 
-    /// Returns the cost of each node of a graph on this device; None for those that its compiler does not take. A
-    /// promise: any set of claimed nodes compiles.
+    /// Returns the cost of each node of a graph on this device; None for nodes that its compiler does not
+    /// take. A claim is a promise: any set of claimed nodes compiles.
     ///
     /// # Errors
-    /// The driver's error; an unknown node is no error.
+    /// The driver's error; an unknown node is not an error.
     fn claim(&self, graph: &GraphView<'_>) -> Result<Vec<Option<Claim>>> {
         Ok(vec![None; graph.nodes.len()])
     }
@@ -397,7 +400,7 @@ pub trait Device: Send + Sync + 'static {
     /// Compiles a graph of claimed nodes.
     ///
     /// # Errors
-    /// As [`Device::compile`]; unsupported with the node's name if there is one that it does not take.
+    /// As [`Device::compile`]; unsupported for a node that the compiler does not take, with its name.
     fn compile_graph(&self, _request: &GraphRequest<'_>) -> Result<Box<dyn Executable<Self>>>
     where
         Self: Sized,
@@ -408,7 +411,7 @@ pub trait Device: Send + Sync + 'static {
     /// True if its programs can be stored ([`Executable::blob`]) and loaded.
     const BLOBS: bool = false;
 
-    /// Checks whether this device can use stored bytes, which may be anything.
+    /// Checks whether this device can use stored bytes, which may be arbitrary.
     ///
     /// # Errors
     /// The driver's error.
@@ -419,7 +422,7 @@ pub trait Device: Send + Sync + 'static {
     /// Makes a stored program ready to run.
     ///
     /// # Errors
-    /// Unsupported for bytes that [`Device::validate`] does not find usable; out of memory.
+    /// Unsupported for bytes that [`Device::validate`] does not report as usable; out of memory.
     fn load(&self, _blob: &[u8], _label: &str) -> Result<Box<dyn Executable<Self>>>
     where
         Self: Sized,
@@ -427,7 +430,7 @@ pub trait Device: Send + Sync + 'static {
         Err(Error::unsupported("stored programs on this device"))
     }
 
-    /// Returns the native stream of a stream.
+    /// Returns the native handle of a stream.
     ///
     /// # Errors
     /// Unsupported on a device without native streams.
@@ -436,7 +439,7 @@ pub trait Device: Send + Sync + 'static {
     }
 }
 
-/// Callback for a point that is reached or has failed: called once, with the status (B16).
+/// Callback for a point: called once, with the status, when the point is reached or has failed (B16).
 pub struct Done {
     pub(crate) function: crate::abi::DoneFn,
     pub(crate) arg: *mut core::ffi::c_void,
@@ -446,7 +449,7 @@ pub struct Done {
 unsafe impl Send for Done {}
 
 impl Done {
-    /// Calls back, holding no lock that another function of this plugin takes.
+    /// Calls back. The caller holds no lock that another function of this plugin takes.
     pub fn call(self, outcome: &Result<()>) {
         let status = outcome.as_ref().map_or_else(Error::status, |()| crate::abi::DEVBAY_STATUS_OK);
         // SAFETY: `self` is taken, so the call comes once; the host keeps `arg` until then (B16).
@@ -454,38 +457,39 @@ impl Done {
     }
 }
 
-/// Recording of a stream: whatever its plugin makes of launches and copies.
+/// Recording of a stream, in the plugin's own representation.
 pub type Recorded = Box<dyn std::any::Any + Send + Sync>;
 
 /// An in-order queue of work with a timeline (B12).
 ///
-/// Inline devices need [`Stream::copy`] alone. Others set [`Stream::TIMELINE`] and implement `signal` and
-/// `reached`; the rest is optional, and a constant says what is there.
+/// Inline devices need only [`Stream::copy`]. Others set [`Stream::TIMELINE`] and implement `signal` and
+/// `reached`. The rest is optional; a constant declares each part that is implemented.
 pub trait Stream: Send + Sync + 'static {
     /// The device's allocations.
     type Buffer: Send + Sync + 'static;
-    /// `signal` and `reached` work.
+    /// True if `signal` and `reached` work.
     const TIMELINE: bool = false;
-    /// `wait` works.
+    /// True if `wait` works.
     const WAIT: bool = false;
-    /// `on_reached` works.
+    /// True if `on_reached` works.
     const ON_REACHED: bool = false;
-    /// `host_wait` works.
+    /// True if `host_wait` works.
     const HOST_WAIT: bool = false;
-    /// `flush` works.
+    /// True if `flush` works.
     const FLUSH: bool = false;
-    /// True if `fail` is there.
+    /// True if `fail` works.
     const FAIL: bool = false;
     /// True if work can be recorded and replayed ([`crate::abi::ReplayTable`]).
     const REPLAY: bool = false;
 
-    /// Enqueues a copy; the SDK has checked its ranges, and that the stream has not failed, as for all that is enqueued.
+    /// Enqueues a copy. The SDK has checked its ranges and, as for all enqueued work, that the stream has not
+    /// failed.
     ///
     /// # Errors
     /// An error that is known now.
     fn copy(&self, copy: &CopyRequest<'_, Self::Buffer>) -> Result<()>;
 
-    /// Enqueues a launch, to be run in order; only on devices that say so ([`Device::defers`]).
+    /// Enqueues a launch to run in order; called only on devices with [`Device::defers`].
     ///
     /// # Errors
     /// An error that is known now.
@@ -493,21 +497,22 @@ pub trait Stream: Send + Sync + 'static {
         Err(Error::unsupported("a deferred launch on this stream"))
     }
 
-    /// Enqueues a point with a value above every one before (B12).
+    /// Enqueues a point whose value is above every earlier one (B12).
     ///
     /// # Errors
-    /// Invalid for a value that does not rise, which changes nothing; else everything since the last good signal has failed.
+    /// Invalid for a value that does not increase, which changes nothing. After any other error, everything
+    /// since the last successful signal has failed.
     fn signal(&self, value: u64) -> Result<()> {
         Err(Error::unsupported(format!("signal({value}) on an inline stream")))
     }
 
-    /// Returns the last value reached with success, and the stream's failure if it has failed. Never blocks.
+    /// Returns the last value reached successfully, and the stream's failure if it has failed. Never blocks.
     fn reached(&self) -> (u64, Result<()>) {
         (0, Err(Error::unsupported("reached on an inline stream")))
     }
 
-    /// Holds what follows back until `other` has reached `value`. `other` may be this stream, and may be dropped once this
-    /// has returned.
+    /// Holds back later work until `other` has reached `value`. `other` may be this stream, and may be
+    /// dropped once the call has returned.
     ///
     /// # Errors
     /// Invalid for a value that was not signalled.
@@ -515,15 +520,16 @@ pub trait Stream: Send + Sync + 'static {
         Err(Error::unsupported(format!("wait({value})")))
     }
 
-    /// Calls `done` when `value` is reached or can be no more (B16).
+    /// Calls `done` when `value` is reached or can no longer be reached (B16).
     ///
     /// # Errors
-    /// Invalid for a value that was not signalled; then `done` is given back uncalled.
+    /// Invalid for a value that was not signalled; `done` is then returned uncalled.
     fn on_reached(&self, value: u64, _done: Done) -> Result<()> {
         Err(Error::unsupported(format!("on_reached({value})")))
     }
 
-    /// Blocks until `value` is reached. A timeout of zero asks and does not block, one of `u64::MAX` nanoseconds never ends.
+    /// Blocks until `value` is reached. A timeout of zero checks without blocking; one of `u64::MAX`
+    /// nanoseconds never expires.
     ///
     /// # Errors
     /// Timeout, the stream's failure, invalid for a value that was not signalled.
@@ -531,7 +537,7 @@ pub trait Stream: Send + Sync + 'static {
         Err(Error::unsupported(format!("host_wait({value})")))
     }
 
-    /// Makes the device start on what is enqueued.
+    /// Makes the device start the enqueued work.
     ///
     /// # Errors
     /// As `signal`.
@@ -539,8 +545,9 @@ pub trait Stream: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Takes launches, and copies between buffers, down from now on, instead of running them. The SDK refuses everything else
-    /// meanwhile. What they are given within one of `bindings` may be elsewhere in a replay, as [`Replay::place`] says.
+    /// Records launches and copies between buffers from now on, instead of running them. The SDK refuses all
+    /// other work meanwhile. An operand within one of `bindings` may be elsewhere in a replay, as
+    /// [`Replay::place`] says.
     ///
     /// # Errors
     /// Unsupported on an inline stream, and for bindings if none can be recorded.
@@ -548,15 +555,15 @@ pub trait Stream: Send + Sync + 'static {
         Err(Error::unsupported("a recording on this stream"))
     }
 
-    /// Ends what was begun, and gives what was taken down.
+    /// Ends the recording and returns it.
     ///
     /// # Errors
-    /// Unsupported for work that cannot be recorded; then the stream is as before.
+    /// Unsupported for work that cannot be recorded; the stream is then as it was before the recording.
     fn record_end(&self) -> Result<Recorded> {
         Err(Error::unsupported("a recording on this stream"))
     }
 
-    /// Enqueues what this stream or another one of its device has recorded. The SDK has checked the bindings.
+    /// Enqueues a recording of this stream or another one of its device. The SDK has checked the bindings.
     ///
     /// # Errors
     /// As a launch.
@@ -564,19 +571,19 @@ pub trait Stream: Send + Sync + 'static {
         Err(Error::unsupported("a recording on this stream"))
     }
 
-    /// Returns whether the stream is known to have failed. The SDK calls this before it enqueues, and then
-    /// answers with [`Stream::failure`] (B13). Launches call it too, so a load is better than a lock.
+    /// Returns whether the stream is known to have failed. The SDK calls this before it enqueues work, and on
+    /// failure returns [`Stream::failure`] (B13). Launches call it too, so a load is better than a lock.
     fn has_failed(&self) -> bool {
         self.failure().is_some()
     }
 
-    /// Returns the detail of a failure that was found after its call returned.
+    /// Returns the detail of a failure found after the failing call had returned.
     fn failure(&self) -> Option<Error> {
         None
     }
 
-    /// Enqueues work that fails like this, as a device's would: for conformance runs, which see by it what a failure
-    /// does to points and waiters (B13). Offered by [`Stream::FAIL`].
+    /// Enqueues work that fails with `failure`, as a device's would. Conformance runs use it to see how a
+    /// failure affects points and waiters (B13). Needs [`Stream::FAIL`].
     ///
     /// # Errors
     /// Unsupported on an inline stream.

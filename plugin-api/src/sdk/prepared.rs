@@ -1,7 +1,8 @@
-//! Result of preparing a kernel: a state that the host keeps, launches by many threads at once, and frees (B21).
+//! Result of preparing a kernel: a state that the host keeps, launches from many threads at once, and frees
+//! (B21).
 //!
-//! A state begins with a [`StateHeader`], whatever kernel it is of, so that what the SDK needs of it is found without its
-//! type. Nobody writes to it once the host has it.
+//! The state of every kernel begins with a [`StateHeader`], so that the SDK finds its own fields without
+//! knowing the type. Nothing writes to a state once the host has it.
 
 use super::Device;
 use super::error::{Error, Result};
@@ -17,25 +18,25 @@ type PackFn = Box<dyn Fn(&[u8], &mut [u8]) -> Result<()> + Send + Sync>;
 #[repr(C)]
 pub struct StateHeader {
     drop: unsafe fn(*mut StateHeader),
-    /// The kernel's own launch function, also where launches are put off.
+    /// The kernel's own launch function, even if launches are deferred.
     pub(super) launch: LaunchFn,
-    /// Constants that come packed, and how they are packed: one list for the host, one for `pack`.
+    /// Constants to pass packed, and their packing functions: one list for the host, one for `pack`.
     packs: Vec<ConstantPack>,
     pack_fns: Vec<PackFn>,
-    /// Inputs of a launch, absent ones included.
+    /// Inputs of a launch, including absent ones.
     pub n_inputs: u32,
-    /// Outputs of a launch, absent ones included.
+    /// Outputs of a launch, including absent ones.
     pub n_outputs: u32,
     /// True if a reference for the true extents follows the outputs (DATA_SHAPE).
     pub extents: bool,
-    /// True if a workspace comes last.
+    /// True if a workspace is the last reference.
     pub workspace: bool,
-    /// The node's name, for traces; empty unless launches are put off.
+    /// The node's name, for traces; empty unless launches are deferred.
     pub(super) label: Box<str>,
 }
 
 impl StateHeader {
-    /// Counts the references that a launch is given.
+    /// Counts the references of a launch.
     pub fn n_refs(&self) -> usize {
         self.n_inputs as usize
             + self.n_outputs as usize
@@ -44,11 +45,11 @@ impl StateHeader {
     }
 }
 
-/// A state as `prepare` hands it out: the header, then what the kernel keeps.
+/// A state as `prepare` returns it: the header, then the kernel's own state.
 #[repr(C)]
 pub struct KernelState<K> {
     pub(super) header: StateHeader,
-    /// State that the kernel keeps.
+    /// The kernel's own state.
     pub kernel: K,
 }
 
@@ -66,18 +67,18 @@ unsafe impl Send for Prepared {}
 unsafe impl Sync for Prepared {}
 
 impl Prepared {
-    /// Wraps a kernel that is launched through [`Launch`]; panics become a status.
+    /// Wraps a kernel that is launched through [`Launch`]; a panic becomes a status.
     pub fn new<D: Device, K: Launch<D>>(kernel: K) -> Self {
         // SAFETY: `launch::<D, K>` takes the state that `raw` makes, catches panics, and keeps to the
         // number of references in its header.
         unsafe { Self::raw(launch::<D, K>, kernel) }
     }
 
-    /// Wraps a kernel with a launch function of its own, for those who count nanoseconds.
+    /// Wraps a kernel with its own launch function, for plugins that count nanoseconds.
     ///
     /// # Safety
     /// 1. `launch` takes a [`KernelState<K>`] as its state, and does not unwind.
-    /// 2. It keeps to rule B21: no more references than the kernel's operands and workspace.
+    /// 2. It keeps rule B21: it uses no more references than the kernel's operands and workspace.
     pub unsafe fn raw<K: Send + Sync + 'static>(launch: LaunchFn, kernel: K) -> Self {
         let state = Box::new(KernelState {
             header: StateHeader {
@@ -96,7 +97,7 @@ impl Prepared {
         Self { launch, state: Box::into_raw(state).cast(), workspace_bytes: 0, workspace_align: 0 }
     }
 
-    /// Asks for scratch memory in each launch; `align` is a power of two.
+    /// Requests scratch memory for each launch; `align` is a power of two.
     #[must_use]
     pub fn with_workspace(mut self, bytes: usize, align: usize) -> Self {
         self.workspace_bytes = bytes;
@@ -104,7 +105,7 @@ impl Prepared {
         self
     }
 
-    /// Asks for scratch memory in each launch, of a size that may not be countable; `align` is a power of two.
+    /// Requests scratch memory for each launch, of a size that may overflow; `align` is a power of two.
     ///
     /// # Errors
     /// Out of memory for more bytes than a process can have.
@@ -113,9 +114,9 @@ impl Prepared {
         Ok(self.with_workspace(bytes, align))
     }
 
-    /// Asks for a constant input in a layout of its own: the host packs it once, with `pack`, and passes the
-    /// result in place of the constant. `layout_id` names the layout in full. Only if the agreed minor is at
-    /// least 2 ([`super::PrepareRequest::abi_minor`]).
+    /// Requests a constant input in its own layout: the host packs it once, with `pack`, and passes the
+    /// result in place of the constant. `layout_id` identifies the layout completely. Only if the agreed
+    /// minor is at least 2 ([`super::PrepareRequest::abi_minor`]).
     #[must_use]
     pub fn with_packed(
         self,
@@ -138,32 +139,32 @@ impl Prepared {
         self
     }
 
-    /// Returns the workspace asked for, in bytes, and its alignment.
+    /// Returns the requested workspace, in bytes, and its alignment.
     pub fn workspace(&self) -> (usize, usize) {
         (self.workspace_bytes, self.workspace_align)
     }
 
-    /// Runs the kernel as a part of another one's launch. The stream has the detail of a status that is not 0.
+    /// Runs the kernel as a part of another one's launch. The stream has the detail of a non-zero status.
     ///
     /// # Safety
-    /// 1. `stream` is what that launch was given.
-    /// 2. `refs` are as many as [`StateHeader::n_refs`] says, and as the kernel was prepared for (B21).
+    /// 1. `stream` is that launch's stream.
+    /// 2. `refs` has [`StateHeader::n_refs`] elements, and matches the prepared operands (B21).
     pub unsafe fn launch_within(&self, stream: *mut crate::abi::Stream, refs: &[BufferRef]) -> Status {
         // SAFETY: the stream is that of the launch around it (1), the references are as many as the kernel was prepared
         // for (2), and the state is this value's own.
         unsafe { (self.launch)(self.state.cast(), stream, refs.as_ptr(), core::ptr::null()) }
     }
 
-    /// Returns the constants that it wants packed.
+    /// Returns the constants to pass packed.
     pub fn packs(&self) -> &[ConstantPack] {
         &self.header().packs
     }
 
-    /// Packs a constant for a kernel that runs as a part of another one; `dst` is zeroed memory of the size
-    /// that was asked for.
+    /// Packs a constant for a kernel that runs as a part of another one; `dst` is zeroed memory of the
+    /// requested size.
     ///
     /// # Errors
-    /// Invalid for an input that was not asked for, or another size; what the kernel says.
+    /// Invalid for an input that was not requested, or another size; the kernel's error.
     pub fn pack_within(&self, input_idx: u32, src: &[u8], dst: &mut [u8]) -> Result<()> {
         let header = self.header();
         let Some(at) = header.packs.iter().position(|pack| pack.input_idx == input_idx) else {
@@ -177,7 +178,7 @@ impl Prepared {
         (header.pack_fns[at])(src, dst)
     }
 
-    /// Tells the state how many references each launch will have; `prepare` does, once.
+    /// Sets the number of references of each launch; `prepare` calls it once.
     pub fn set_operands(&mut self, n_inputs: usize, n_outputs: usize) {
         // SAFETY: `state` came from the box that `raw` made, and no launch knows it before `into_abi`.
         let header = unsafe { &mut *self.state };
@@ -186,7 +187,7 @@ impl Prepared {
         header.workspace = self.workspace_bytes > 0;
     }
 
-    /// Tells the state that its kernel is DATA_SHAPE; `prepare` does, once.
+    /// Marks the kernel as DATA_SHAPE; `prepare` calls it once.
     pub fn set_extents(&mut self) {
         // SAFETY: `state` came from the box that `raw` made, and no launch knows it before `into_abi`.
         unsafe { &mut *self.state }.extents = true;
@@ -198,19 +199,19 @@ impl Prepared {
         unsafe { &*self.state }
     }
 
-    /// Has launches put off, to be run by the device's streams ([`super::Stream::defer`]).
+    /// Defers launches, which the device's streams then run ([`super::Stream::defer`]).
     pub(crate) fn defer<D: Device>(&mut self, label: &str) {
         self.launch = launch_deferred::<D>;
         // SAFETY: `state` came from the box that `raw` made, which the host has not seen yet.
         unsafe { (*self.state).label = label.into() };
     }
 
-    /// Has launches on a stream that has failed refused.
+    /// Makes launches on a failed stream fail.
     pub(crate) fn refuse_failed<D: Device>(&mut self) {
         self.launch = launch_unless_failed::<D>;
     }
 
-    /// Hands the state to the host.
+    /// Transfers the state to the host.
     pub(crate) fn into_abi(self) -> crate::abi::Prepared {
         let this = std::mem::ManuallyDrop::new(self);
         crate::abi::Prepared {
@@ -223,14 +224,13 @@ impl Prepared {
         }
     }
 
-    /// Packs a constant for a state that the host has.
+    /// Packs a constant for a state that the host holds.
     ///
     /// # Safety
-    /// 1. `state` came from [`Prepared::into_abi`] and was not freed.
-    /// 2. `dst` is NULL, or memory as `PluginTable::pack` says.
+    /// `state` came from [`Prepared::into_abi`] and was not freed; `dst` is as `PluginTable::pack` requires.
     ///
     /// # Errors
-    /// Invalid for an input that was not asked for; what the kernel says.
+    /// Invalid for an input that was not requested; the kernel's error.
     pub(crate) unsafe fn pack(state: *const c_void, input_idx: u32, src: &[u8], dst: *mut u8) -> Result<()> {
         // SAFETY: a state from `into_abi` begins with its header, and was not freed (# Safety, 1).
         let header = unsafe { &*state.cast::<StateHeader>() };
@@ -245,10 +245,10 @@ impl Prepared {
         (header.pack_fns[at])(src, dst)
     }
 
-    /// Takes a state back from the host.
+    /// Takes a state back from the host and frees it.
     ///
     /// # Safety
-    /// `state` came from [`Prepared::into_abi`], and is given back once.
+    /// `state` came from [`Prepared::into_abi`], and is freed once.
     pub(crate) unsafe fn free(state: *mut c_void) {
         let header: *mut StateHeader = state.cast();
         // SAFETY: a state from `into_abi` begins with its header, and was not freed before (# Safety).

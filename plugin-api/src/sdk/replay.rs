@@ -1,4 +1,5 @@
-//! The table of the extension that records work and replays it, made of a stream's functions; and what a replay hands them.
+//! The table of the extension that records and replays work, built from a stream's functions, and the
+//! arguments of a replay.
 
 use super::export::{StreamBox, deref, enqueue_on, free, on_box};
 use super::{Device, Error, Recorded, Result, Stream};
@@ -26,16 +27,16 @@ impl<D: Device> Replays<D> {
 /// Object behind the host's handle.
 struct RecordingBox {
     recorded: Recorded,
-    /// Memory that may be other memory in a replay.
+    /// Memory that a replay may replace.
     bindings: Arc<[BufferRef]>,
 }
 
-/// One replay: the stream that it is on, and the memory in the place of the recorded one.
+/// One replay: its stream, and the memory that replaces the recorded memory.
 #[derive(Clone)]
 pub struct Replay {
     stream: *mut abi::Stream,
     recorded: Arc<[BufferRef]>,
-    /// As many, or none where they are the same.
+    /// Replacements, one per binding; empty if they are the recorded ones.
     bound: Box<[BufferRef]>,
 }
 
@@ -44,12 +45,12 @@ pub struct Replay {
 unsafe impl Send for Replay {}
 
 impl Replay {
-    /// Returns the stream's handle, which a launch is given.
+    /// Returns the stream's handle, for launches.
     pub(super) fn stream(&self) -> *mut abi::Stream {
         self.stream
     }
 
-    /// Returns the place in this replay of a reference that was recorded.
+    /// Returns the reference that replaces a recorded one in this replay.
     pub fn place(&self, recorded: &BufferRef) -> BufferRef {
         for (from, to) in self.recorded.iter().zip(&self.bound) {
             if let Some(within) = offset_within(recorded, from) {
@@ -64,8 +65,8 @@ impl Replay {
         *recorded
     }
 
-    /// Returns the address in this replay of a recorded one, for memory that the processor reaches, with `len` bytes behind
-    /// it.
+    /// Returns the address that replaces a recorded one in this replay, for `len` bytes of memory that the
+    /// processor can access.
     pub fn address(&self, recorded: u64, len: u64) -> u64 {
         for (from, to) in self.recorded.iter().zip(&self.bound) {
             let within = recorded.checked_sub(from.addr);
@@ -81,7 +82,7 @@ fn fits(within: u64, len: u64, length: u64) -> bool {
     within.checked_add(len).is_some_and(|end| end <= length)
 }
 
-/// Returns the offset of a reference from a binding's first byte, if all of it is the binding's.
+/// Returns the offset of a reference from a binding's first byte, if the binding contains all of it.
 fn offset_within(reference: &BufferRef, binding: &BufferRef) -> Option<u64> {
     if reference.buffer != binding.buffer {
         return None;
@@ -103,7 +104,7 @@ unsafe fn bindings(list: &List) -> Result<Vec<BufferRef>> {
     unsafe { read_list::<BufferRef>(list, "BufferRef") }.map_err(|e| Error::invalid(e.to_string()))
 }
 
-/// Refuses bindings that have bytes in common: what lies there would be bound to both.
+/// Refuses overlapping bindings, because the bytes in common would be bound to both.
 fn refuse_overlaps(bindings: &[BufferRef]) -> Result<()> {
     for (i, a) in bindings.iter().enumerate() {
         for (j, b) in bindings.iter().enumerate().skip(i + 1) {

@@ -1,8 +1,9 @@
-//! A stream's timeline, for devices whose driver does not bring one: what was signalled, what is reached, who waits.
+//! A stream's timeline, for devices whose driver does not provide one: signalled and reached values, and
+//! waiting callbacks.
 //!
-//! `reached` only rises, and only who runs the stream's work raises it. The first failure is kept and final: later
-//! points fail, earlier ones stay reached (B13). Callbacks are taken out under the lock and called without it, so
-//! each is called once (B16).
+//! `reached` only rises, and only the code that runs the stream's work raises it. The first failure is kept
+//! and final: later points fail, earlier ones stay reached (B13). Callbacks are taken out under the lock and
+//! called without it, so each is called once (B16).
 
 use super::Done;
 use super::error::{Error, Result};
@@ -16,12 +17,12 @@ use std::time::{Duration, Instant};
 #[derive(Default)]
 pub struct Timeline {
     signalled: AtomicU64,
-    /// Last value reached with success.
+    /// Last value reached successfully.
     reached: AtomicU64,
     /// True if there is a failure; set under the lock.
     has_failed: AtomicBool,
     state: Mutex<Callbacks>,
-    /// A point was reached, or the stream failed.
+    /// Notified when a point was reached or the stream failed.
     moved: Condvar,
 }
 
@@ -37,10 +38,10 @@ impl Timeline {
         lock(&self.state)
     }
 
-    /// Notes that a point was enqueued. Externally synchronised, as signals of a stream are (B17).
+    /// Records that a point was enqueued. Externally synchronised, as signals of a stream are (B17).
     ///
     /// # Errors
-    /// Invalid for a value that is not above every one before (B12); then nothing has changed.
+    /// Invalid for a value that is not above every earlier one (B12); nothing has changed then.
     pub fn signal(&self, value: u64) -> Result<()> {
         let last = self.signalled.load(Ordering::Relaxed);
         if value <= last {
@@ -52,7 +53,8 @@ impl Timeline {
         Ok(())
     }
 
-    /// Refuses a value above the last that was signalled: nobody may wait for it (B12). All up to that one count as signalled.
+    /// Refuses a value above the last signalled one, for which no wait is allowed (B12). All values up to
+    /// that one count as signalled.
     ///
     /// # Errors
     /// Invalid.
@@ -64,8 +66,8 @@ impl Timeline {
         Ok(())
     }
 
-    /// Reports a point as reached, unless the stream has failed before: all that was enqueued ahead of it is done,
-    /// and the device touches none of it any more.
+    /// Reports a point as reached, unless the stream has failed before. All earlier work is done, and the
+    /// device no longer touches its memory.
     pub fn reach(&self, value: u64) {
         let state = self.lock();
         if state.failure.is_none() {
@@ -76,7 +78,7 @@ impl Timeline {
         self.answer();
     }
 
-    /// Fails every point that is not reached yet; the first failure is kept.
+    /// Fails every point that is not yet reached; the first failure is kept.
     pub fn fail(&self, failure: Error) {
         let mut state = self.lock();
         state.failure.get_or_insert(failure);
@@ -86,7 +88,7 @@ impl Timeline {
         self.answer();
     }
 
-    /// Does as [`super::Stream::has_failed`].
+    /// Implements [`super::Stream::has_failed`].
     #[inline]
     pub fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Acquire)
@@ -97,7 +99,7 @@ impl Timeline {
         self.lock().failure.clone()
     }
 
-    /// Does as [`super::Stream::reached`].
+    /// Implements [`super::Stream::reached`].
     pub fn reached(&self) -> (u64, Result<()>) {
         // The failure first: points reached before it are then seen.
         let failure = self.failure();
@@ -105,10 +107,10 @@ impl Timeline {
         (reached, failure.map_or(Ok(()), Err))
     }
 
-    /// Does as [`super::Stream::on_reached`].
+    /// Implements [`super::Stream::on_reached`].
     ///
     /// # Errors
-    /// Invalid for a value that was not signalled; then `done` was not called.
+    /// Invalid for a value that was not signalled; `done` was not called.
     pub fn on_reached(&self, value: u64, done: Done) -> Result<()> {
         self.check_signalled(value)?;
         self.lock().waiting.push((value, done));
@@ -116,7 +118,7 @@ impl Timeline {
         Ok(())
     }
 
-    /// Does as [`super::Stream::host_wait`].
+    /// Implements [`super::Stream::host_wait`].
     ///
     /// # Errors
     /// Timeout, the stream's failure, invalid for a value that was not signalled.
@@ -126,7 +128,7 @@ impl Timeline {
         self.wait_until(value, Instant::now().checked_add(timeout))
     }
 
-    /// Blocks until a value is reached, or for ever where it was not signalled.
+    /// Blocks until a value is reached; forever if it was not signalled.
     ///
     /// # Errors
     /// The stream's failure.
@@ -155,7 +157,7 @@ impl Timeline {
         }
     }
 
-    /// Calls back who waits for a point that is reached, or can be no more.
+    /// Calls the callbacks of points that are reached or can no longer be reached.
     fn answer(&self) {
         let mut state = self.lock();
         let reached = self.reached.load(Ordering::Acquire);
@@ -170,7 +172,7 @@ impl Timeline {
         }
     }
 
-    /// Calls back who still waits when the stream is destroyed, with ABORTED.
+    /// Calls the remaining callbacks with ABORTED, when the stream is destroyed.
     pub fn abandon(&self) {
         let waiting = std::mem::take(&mut self.lock().waiting);
         for (_, done) in waiting {
@@ -179,7 +181,7 @@ impl Timeline {
     }
 }
 
-/// Returns the error of a stream that waits for another one's point, which failed.
+/// Returns the error of a stream that waits for a failed point of another stream.
 pub fn failed_dependency(failure: &Error) -> Error {
     let text = format!("a stream that this one waits for failed: {}", failure.text());
     Error::new(DEVBAY_STATUS_ABORTED, text)

@@ -7,11 +7,11 @@ use crate::abi::*;
 use crate::reserve;
 use std::marker::PhantomData;
 
-/// The most that an operand may have, empty extents counted as 1: what 47 bits address, more than which no process
-/// has. Products of some of its extents then leave room to count with.
+/// Largest size of an operand, counting empty extents as 1: the memory that 47 bits address, and more than
+/// any process has. Products of some of its extents then cannot overflow.
 const OPERAND_BYTES_MAX: u64 = 1 << 47;
 
-/// Returns the error for a list of the host's that cannot be read.
+/// Returns the error for an unreadable list of the host.
 pub(super) fn broken(error: ListError) -> Error {
     match error {
         ListError::NoMemory(error) => error.into(),
@@ -19,7 +19,7 @@ pub(super) fn broken(error: ListError) -> Error {
     }
 }
 
-/// Type of one operand, and its content where it is known.
+/// Type of one operand, and its content if known.
 #[derive(Clone, Copy)]
 pub struct TensorView<'a> {
     raw: abi::Tensor,
@@ -77,7 +77,7 @@ impl<'a> TensorView<'a> {
             .then(|| unsafe { core::slice::from_raw_parts(self.raw.strides, self.raw.rank as usize) })
     }
 
-    /// Counts the elements, with the extents multiplied out.
+    /// Counts the elements, as the product of the extents.
     pub fn n_elements(&self) -> usize {
         let shape = self.shape();
         // Asked first: the product of the extents before a 0 may overflow.
@@ -87,7 +87,7 @@ impl<'a> TensorView<'a> {
         shape.iter().map(|&extent| extent as usize).product()
     }
 
-    /// Returns the content, dense and little endian, if it is constant.
+    /// Returns the content, dense and little-endian, if it is constant.
     pub fn constant(&self) -> Option<&'a [u8]> {
         if self.raw.flags & DEVBAY_TENSOR_CONSTANT == 0 {
             return None;
@@ -101,8 +101,8 @@ impl<'a> TensorView<'a> {
         })
     }
 
-    /// Makes a dense tensor of the same extents with other elements and content, which a kernel that converts its
-    /// operands shows to the kernel behind it.
+    /// Creates a dense tensor of the same extents with other elements and content, for a kernel that converts
+    /// its operands and calls another kernel.
     pub fn retyped<'b>(&self, dtype: DType, constant: Option<&'b [u8]>) -> TensorView<'b>
     where
         'a: 'b,
@@ -121,8 +121,8 @@ impl<'a> TensorView<'a> {
         TensorView { raw, host: PhantomData }
     }
 
-    /// Reads the content as integers, for axes, shapes and pads of dtype int32 or int64; None for other dtypes, and if
-    /// it is not constant.
+    /// Reads the content as integers, for axes, shapes and pads of dtype int32 or int64; None for other
+    /// dtypes, and for a tensor that is not constant.
     ///
     /// # Errors
     /// Out of memory.
@@ -147,8 +147,8 @@ impl<'a> TensorView<'a> {
         Ok(Some(found))
     }
 
-    /// Reads the content as floating-point numbers, for scales and limits of dtype float32; None for other dtypes, and
-    /// if it is not constant.
+    /// Reads the content as floating-point numbers, for scales and limits of dtype float32; None for other
+    /// dtypes, and for a tensor that is not constant.
     ///
     /// # Errors
     /// Out of memory.
@@ -164,7 +164,7 @@ impl<'a> TensorView<'a> {
     }
 }
 
-/// Content of an attribute. Numbers are f64, as the ABI has them.
+/// Content of an attribute. Numbers are f64, as in the ABI.
 #[derive(Clone)]
 pub enum AttrContent<'a> {
     /// One integer.
@@ -263,7 +263,7 @@ impl<'a> Attrs<'a> {
     /// Returns an integer, or `default`.
     ///
     /// # Errors
-    /// Invalid if it has another kind.
+    /// Invalid if the attribute has another kind.
     pub fn int(&self, name: &str, default: i64) -> Result<i64> {
         match self.get(name) {
             None => Ok(default),
@@ -275,7 +275,7 @@ impl<'a> Attrs<'a> {
     /// Returns a number, or `default`.
     ///
     /// # Errors
-    /// Invalid if it has another kind.
+    /// Invalid if the attribute has another kind.
     pub fn float(&self, name: &str, default: f32) -> Result<f32> {
         match self.get(name) {
             None => Ok(default),
@@ -287,7 +287,7 @@ impl<'a> Attrs<'a> {
     /// Returns a text, or `default`.
     ///
     /// # Errors
-    /// Invalid if it has another kind.
+    /// Invalid if the attribute has another kind.
     pub fn string(&self, name: &str, default: &'a str) -> Result<&'a str> {
         match self.get(name) {
             None => Ok(default),
@@ -296,10 +296,10 @@ impl<'a> Attrs<'a> {
         }
     }
 
-    /// Returns integers, if they are given.
+    /// Returns integers, if the attribute is given.
     ///
     /// # Errors
-    /// Invalid if it has another kind; out of memory.
+    /// Invalid if the attribute has another kind; out of memory.
     pub fn ints(&self, name: &str) -> Result<Option<Vec<i64>>> {
         match self.get(name) {
             None => Ok(None),
@@ -308,10 +308,10 @@ impl<'a> Attrs<'a> {
         }
     }
 
-    /// Returns numbers, if they are given.
+    /// Returns numbers, if the attribute is given.
     ///
     /// # Errors
-    /// Invalid if it has another kind; out of memory.
+    /// Invalid if the attribute has another kind; out of memory.
     pub fn floats(&self, name: &str) -> Result<Option<Vec<f32>>> {
         match self.get(name) {
             None => Ok(None),
@@ -326,13 +326,13 @@ impl<'a> Attrs<'a> {
 /// A region or subgraph, in execution order.
 #[derive(Clone)]
 pub struct GraphView<'a> {
-    /// Nodes, each after those that it depends on.
+    /// Nodes; each follows the nodes that it depends on.
     pub nodes: Vec<NodeView<'a>>,
     /// Values; operands are positions here.
     pub values: Vec<ValueView<'a>>,
-    /// The values that come in.
+    /// The graph's input values.
     pub inputs: Vec<u32>,
-    /// The values that go out.
+    /// The graph's output values.
     pub outputs: Vec<u32>,
 }
 
@@ -349,9 +349,9 @@ pub struct NodeView<'a> {
     pub name: &'a str,
     /// Attributes.
     pub attrs: Attrs<'a>,
-    /// Values that it reads; None where an optional one is absent.
+    /// Values that it reads; None for an absent optional one.
     pub inputs: Vec<Option<u32>>,
-    /// Values that it makes.
+    /// Values that it produces.
     pub outputs: Vec<Option<u32>>,
 }
 
@@ -365,10 +365,10 @@ pub struct ValueView<'a> {
 }
 
 impl<'a> GraphView<'a> {
-    /// Reads a graph as the host shows it, and checks it.
+    /// Reads and checks a graph of the host.
     ///
     /// # Errors
-    /// Invalid for NULL and for lists that are broken; unsupported for attributes of unknown kinds.
+    /// Invalid for NULL and for broken lists; unsupported for attributes of unknown kinds.
     ///
     /// 1. `raw` is NULL or a host's struct of the size that it says (B4).
     /// 2. The struct and all that it names live for `'a`.
@@ -419,19 +419,19 @@ impl<'a> GraphView<'a> {
 
 /// Request to prepare a kernel.
 pub struct PrepareRequest<'a, D> {
-    /// Device on which it will run.
+    /// Device that the kernel will run on.
     pub device: &'a D,
     /// The domain of the kernel's op; empty for ONNX's own.
     pub domain: &'static str,
-    /// The kernel's op: one function may serve several.
+    /// The kernel's op: one prepare function may serve several ops.
     pub op: &'static str,
     /// The host's services.
     pub host: Host,
     /// Attributes of the node.
     pub attrs: Attrs<'a>,
-    /// Types of the inputs, absent ones included.
+    /// Types of the inputs, including absent ones.
     pub inputs: Vec<TensorView<'a>>,
-    /// Types of the outputs, absent ones included.
+    /// Types of the outputs, including absent ones.
     pub outputs: Vec<TensorView<'a>>,
     /// Permitted numerics, a sum of `DEVBAY_NUMERICS_*`.
     pub numerics: u64,
@@ -475,7 +475,7 @@ impl<'a, D> PrepareRequest<'a, D> {
         })
     }
 
-    /// Makes the same request of something else that the device stands for.
+    /// Creates the same request for another type that the device stands for.
     pub(crate) fn on<T>(&self, device: &'a T) -> PrepareRequest<'a, T> {
         let Self { device: _, domain, op, host, attrs, inputs, outputs, numerics, label, abi_minor } = self;
         PrepareRequest {
@@ -492,12 +492,12 @@ impl<'a, D> PrepareRequest<'a, D> {
         }
     }
 
-    /// Returns the input at `i`, None if it is absent or beyond those given.
+    /// Returns input `i`; None if it is absent or beyond the given inputs.
     pub fn input(&self, i: usize) -> Option<&TensorView<'a>> {
         self.inputs.get(i).filter(|tensor| !tensor.is_absent())
     }
 
-    /// Returns the input at `i`.
+    /// Returns input `i`.
     ///
     /// # Errors
     /// Invalid if it is absent.
@@ -505,12 +505,12 @@ impl<'a, D> PrepareRequest<'a, D> {
         self.input(i).ok_or_else(|| Error::invalid(format!("input {i} is missing")))
     }
 
-    /// Returns the output at `i`, None if it is absent or beyond those given.
+    /// Returns output `i`; None if it is absent or beyond the given outputs.
     pub fn output(&self, i: usize) -> Option<&TensorView<'a>> {
         self.outputs.get(i).filter(|tensor| !tensor.is_absent())
     }
 
-    /// Returns the output at `i`.
+    /// Returns output `i`.
     ///
     /// # Errors
     /// Invalid if it is absent.

@@ -1,14 +1,16 @@
-//! Files that are there whole or not at all: caches of plugins, and everything that the host writes.
+//! Atomic writes of files: caches of plugins, and everything that the host writes.
 //!
-//! A file is written under a random name in the folder of its place, synced, and renamed; then the folder is synced. A
-//! process number is no such name: containers that share a volume have the same ones. The name is opened exclusively,
-//! so it is never another's file, nor what a link points at.
+//! A file is written under a random name in the folder of its destination, synced, and renamed; then the
+//! folder is synced. A process number would not be unique: containers that share a volume have the same ones.
+//! The name is opened exclusively, so it is never another writer's file, nor the target of a link.
 //!
-//! Leftovers of a killed process are found by their locks. A temporary file is locked as long as it is written, and the
-//! system gives the lock up however the process ended: one that can be locked by another has no writer, and is removed
-//! before the next file is written there. Where the file system has no locks nothing is removed.
+//! Leftovers of a killed process are found by their locks. A temporary file is locked while it is written,
+//! and the system releases the lock however the process ended. If another process can lock the file, it has
+//! no writer, and is removed before the next file is written there. On file systems without locks nothing is
+//! removed.
 //!
-//! On purpose without a crate: plugins ship this with the SDK, whose only dependency is the standard library.
+//! Deliberately without a crate: plugins ship this with the SDK, whose only dependency is the standard
+//! library.
 
 use crate::locks::lock;
 use std::collections::BTreeSet;
@@ -19,26 +21,26 @@ use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
-/// Beginning and end of temporary files' names; 16 hexadecimal digits are between.
+/// Prefix of temporary files' names; 16 hexadecimal digits follow, then the suffix.
 const PREFIX: &str = ".devbay-";
 const SUFFIX: &str = ".part";
 const DIGITS: usize = 16;
 
-/// Names that are tried before a folder is given up: two that meet are chance, these many are not.
+/// Names to try before giving up: one collision is chance, this many are not.
 const ATTEMPTS_MAX: usize = 16;
 
-/// Folders that a process remembers to have looked through.
+/// Largest number of folders that a process remembers to have swept.
 const SWEPT_MAX: usize = 256;
 
-/// Paths that this process has not finished, for [`remove_unfinished`].
+/// Paths that this process is still writing, for [`remove_unfinished`].
 static UNFINISHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-/// Writes a file: `write` gets a new one, which takes the place of `path` when all is written. Permissions of a file that
-/// was there stay.
+/// Writes a file atomically: `write` receives a new file, which replaces `path` when it is complete. The
+/// permissions of an existing file stay.
 ///
 /// # Errors
-/// Errors of `write` and of the system; `path` then holds what it held before. An error from syncing the folder comes
-/// with the new file in place.
+/// Errors of `write` and of the system; `path` then keeps its old content. If syncing the folder fails, the
+/// new file is already in place.
 pub fn write_file(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let mut part = Part::file_beside(path)?;
     write(&mut part.lock)?;
@@ -52,19 +54,19 @@ pub fn write_file(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) 
     part.move_to(path)
 }
 
-/// Makes a folder: `fill` gets the path of a new one, which is moved to `path` when all is in it. `fill` does not make the folder
-/// anew where it is gone ([`remove_unfinished`]).
+/// Creates a folder atomically: `fill` receives the path of a new folder, which is moved to `path` when it is
+/// complete. `fill` does not recreate the folder if it is gone ([`remove_unfinished`]).
 ///
 /// # Errors
-/// Errors of `fill` and of the system; also if there is something at `path` that is no empty folder.
+/// Errors of `fill` and of the system; also if `path` exists and is not an empty folder.
 pub fn write_folder(path: &Path, fill: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
     let part = Part::folder_beside(path)?;
     fill(&part.path)?;
     part.move_to(path)
 }
 
-/// Removes what this process is writing, and keeps it from beginning anew: for who is about to end the process, as
-/// Ctrl-C does. Not for signal handlers, because it takes a lock.
+/// Removes unfinished files of this process, and prevents new ones: for code that is about to end the
+/// process, such as a Ctrl-C handler. Not for signal handlers, because it takes a lock.
 pub fn remove_unfinished() {
     let unfinished = ManuallyDrop::new(unfinished());
     for path in unfinished.iter() {
@@ -78,10 +80,10 @@ pub fn remove_unfinished() {
     }
 }
 
-/// A temporary file or folder, which is removed when dropped.
+/// A temporary file or folder, removed on drop.
 struct Part {
     path: PathBuf,
-    /// The file, or the folder's handle: locked while it is written.
+    /// The file, or the folder's handle; locked while it is written.
     lock: File,
     is_moved: bool,
 }
@@ -151,7 +153,7 @@ fn unfinished() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     lock(&UNFINISHED)
 }
 
-/// Removes a temporary file or folder. One that cannot be removed is found by who sweeps next.
+/// Removes a temporary file or folder. If that fails, the next sweep finds it.
 fn remove(path: &Path) {
     let _ = match path.symlink_metadata() {
         Ok(about) if about.is_dir() => fs::remove_dir_all(path),
@@ -160,12 +162,13 @@ fn remove(path: &Path) {
     };
 }
 
-/// Returns the folder that a path's last part is in.
+/// Returns the folder that contains a path.
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Makes a name that cannot be guessed: the standard library draws its hash maps' keys from the system's random numbers.
+/// Creates a name that cannot be guessed: the standard library takes its hash maps' keys from the system's
+/// random numbers.
 fn random_name() -> String {
     let random = RandomState::new().build_hasher().finish();
     format!("{PREFIX}{random:016x}{SUFFIX}")
@@ -176,7 +179,7 @@ fn is_temporary(name: &str) -> bool {
     digits.is_some_and(|digits| digits.len() == DIGITS && digits.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
-/// As [`sweep`], once for each folder.
+/// Runs [`sweep`], once for each folder.
 fn sweep_once(folder: &Path) {
     static SWEPT: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     let mut swept = lock(&SWEPT);
@@ -190,8 +193,8 @@ fn sweep_once(folder: &Path) {
     }
 }
 
-/// Removes temporary files and folders that no living process writes. What cannot be looked at stays: whether it is in
-/// the way, the one who writes next finds out.
+/// Removes temporary files and folders that no living process writes. Entries that cannot be inspected stay;
+/// if one is in the way, the next write reports it.
 pub fn sweep(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if !entry.file_name().to_str().is_some_and(is_temporary) {
@@ -210,7 +213,7 @@ pub fn sweep(folder: &Path) {
     }
 }
 
-/// Has a folder's entries reach the disk, where folders can be synced.
+/// Syncs a folder's entries to disk, where folders can be synced.
 fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(not(unix)) {
         return Ok(());
@@ -229,7 +232,7 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// A folder that goes with the test.
+    /// A folder that is removed with the test.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -320,7 +323,7 @@ mod tests {
         );
     }
 
-    /// As when Ctrl-C comes between the last file and the move.
+    /// A Ctrl-C between the last file and the move.
     #[test]
     fn a_folder_that_is_being_removed_does_not_come_to_its_place() {
         let folder = Folder::new();

@@ -7,12 +7,12 @@ use syn::spanned::Spanned;
 
 /// The definition of the ABI, in the order of the file.
 pub struct Source {
-    /// Rules for all of it: the file's words below the heading `What holds everywhere`.
+    /// Rules for the whole ABI: the text below the heading `Rules that hold everywhere`.
     pub everywhere: Vec<String>,
     pub items: Vec<Item>,
 }
 
-/// One thing that v0.rs says.
+/// One item of v0.rs.
 pub enum Item {
     /// A banner comment.
     Section(String),
@@ -51,7 +51,7 @@ pub struct Field {
 }
 
 impl Field {
-    /// The type as Rust has it.
+    /// Returns the type in Rust's notation.
     pub fn rust_type(&self) -> String {
         self.ty.to_token_stream().to_string()
     }
@@ -63,7 +63,7 @@ impl Struct {
         self.fields.first().is_some_and(|field| field.name == "struct_size")
     }
 
-    /// Returns whether only the plugin knows what is in it.
+    /// Returns whether only the plugin knows its content.
     pub fn opaque(&self) -> bool {
         self.fields.iter().all(|field| field.name == "_private")
     }
@@ -134,9 +134,9 @@ pub fn read(path: &Path) -> Result<Source> {
     }
     ensure!(!items.is_empty(), "{} is empty", path.display());
     let words = doc_of(&file.attrs);
-    let heading = words.iter().position(|line| line == "# What holds everywhere");
+    let heading = words.iter().position(|line| line == "# Rules that hold everywhere");
     let heading =
-        heading.with_context(|| format!("{}: no words on what holds everywhere", path.display()))?;
+        heading.with_context(|| format!("{}: no heading `Rules that hold everywhere`", path.display()))?;
     let everywhere = words[heading + 1..].iter().skip_while(|line| line.is_empty()).cloned().collect();
     Ok(Source { everywhere, items })
 }

@@ -1,11 +1,11 @@
-//! The ABI's layouts and functions' rules as a Rust table, from what [`super::source`] read.
+//! The ABI's layouts and functions' rules as a Rust table, generated from [`super::source`]'s data.
 
 use super::source::{Item, Source, Struct, between, c_name};
 use anyhow::{Context, Result, bail, ensure};
 use std::fmt::Write;
 use std::process::Command;
 
-/// The content of `tables.rs`.
+/// Returns the content of `tables.rs`.
 pub fn generate(source: &Source) -> Result<String> {
     rustfmt(&tables(source)?)
 }
@@ -30,7 +30,7 @@ fn tables(source: &Source) -> Result<String> {
              /// Name in C.\n    pub c_name: &'static str,\n\
              /// Size in bytes.\n    pub size: usize,\n\
              /// Alignment in bytes.\n    pub align: usize,\n\
-             /// Whether it starts with `struct_size` and may gain fields.\n    pub growable: bool,\n\
+             /// True if it starts with `struct_size` and may gain fields.\n    pub growable: bool,\n\
              /// Fields in order.\n    pub fields: &'static [FieldLayout],\n}\n\n\
          /// Layout of one field.\n\
          #[derive(Clone, Copy, Debug)]\n\
@@ -38,20 +38,20 @@ fn tables(source: &Source) -> Result<String> {
              /// Name, the same in Rust and C.\n    pub name: &'static str,\n\
              /// Offset in bytes.\n    pub offset: usize,\n\
              /// Size in bytes.\n    pub size: usize,\n}\n\n\
-         /// From where a function may be called (B17).\n\
+         /// Threads that may call a function (B17).\n\
          #[derive(Clone, Copy, PartialEq, Eq, Debug)]\n\
          pub enum ThreadClass {\n\
-             /// From any thread.\n    Any,\n\
-             /// From any thread, and it never blocks.\n    AnyNeverBlocks,\n\
-             /// From any thread, and it may block.\n    AnyMayBlock,\n\
-             /// One call at a time on a stream.\n    PerStream,\n\
-             /// While nothing else of the instance runs.\n    Control,\n}\n\n\
-         /// The rules of one function of `PluginTable`, as its comment has them (B17).\n\
+             /// Any thread.\n    Any,\n\
+             /// Any thread; the call never blocks.\n    AnyNeverBlocks,\n\
+             /// Any thread; the call may block.\n    AnyMayBlock,\n\
+             /// One call at a time per stream.\n    PerStream,\n\
+             /// One call at a time, with no other call of the instance running.\n    Control,\n}\n\n\
+         /// The rules of one function of `PluginTable`, from its documentation (B17).\n\
          #[derive(Clone, Copy, Debug)]\n\
          pub struct FunctionRule {\n\
-             /// Name of the slot.\n    pub name: &'static str,\n\
-             /// From where it may be called.\n    pub threads: ThreadClass,\n\
-             /// Whether every plugin of its kind has it (B7).\n    pub required: bool,\n\
+             /// Name of the function.\n    pub name: &'static str,\n\
+             /// Threads that may call it.\n    pub threads: ThreadClass,\n\
+             /// True if every plugin of its kind must have it (B7).\n    pub required: bool,\n\
              /// Minor version in which it appeared.\n    pub since_minor: u32,\n}\n\n",
     );
 
@@ -124,7 +124,7 @@ fn tables(source: &Source) -> Result<String> {
         ensure!(!flags.is_empty(), "v0.rs has no flags {prefix}*");
         writeln!(
             out,
-            "/// The flags of {what} that this version of the ABI names.\npub const {owner}_FLAGS: u64 = {};\n",
+            "/// The flags of {what} that this version of the ABI defines.\npub const {owner}_FLAGS: u64 = {};\n",
             flags.join(" | ")
         )?;
     }

@@ -69,7 +69,7 @@ impl CompiledStage {
         self.executable.device()
     }
 
-    /// Keeps what runs use for good: nobody can say when the device stops touching it (ABI-NOTES 1).
+    /// Leaks the memory that runs use, because the device may touch it at any later time (B24).
     pub(crate) fn leak(&self) {
         let constants = self.takes.iter().filter_map(|taken| match taken {
             Taken::Constant(placed) => Some(Arc::clone(placed)),

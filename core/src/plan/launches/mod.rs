@@ -381,7 +381,7 @@ impl Planner<'_> {
                 None => None,
             });
         }
-        // A node with nothing to write is not launched (ABI-NOTES: empty tensors).
+        // A node whose outputs are all empty has nothing to write, so it is not launched.
         let empty = sizes.iter().flatten().all(|&size| size == 0);
         let launch = self.launches.len() as u32;
         let mut outputs = Vec::with_capacity(sizes.len());
@@ -467,7 +467,7 @@ impl Planner<'_> {
             Copied::Made(made) => (Root::Made(made, 0), self.made[made].size),
         };
         let copy = if from != 0 && memory != 0 {
-            // Handles never leave their plugin (ABI-NOTES 4): through the host.
+            // Handles never leave their plugin (B10): copy through the host.
             let on_host = self.in_memory(whole, 0, for_whom)?;
             match self.in_memory(on_host, memory, for_whom)? {
                 Root::Made(copy, _) => copy,

@@ -266,7 +266,7 @@ impl ConstantPool {
         match copied.and_then(|()| stream.finish(UPLOAD_LIMIT)) {
             Ok(()) => Ok(buffer),
             Err(error) => {
-                // A failed stream is destroyed, not recovered (ABI-NOTES 10); its end waits for the copy.
+                // A failed stream is destroyed, not recovered (B13); destroying it waits for the copy.
                 state.stream = None;
                 Err(error)
             }

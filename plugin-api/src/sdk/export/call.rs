@@ -1,11 +1,12 @@
-//! The way from a call of the host's to one of the plugin's: handles become references, panics and errors a status.
+//! Conversion of the host's calls to calls of the plugin: handles become references, panics and errors become
+//! a status.
 
 use crate::abi::*;
 use crate::sdk::error::{Error, Result, guard, guard_kernel};
 
 pub(in crate::sdk) use crate::sdk::view::broken as refused;
 
-/// Runs a function of the plugin and gives its status; the detail goes where the host asked.
+/// Runs a function of the plugin and returns its status; writes the detail to the caller's [`ErrorDetail`].
 ///
 /// # Safety
 /// `detail` is NULL or as [`ErrorDetail`] says.
@@ -14,7 +15,8 @@ pub(in crate::sdk) unsafe fn report(detail: *mut ErrorDetail, body: impl FnOnce(
     unsafe { reported(detail, guard(body)) }
 }
 
-/// Reports as [`report`], for a function that looks at a node and changes nothing: a panic in it is its own failure alone.
+/// Reports as [`report`], for a function that looks at a node and changes nothing: a panic fails only that
+/// call.
 ///
 /// # Safety
 /// As [`report`].
@@ -39,7 +41,7 @@ unsafe fn reported(detail: *mut ErrorDetail, result: Result<()>) -> Status {
 /// Returns the value behind a handle, or an error for NULL.
 ///
 /// # Safety
-/// `handle` is NULL or a handle of this plugin's whose value is a `T`, alive for `'a`.
+/// `handle` is NULL or a handle of this plugin whose value is a `T`, alive for `'a`.
 pub(in crate::sdk) unsafe fn deref<'a, T, H>(handle: *mut H, what: &str) -> Result<&'a T> {
     // SAFETY: `handle` is NULL or a `T` that lives for `'a` (# Safety).
     unsafe { handle.cast::<T>().cast_const().as_ref() }
@@ -54,7 +56,7 @@ pub(in crate::sdk) fn refuse_null<T>(place: *mut T, what: &str) -> Result<()> {
     }
 }
 
-/// Drops what a handle owns; a panic in a destructor stays here.
+/// Drops the object behind a handle; a panic in its destructor does not escape.
 ///
 /// # Safety
 /// `handle` is NULL or came from `Box::into_raw` of a `T`, and is given back once.

@@ -1,4 +1,4 @@
-//! The entry by which a host finds the plugin: the one symbol of a library, or linked into the program (B1).
+//! The entry by which a host finds the plugin: the only symbol of a library, or linked into the program (B1).
 
 use crate::abi::*;
 use crate::sdk::{Kernel, Plugin, PluginOption};
@@ -57,7 +57,7 @@ pub const fn info<P: Plugin>(
     }
 }
 
-/// A plugin that is part of the program: its name, and its entry.
+/// A plugin that is linked into the program: its name, and its entry.
 #[derive(Clone, Copy)]
 pub struct LinkedPlugin {
     name: &'static str,
@@ -65,10 +65,12 @@ pub struct LinkedPlugin {
 }
 
 impl LinkedPlugin {
-    /// Names an entry. [`static_plugin!`](crate::static_plugin) does this for plugins made with the SDK.
+    /// Creates the description of an entry. [`static_plugin!`](crate::static_plugin) does this for plugins
+    /// made with the SDK.
     ///
     /// # Safety
-    /// `query` is a plugin's entry as [`QueryFn`] has it: what it returns is static and a version of `PluginInfo`.
+    /// `query` is a plugin's entry as [`QueryFn`] requires: it returns static data, a version of
+    /// `PluginInfo`.
     pub const unsafe fn new(name: &'static str, query: QueryFn) -> Self {
         Self { name, query }
     }
@@ -78,14 +80,14 @@ impl LinkedPlugin {
         self.name
     }
 
-    /// Asks the entry who the plugin is.
+    /// Calls the entry and returns the plugin's description.
     pub fn query(&self) -> *const PluginInfo {
         // SAFETY: the promise of `new`; the entry may be called at any time (B1).
         unsafe { (self.query)() }
     }
 }
 
-/// Makes the entry of a plugin for those who link it statically: a module `devbay_entry` with a [`LinkedPlugin`].
+/// Creates the entry of a plugin for static linking: a module `devbay_entry` with a [`LinkedPlugin`].
 /// [`export_plugin!`](crate::export_plugin) also exports the symbol.
 #[macro_export]
 macro_rules! static_plugin {
@@ -107,7 +109,7 @@ macro_rules! static_plugin {
                 export::options(Exported::ABOUT.options);
             static INFO: PluginInfo = export::info::<Exported>(&TABLE, &PROFILES, &OPTIONS);
 
-            /// Returns the plugin's identity; see `QueryFn`.
+            /// Returns the plugin's description; see `QueryFn`.
             pub(super) unsafe extern "C" fn query() -> *const PluginInfo {
                 &INFO
             }
@@ -120,7 +122,7 @@ macro_rules! static_plugin {
     };
 }
 
-/// Exports the one symbol of a plugin (B1).
+/// Exports the only symbol of a plugin (B1).
 #[macro_export]
 macro_rules! export_plugin {
     ($plugin:ty) => {

@@ -1,4 +1,4 @@
-//! Instances: made with the host's services and the user's options, and ended.
+//! Instances: created with the host's services and the user's options, and destroyed.
 
 use super::call::{free, refuse_null, refused, report};
 use crate::abi::*;

@@ -1,4 +1,4 @@
-//! Kernels: prepared for a node, asked for its cost and shapes, and given constants to pack (B21).
+//! Kernels: preparing a node, estimating its cost, inferring its shapes, and packing its constants (B21).
 
 use super::call::{deref, refused, report_kernel};
 use super::instance::InstanceBox;
@@ -9,7 +9,7 @@ use crate::sdk::view::{PrepareRequest, TensorView};
 use crate::sdk::{Device, Kernel, Plugin, Prepared};
 use core::ffi::c_void;
 
-/// A kernel, and what it is asked for.
+/// A kernel, and a request for it.
 type Request<'a, D> = (&'static Kernel<D>, PrepareRequest<'a, D>);
 
 /// Reads a request and finds its kernel.

@@ -1,4 +1,4 @@
-//! Buffers: memory of a space, whose limits are checked before the plugin is asked.
+//! Buffers: memory of a space, whose limits are checked before the plugin is called.
 
 use super::call::{deref, free, refused, report};
 use crate::abi;
@@ -56,7 +56,7 @@ pub(super) unsafe extern "C" fn buffer_alloc<D: Device>(
     unsafe { report(error, body) }
 }
 
-/// Hands a buffer to the host.
+/// Transfers a buffer to the host.
 ///
 /// # Safety
 /// `out` is NULL or the host's struct of the size that it says (B4).

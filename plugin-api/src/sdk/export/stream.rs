@@ -1,4 +1,5 @@
-//! Streams: the plugin's, each with its last failure (B18), and what it refuses while it records or has failed (B13).
+//! Streams of the plugin, each with its last failure (B18) and the calls that it refuses while it records or
+//! has failed (B13).
 
 use super::call::{deref, free, refuse_null, refused, report};
 use crate::abi;
@@ -16,14 +17,14 @@ use std::time::Duration;
 pub struct StreamBox<S> {
     stream: S,
     failure: Mutex<Option<Error>>,
-    /// Work is taken down and does not run.
+    /// True while work is recorded and does not run.
     pub(in crate::sdk) records: AtomicBool,
-    /// The bindings of the recording that is being made.
+    /// The bindings of the recording in progress.
     bindings: Mutex<Arc<[BufferRef]>>,
 }
 
 impl<S: Stream> StreamBox<S> {
-    /// Refuses what a recording cannot have.
+    /// Refuses work that a recording cannot hold.
     fn refuse_while_it_records(&self) -> Result<()> {
         if S::REPLAY && self.records.load(Ordering::Relaxed) {
             return Err(Error::invalid(
@@ -41,24 +42,24 @@ impl<S> StreamBox<S> {
         &self.stream
     }
 
-    /// Begins to record.
+    /// Begins a recording.
     pub(in crate::sdk) fn begin_record(&self, bindings: Arc<[BufferRef]>) {
         *lock(&self.bindings) = bindings;
         self.records.store(true, Ordering::Relaxed);
     }
 
-    /// Ends it, and gives the bindings; None if nothing was begun.
+    /// Ends the recording and returns its bindings; None if none was begun.
     pub(in crate::sdk) fn end_record(&self) -> Option<Arc<[BufferRef]>> {
         let records = self.records.swap(false, Ordering::Relaxed);
         records.then(|| std::mem::take(&mut *lock(&self.bindings)))
     }
 
-    /// Returns the error that was kept last.
+    /// Returns the last kept error.
     pub(crate) fn kept(&self) -> Option<Error> {
         lock(&self.failure).clone()
     }
 
-    /// Keeps an error for `stream_error` and gives its status.
+    /// Keeps an error for `stream_error` and returns its status.
     #[cold]
     pub(crate) fn keep(&self, error: Error) -> Status {
         let status = error.status();
@@ -67,7 +68,7 @@ impl<S> StreamBox<S> {
     }
 }
 
-/// Refuses to enqueue on a stream that has failed, with its failure (B13).
+/// Refuses to enqueue work on a failed stream, with the stream's failure (B13).
 ///
 /// # Errors
 /// The failure.
@@ -102,10 +103,10 @@ pub(super) unsafe extern "C" fn stream_create<D: Device>(
     unsafe { report(error, body) }
 }
 
-/// Hands a stream to the host. NULL is refused, and the stream dropped.
+/// Transfers a stream to the host. NULL is refused, and the stream dropped.
 ///
 /// # Safety
-/// `out` is NULL or the host's place for one handle.
+/// `out` is NULL or the host's destination for one handle.
 pub(in crate::sdk) unsafe fn give_stream<S>(stream: S, out: *mut *mut abi::Stream) -> Result<()> {
     refuse_null(out, "the place for the stream")?;
     let stream = Box::new(StreamBox {
@@ -124,7 +125,7 @@ pub(super) unsafe extern "C" fn stream_destroy<D: Device>(stream: *mut abi::Stre
     unsafe { free::<StreamBox<D::Stream>, _>(stream) };
 }
 
-/// Runs a function of a stream; its error is kept there.
+/// Runs a function of a stream and keeps its error there.
 ///
 /// # Safety
 /// `stream` is NULL or a stream of this device's.
@@ -136,7 +137,7 @@ unsafe fn on_stream<D: Device>(
     unsafe { on_box::<D>(stream, |stream| body(&stream.stream)) }
 }
 
-/// As [`on_stream`], with what the SDK knows of the stream.
+/// Runs as [`on_stream`], and passes the SDK's state of the stream.
 ///
 /// # Safety
 /// As [`on_stream`].
@@ -154,7 +155,7 @@ pub(in crate::sdk) unsafe fn on_box<D: Device>(
     }
 }
 
-/// As [`on_stream`], for what a recording cannot have, nor a stream that has failed.
+/// Runs as [`on_stream`], for work that a recording or a failed stream refuses.
 ///
 /// # Safety
 /// As [`on_stream`].
