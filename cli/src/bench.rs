@@ -159,7 +159,10 @@ fn bench(arguments: &Arguments) -> Result<Done> {
     let n_steps: usize = plan.sections().map(Section::n_launches).sum();
     // What was measured is printed; the exit code says that it is not all.
     let verdict = match interrupt::is_pressed() {
-        true => Err(Error::new(ErrorKind::Cancelled, "interrupted: the figures are of the runs until then").into()),
+        true => {
+            Err(Error::new(ErrorKind::Cancelled, "interrupted: the figures are of the runs until then")
+                .into())
+        }
         false => Ok(()),
     };
     if arguments.json {

@@ -113,7 +113,10 @@ impl GivenArguments {
         let shape: Vec<usize> = dims.iter().map(extent).collect::<Result<_>>()?;
         if !open.is_empty() {
             let ty = ty.map(ToString::to_string).unwrap_or_default();
-            tell!("input `{name}` {ty} has the shape {shape:?}; --shape {} changes it", open.join(" --shape "));
+            tell!(
+                "input `{name}` {ty} has the shape {shape:?}; --shape {} changes it",
+                open.join(" --shape ")
+            );
         }
         Ok(shape)
     }
@@ -187,8 +190,8 @@ impl InputArguments {
             }
             let dtype = value.ty.as_ref().map_or(F32, |ty| ty.dtype);
             let shape = self.given.shape(value)?;
-            let tensor = random(dtype, &shape, seed, available)
-                .with_context(|| format!("input `{}`", value.name))?;
+            let tensor =
+                random(dtype, &shape, seed, available).with_context(|| format!("input `{}`", value.name))?;
             available = available.saturating_sub(tensor.bytes().len() as u64);
             inputs.push((value.name.to_string(), tensor));
             seed = seed.wrapping_add(1);

@@ -6,7 +6,7 @@ use std::process::Command;
 
 /// Each example, and words that it prints.
 const EXAMPLES: &[(&str, &[&str])] = &[
-    ("01_list", &["libdevbay_plugin_cpu.so: ABI 0.", "cpu:0 is a cpu"]),
+    ("01_list", &["cpu: ABI 0.", "cpu:0 is a cpu"]),
     ("02_load", &["option streams = inline", "refused: "]),
     ("03_import", &["input ", "output ", " Conv", "devbay-program 1"]),
     ("04_plan", &["a section of ", "arena "]),

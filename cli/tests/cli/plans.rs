@@ -154,7 +154,9 @@ fn open_extents_are_one_unless_given() {
         .prints(&["input   x f32[5,3]", "one task: there is one launch"]);
     inspect(&["--plan", "--shape", "x=5,4"]).expect(5).says(&["input `x` f32[batch,3] is given as f32[5,4]"]);
     inspect(&["--plan", "--shape", "x=five"]).expect(2).says(&["five is no extent"]);
-    inspect(&["--plan", "--shape", "y=5,3"]).expect(5).says(&["--shape y=5,3: the model has no input or named extent `y`"]);
+    inspect(&["--plan", "--shape", "y=5,3"])
+        .expect(5)
+        .says(&["--shape y=5,3: the model has no input or named extent `y`"]);
     inspect(&["--plan", "--shape", "x"]).expect(2).says(&["--shape is NAME=DIMS, found x"]);
     let input = folder.path("x.npy");
     let tensor = devbay_host::Tensor::from_elements(&[2, 3], &[0f32; 6]).unwrap();

@@ -6,7 +6,7 @@ use super::report::{
     CompiledReport, ControlReport, PlanReport, RatesFrom, SectionReport, StageReport, StepReport,
 };
 use super::section::{ConstantBytes, StepKind};
-use crate::units::{count, bytes, duration, percent};
+use crate::units::{bytes, count, duration, percent};
 use std::borrow::Cow;
 use std::fmt;
 

@@ -43,8 +43,11 @@ fn b29_devices_are_named_by_index_plugin_or_stable_id() {
     assert_eq!(chosen(&host, "faulty/unit-4"), "faulty:4");
     assert_eq!(host.runtime.devices()[4].stable_id(), "faulty/unit-4");
     for unknown in ["faulty:5", "faulty/unit-9", "nobody", "nobody:0", ""] {
-        let error =
-            host.runtime.choose(&Policy::parse(unknown).unwrap(), &Requirements::default()).err().expect(unknown);
+        let error = host
+            .runtime
+            .choose(&Policy::parse(unknown).unwrap(), &Requirements::default())
+            .err()
+            .expect(unknown);
         assert_eq!(error.kind(), ErrorKind::NotFound, "{unknown}");
         // The message lists the devices, or the plugins if it is the plugin that is unknown.
         assert!(error.text().contains("there is no") && error.text().contains("faulty"), "{error}");

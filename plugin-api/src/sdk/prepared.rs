@@ -227,7 +227,8 @@ impl Prepared {
     /// Packs a constant for a state that the host holds.
     ///
     /// # Safety
-    /// `state` came from [`Prepared::into_abi`] and was not freed; `dst` is as `PluginTable::pack` requires.
+    /// 1. `state` came from [`Prepared::into_abi`] and was not freed.
+    /// 2. `dst` is NULL, or memory as `PluginTable::pack` requires.
     ///
     /// # Errors
     /// Invalid for an input that was not requested; the kernel's error.
