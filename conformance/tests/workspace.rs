@@ -22,6 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "devbay-bench",
         &["devbay-host", "devbay-core", "devbay-plugin-api", "devbay-plugin-cpu", "devbay-plugin-pjrt"],
     ),
+    ("devbay-python", &["devbay-host", "devbay-plugin-api", "devbay-plugin-cpu"]),
     ("devbay-fuzz", &["devbay-host", "devbay-plugin-api"]),
     ("xtask", &["devbay-plugin-api"]),
 ];

@@ -30,6 +30,11 @@ pub trait Bytes: Send + Sync {
     fn is_of_file(&self) -> bool {
         false
     }
+
+    /// Returns where an owner that shares them with nothing else may write them; None if they may not be written.
+    fn start_mut(&self) -> Option<NonNull<u8>> {
+        None
+    }
 }
 
 impl Bytes for Vec<u8> {
@@ -83,6 +88,10 @@ impl Bytes for AlignedBytes {
     fn bytes(&self) -> &[u8] {
         // SAFETY: `len` initialised bytes that this value owns.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+
+    fn start_mut(&self) -> Option<NonNull<u8>> {
+        Some(self.start)
     }
 }
 
@@ -173,6 +182,14 @@ impl Tensor {
             )
         })?;
         Self::from_storage(dtype, shape, Arc::new(AlignedBytes::zeroed(size)?), 0, size)
+    }
+
+    /// Returns the address of the content if it may be written there: nothing else shares the memory, which was allocated here.
+    pub fn start_mut(&self) -> Option<NonNull<u8>> {
+        let is_own = Arc::strong_count(&self.storage) == 1 && Arc::weak_count(&self.storage) == 0;
+        let start = is_own.then(|| self.storage.start_mut()).flatten()?;
+        // SAFETY: the offset lies within the storage (invariant 1).
+        Some(unsafe { start.add(self.offset) })
     }
 
     /// Element type.

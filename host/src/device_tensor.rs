@@ -72,8 +72,16 @@ impl DeviceTensor {
     /// # Errors
     /// None for a valid tensor.
     pub fn on_host(tensor: &Tensor) -> Result<Self> {
-        let too_large = || invalid(format!("a tensor {} is larger than memory", tensor.tensor_type()));
-        RunTensor::host(tensor.clone()).map(Self).ok_or_else(too_large)
+        Self::of_host(tensor.clone())
+    }
+
+    /// Makes a tensor of host memory. If nothing else shares the memory, [`DeviceTensor::into_dlpack`] gives it away writable.
+    ///
+    /// # Errors
+    /// As [`DeviceTensor::on_host`].
+    pub fn of_host(tensor: Tensor) -> Result<Self> {
+        let ty = tensor.tensor_type();
+        RunTensor::host(tensor).map(Self).ok_or_else(|| invalid(format!("a tensor {ty} is larger than memory")))
     }
 
     pub(crate) fn of(value: RunTensor) -> Self {
@@ -199,6 +207,18 @@ impl DeviceTensor {
         unsafe { Self::from_native(device, dtype, &shape, native, Box::new(tensor)) }
     }
 
+    /// Returns the device as DLPack names it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::UnsupportedOp`] if DLPack has no name for it.
+    pub fn dlpack_device(&self) -> Result<DLDevice> {
+        let (device_type, device_id) = match self.device() {
+            Some(device) => device.dlpack_device()?,
+            None => (DLDeviceType::CPU.0 as i32, 0),
+        };
+        Ok(DLDevice { device_type: DLDeviceType(device_type as u32), device_id })
+    }
+
     /// Converts it to a DLPack tensor without a copy. The memory stays until that tensor is dropped or its deleter called.
     /// The tensor is read-only if anything else uses the memory.
     ///
@@ -206,13 +226,11 @@ impl DeviceTensor {
     /// [`ErrorKind::UnsupportedOp`] if the plugin does not hand out native memory, or DLPack has no name for the device.
     pub fn into_dlpack(self) -> Result<versioned::Dlpack> {
         let native = self.native()?;
-        let (device_type, device_id) = match self.device() {
-            Some(device) => device.dlpack_device()?,
-            None => (DLDeviceType::CPU.0 as i32, 0),
-        };
+        let device = self.dlpack_device()?;
         // Nobody else has the memory if nobody else has the buffer, and it was made here.
-        let is_own =
-            self.0.buffer().is_some_and(|buffer| Arc::strong_count(buffer) == 1 && !buffer.is_imported());
+        let own_host = self.0.as_host().and_then(Tensor::start_mut);
+        let is_own = own_host.is_some()
+            || self.0.buffer().is_some_and(|buffer| Arc::strong_count(buffer) == 1 && !buffer.is_imported());
         let DType { code, bits, lanes } = self.dtype();
         let size = self.0.ty.size;
         let shape: Vec<i64> = self.shape().iter().map(|&extent| extent as i64).collect();
@@ -221,11 +239,11 @@ impl DeviceTensor {
             .initialize_as::<DLManagedTensorVersioned>(Box::new(self))
             .map_err(|e| invalid(format!("DLPack cannot have this tensor: {e}")))?;
         // DLPack's data of an empty tensor is NULL.
-        let data: *mut c_void = match size {
-            0 => std::ptr::null_mut(),
+        let data: *mut c_void = match (size, own_host) {
+            (0, _) => std::ptr::null_mut(),
+            (_, Some(start)) => start.as_ptr().cast(),
             _ => std::ptr::with_exposed_provenance_mut(native as usize),
         };
-        let device = DLDevice { device_type: DLDeviceType(device_type as u32), device_id };
         tensor.set_data(data).set_device(device);
         tensor.set_dtype(DLDataType { code: DLDataTypeCode(code), bits, lanes });
         if !is_own {

@@ -1,0 +1,199 @@
+//! Sessions: a model on a device.
+
+use crate::errors::{detached, exception};
+use crate::runtime::{Runtime, shared};
+use crate::tensor::{Tensor, from_python, to_python};
+use devbay_host::{
+    DeviceTensor, Error, ErrorKind, Model, Policy, Requirements, RunOptions, SessionOptions,
+};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A model on a device. Any number of threads may run it at once.
+///
+/// `model` is the path of a model file, or its content as bytes: ONNX, a compiled model, or a program in text form. `device` is
+/// `auto`, the name of a device such as `wgpu:0`, or `prefer:KIND`. Nodes that the device has no kernel for run on the
+/// processor. `plugins` are paths of libraries to load besides; they make a runtime of the session's own. `runtime` shares one.
+#[pyclass(frozen, module = "devbay")]
+pub struct Session {
+    session: devbay_host::Session,
+    device: Arc<devbay_host::Device>,
+}
+
+/// An input or output of a model: its name, element type and shape. Extents that the model leaves open are their names, or None.
+#[pyclass(frozen, module = "devbay")]
+pub struct Port(devbay_host::Port);
+
+#[pymethods]
+impl Port {
+    #[getter]
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The element type; None if the model does not say.
+    #[getter]
+    fn dtype(&self) -> Option<String> {
+        let ty = self.0.ty.as_ref()?;
+        Some(devbay_host::internals::core::tensor::dtype_name(ty.dtype))
+    }
+
+    /// The shape; None if the model does not say how many extents there are.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let Some(shape) = self.0.ty.as_ref().and_then(|ty| ty.shape.as_ref()) else { return Ok(None) };
+        let extent = |dim: &devbay_host::Dim| match dim {
+            devbay_host::Dim::Known(extent) => Ok(extent.into_pyobject(py)?.into_any()),
+            devbay_host::Dim::Unknown(name) if name.is_empty() => Ok(py.None().into_bound(py)),
+            devbay_host::Dim::Unknown(name) => Ok(name.into_pyobject(py)?.into_any()),
+        };
+        let extents = shape.iter().map(extent).collect::<PyResult<Vec<_>>>()?;
+        PyTuple::new(py, extents).map(Some)
+    }
+
+    fn __repr__(&self) -> String {
+        let ty = self.0.ty.as_ref().map(|ty| format!(" {ty}")).unwrap_or_default();
+        format!("<devbay.Port {}{ty}>", self.0.name)
+    }
+}
+
+#[pymethods]
+impl Session {
+    #[new]
+    #[pyo3(signature = (model, *, device = "auto", plugins = Vec::new(), runtime = None))]
+    fn new(
+        model: &Bound<'_, PyAny>,
+        device: &str,
+        plugins: Vec<PathBuf>,
+        runtime: Option<&Runtime>,
+    ) -> PyResult<Self> {
+        let py = model.py();
+        let invalid = |text: &str| exception(py, &Error::new(ErrorKind::InvalidArgument, text));
+        let runtime = match runtime {
+            Some(_) if !plugins.is_empty() => {
+                return Err(invalid("plugins belong to a runtime: give them to `devbay.Runtime`"));
+            }
+            Some(runtime) => runtime.inner().clone(),
+            None if plugins.is_empty() => shared(py)?,
+            None => Runtime::with_plugins(py, plugins)?,
+        };
+        let policy = Policy::parse(device).map_err(|error| exception(py, &error))?;
+        let model = match model.cast::<PyBytes>() {
+            Ok(bytes) => {
+                let bytes = PyBackedBytes::from(bytes.clone()).to_vec();
+                detached(py, || Model::from_bytes(bytes))?
+            }
+            Err(_) => {
+                let path: PathBuf = model.extract()?;
+                detached(py, || Model::load(path))?
+            }
+        };
+        detached(py, || {
+            let program = Some(model.program()).filter(|_| policy == Policy::Auto);
+            let device = runtime.choose(&policy, &Requirements { program, ..Requirements::default() })?.device;
+            let is_other = |other: &Arc<devbay_host::Device>| {
+                other.plugin().name() == "cpu" && !Arc::ptr_eq(other, &device)
+            };
+            let others = runtime.devices().into_iter().filter(is_other).take(1).collect();
+            let options = SessionOptions { others, ..SessionOptions::default() };
+            let session = devbay_host::Session::with_options(&model, &device, options)?;
+            Ok(Self { session, device })
+        })
+    }
+
+    /// The model's inputs.
+    #[getter]
+    fn inputs(&self) -> Vec<Port> {
+        self.session.inputs().iter().cloned().map(Port).collect()
+    }
+
+    /// The model's outputs.
+    #[getter]
+    fn outputs(&self) -> Vec<Port> {
+        self.session.outputs().iter().cloned().map(Port).collect()
+    }
+
+    /// The name of the device.
+    #[getter]
+    fn device(&self) -> &str {
+        self.device.name()
+    }
+
+    /// Runs the model on inputs by name, and returns NumPy arrays by output name.
+    ///
+    /// Inputs are NumPy arrays, objects with `__dlpack__`, `devbay.Tensor`s, or lists of numbers. They are not copied if they
+    /// are dense, and must not be written until the call returns. `deadline` is in seconds. A result of a type that NumPy does
+    /// not have is a `devbay.Tensor`.
+    #[pyo3(signature = (inputs, *, deadline = None))]
+    fn run<'py>(&self, inputs: &Bound<'py, PyDict>, deadline: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
+        let py = inputs.py();
+        let options = options(py, deadline)?;
+        let given = self.given(inputs)?;
+        let outputs = detached(py, || {
+            let tensors = given.iter().map(|(name, tensor)| Ok((name.as_str(), tensor.to_tensor()?)));
+            let tensors = tensors.collect::<devbay_host::Result<Vec<_>>>()?;
+            let named: Vec<_> = tensors.iter().map(|(name, tensor)| (*name, tensor)).collect();
+            self.session.run_with(&named, &options)
+        })?;
+        let results = PyDict::new(py);
+        for (port, output) in self.session.outputs().iter().zip(outputs) {
+            results.set_item(&*port.name, to_python(py, output)?)?;
+        }
+        Ok(results)
+    }
+
+    /// Runs the model as `run` does, and leaves the results on the device: `devbay.Tensor`s by output name.
+    #[pyo3(signature = (inputs, *, deadline = None))]
+    fn run_on_device<'py>(
+        &self,
+        inputs: &Bound<'py, PyDict>,
+        deadline: Option<f64>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let py = inputs.py();
+        let options = options(py, deadline)?;
+        let given = self.given(inputs)?;
+        let outputs = detached(py, || {
+            let named: Vec<_> = given.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+            self.session.run_on_device(&named, None, &options)
+        })?;
+        let results = PyDict::new(py);
+        for (port, output) in self.session.outputs().iter().zip(outputs) {
+            results.set_item(&*port.name, Tensor(output))?;
+        }
+        Ok(results)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<devbay.Session on {}>", self.device.name())
+    }
+}
+
+impl Session {
+    /// Takes inputs from Python. An unknown name is refused here, a missing one by the run.
+    fn given(&self, inputs: &Bound<'_, PyDict>) -> PyResult<Vec<(String, DeviceTensor)>> {
+        let mut given = Vec::with_capacity(inputs.len());
+        for (name, value) in inputs {
+            let name: String = name.extract()?;
+            let Some(port) = self.session.inputs().iter().find(|port| *port.name == *name) else {
+                let known: Vec<&str> = self.session.inputs().iter().map(|port| &*port.name).collect();
+                let text = format!("the model has no input `{name}`; it takes {}", known.join(", "));
+                return Err(exception(inputs.py(), &Error::new(ErrorKind::InvalidInput, text)));
+            };
+            given.push((name, from_python(&value, port, &self.device)?));
+        }
+        Ok(given)
+    }
+}
+
+/// Reads the options of a run.
+fn options(py: Python<'_>, deadline: Option<f64>) -> PyResult<RunOptions> {
+    let deadline = deadline.map(Duration::try_from_secs_f64).transpose().map_err(|error| {
+        let text = format!("a deadline is a number of seconds: {error}");
+        exception(py, &Error::new(ErrorKind::InvalidArgument, text))
+    })?;
+    Ok(RunOptions { deadline, ..RunOptions::default() })
+}
