@@ -1,0 +1,79 @@
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any
+
+from numpy import ndarray
+
+__version__: str
+
+def devices() -> list[Device]: ...
+
+class Device:
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def product(self) -> str: ...
+    @property
+    def bytes_in_use(self) -> int: ...
+
+class Runtime:
+    def __init__(
+        self,
+        *,
+        plugins: Sequence[str | PathLike[str]] = ...,
+        threads: int = 0,
+        options: Mapping[str, str] = ...,
+        search: bool = True,
+    ) -> None: ...
+    @property
+    def devices(self) -> list[Device]: ...
+    @property
+    def refused(self) -> list[tuple[str, str]]: ...
+    @property
+    def threads(self) -> int: ...
+
+class Port:
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> str | None: ...
+    @property
+    def shape(self) -> tuple[int | str | None, ...] | None: ...
+
+class Tensor:
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def device(self) -> str | None: ...
+    def numpy(self) -> ndarray: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+class Session:
+    def __init__(
+        self,
+        model: str | PathLike[str] | bytes,
+        *,
+        device: str = "auto",
+        plugins: Sequence[str | PathLike[str]] = ...,
+        runtime: Runtime | None = None,
+    ) -> None: ...
+    @property
+    def inputs(self) -> list[Port]: ...
+    @property
+    def outputs(self) -> list[Port]: ...
+    @property
+    def device(self) -> str: ...
+    def run(self, inputs: Mapping[str, Any], *, deadline: float | None = None) -> dict[str, ndarray]: ...
+    def run_on_device(self, inputs: Mapping[str, Any], *, deadline: float | None = None) -> dict[str, Tensor]: ...
