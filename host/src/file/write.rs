@@ -94,7 +94,7 @@ fn behind_links(path: &Path) -> Result<Option<PathBuf>> {
             return Ok(Some(place));
         }
         let folder = place.parent().unwrap_or(Path::new(""));
-        // `/dev/stdout` and `/dev/fd/1` lead there.
+        // `/dev/stdout` and `/dev/fd/1` lead into `/proc`.
         if folder.starts_with("/proc") {
             return Ok(None);
         }
@@ -117,7 +117,7 @@ fn open_stream(path: &Path) -> Result<File> {
     let deadline = Instant::now() + READER_LIMIT;
     let stream = loop {
         match fs::OpenOptions::new().append(true).custom_flags(flags).open(path) {
-            // A pipe without a reader (open(2)).
+            // The pipe has no reader (open(2)).
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => {
                 if Instant::now() >= deadline {
                     let text = "it is a pipe, and no process has read from it for ten seconds";
@@ -128,7 +128,7 @@ fn open_stream(path: &Path) -> Result<File> {
             opened => break opened?,
         }
     };
-    // From here on a slow reader is waited for.
+    // From here on, writes wait for a slow reader.
     fcntl_setfl(&stream, fcntl_getfl(&stream)? - OFlags::NONBLOCK)?;
     Ok(stream)
 }
@@ -162,7 +162,7 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         fs::create_dir(at("deep")).expect("made");
         fs::write(at("deep/real"), "before").expect("written");
-        // What has the file open, as who mapped it, keeps what it had.
+        // A process that has the file open or mapped keeps the old content.
         let mut mapped = File::open(at("deep/real")).expect("there");
         symlink("deep/real", at("one")).expect("linked");
         symlink("one", at("two")).expect("linked");

@@ -5,7 +5,7 @@ use devbay_core::Result;
 use devbay_core::program::{AttrValue, Value};
 use devbay_core::tensor::{F32, Tensor};
 
-/// Keeps the node: the new version only allows more, shapes that broadcast.
+/// Keeps the node: the new version only adds broadcasting.
 pub(super) fn allows_more(_: &mut Rewriting<'_>) -> Result<()> {
     Ok(())
 }
@@ -40,7 +40,7 @@ pub(super) fn clip_bounds(r: &mut Rewriting<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Makes a number the operand at `i`, in the type of the first one.
+/// Adds a number as the operand at `i`, in the type of the first operand.
 fn float_operand(r: &mut Rewriting<'_>, i: usize, value: f32) -> Result<()> {
     let like = r.node.input(0);
     let dtype = r.dtype(0);
@@ -57,7 +57,7 @@ fn float_operand(r: &mut Rewriting<'_>, i: usize, value: f32) -> Result<()> {
     Ok(())
 }
 
-/// DFT 20: the axis is an operand with another default.
+/// DFT 20: the axis is an operand, with a different default.
 pub(super) fn dft_axis(r: &mut Rewriting<'_>) -> Result<()> {
     let axis = r.node.int("axis", 1);
     r.node.take_attr("axis");
@@ -66,7 +66,7 @@ pub(super) fn dft_axis(r: &mut Rewriting<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Dropout 10: the mask is of truth values. Nodes whose mask nobody wants do not come here.
+/// Dropout 10: the mask is boolean. Nodes with an unused mask do not get here.
 pub(super) fn dropout_mask(r: &mut Rewriting<'_>) -> Result<()> {
     Err(r.refused("a mask of its input's type"))
 }
@@ -92,14 +92,13 @@ pub(super) fn grid_sample_mode(r: &mut Rewriting<'_>) -> Result<()> {
     Ok(())
 }
 
-/// GroupNormalization 21: scale and bias are by channel, no longer by group. ONNX has declared the older
-/// version unfit for use.
+/// GroupNormalization 21: scale and bias are per channel, no longer per group. ONNX has declared the older version unfit for
+/// use.
 pub(super) fn group_normalization_scale(r: &mut Rewriting<'_>) -> Result<()> {
     Err(r.refused("scales by group"))
 }
 
-/// OneHot 11: negative indices count from the end. Before, they were not allowed, and runtimes took them so
-/// nevertheless.
+/// OneHot 11: negative indices count from the end. They were forbidden before, but runtimes already read them this way.
 pub(super) fn one_hot_negative(_: &mut Rewriting<'_>) -> Result<()> {
     Ok(())
 }
@@ -109,15 +108,14 @@ pub(super) fn pad_operands(r: &mut Rewriting<'_>) -> Result<()> {
     r.ints_to_input("pads", 1)?;
     let value = r.node.float("value", 0.0);
     r.node.take_attr("value");
-    // Without an operand it is 0.
+    // The operand defaults to 0.
     if r.node.string("mode", "constant") == "constant" && value.to_bits() != 0 {
         float_operand(r, 2, value)?;
     }
     Ok(())
 }
 
-/// Reductions 18, ReduceSum 13, Squeeze 13, Unsqueeze 13: axes are an operand. No axes mean all of them,
-/// before and after.
+/// Reductions 18, ReduceSum 13, Squeeze 13, Unsqueeze 13: axes are an operand. No axes mean all axes, before and after.
 pub(super) fn axes_operand(r: &mut Rewriting<'_>) -> Result<()> {
     if r.node.ints("axes").is_some_and(<[i64]>::is_empty) {
         r.node.take_attr("axes");
@@ -125,9 +123,9 @@ pub(super) fn axes_operand(r: &mut Rewriting<'_>) -> Result<()> {
     r.ints_to_input("axes", 1)
 }
 
-/// Resize 11: modes are attributes. Before, coordinates were divided by the scale and then, for the nearest
-/// neighbour, rounded down where the extent grows and up where it shrinks, as in the test that came with
-/// version 10. Scales that are not constant are taken for growing ones, the only use we know.
+/// Resize 11: modes are attributes. Before, coordinates were divided by the scale; the nearest neighbour was then rounded
+/// down if the extent grows and up if it shrinks, as in the test that came with version 10. Scales that are not constant are
+/// assumed to grow, the only use we know.
 pub(super) fn resize_modes(r: &mut Rewriting<'_>) -> Result<()> {
     let scales = r.node.input(1).and_then(|id| r.program.constant(id)).and_then(Tensor::elements::<f32>);
     let scales = scales.unwrap_or_default();
@@ -139,17 +137,17 @@ pub(super) fn resize_modes(r: &mut Rewriting<'_>) -> Result<()> {
     for (name, value) in [("coordinate_transformation_mode", "asymmetric"), ("nearest_mode", nearest)] {
         r.node.set_attr(name, AttrValue::String(value.to_owned()));
     }
-    // The region of interest came in between.
+    // Resize 11 inserted the region of interest as operand 1.
     if r.node.inputs.len() >= 2 {
         r.node.inputs.insert(1, None);
     }
     Ok(())
 }
 
-/// Resize 13: operands may be absent. Before, empty tensors stood for them.
+/// Resize 13: operands may be absent. Empty tensors stood for them before.
 pub(super) fn resize_operands(r: &mut Rewriting<'_>) -> Result<()> {
     let mode = r.node.string("coordinate_transformation_mode", "half_pixel");
-    // A mode that version 13 took away.
+    // Version 13 removed this mode.
     if mode == "tf_half_pixel_for_nn" {
         return Err(r.refused("tf_half_pixel_for_nn"));
     }
@@ -166,14 +164,14 @@ pub(super) fn resize_operands(r: &mut Rewriting<'_>) -> Result<()> {
     Ok(())
 }
 
-/// RoiAlign 16: where coordinates are taken is an attribute, by default another than before.
+/// RoiAlign 16: the coordinate transformation is an attribute, and its default changed.
 pub(super) fn roi_align_mode(r: &mut Rewriting<'_>) -> Result<()> {
     let mode = AttrValue::String("output_half_pixel".to_owned());
     r.node.set_attr("coordinate_transformation_mode", mode);
     Ok(())
 }
 
-/// Scan 9: no batches, and lengths of sequences are no operand.
+/// Scan 9: no batches, and no operand for lengths of sequences.
 pub(super) fn scan_batches(r: &mut Rewriting<'_>) -> Result<()> {
     Err(r.refused("batches"))
 }
@@ -186,13 +184,13 @@ pub(super) fn slice_operands(r: &mut Rewriting<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Softmax 13 and its kind: along one axis. Before, the input was taken for a matrix whose columns are the
-/// extents from the axis on. That is the same along the last axis; else the input becomes that matrix, and
-/// the result gets the input's shape.
+/// Softmax 13 and its kind: along one axis. Before, the input was treated as a matrix whose columns are the extents from the
+/// axis on. Both agree for the last axis; otherwise the input is reshaped to that matrix, and the result to the input's
+/// shape.
 pub(super) fn coerced_to_matrix(r: &mut Rewriting<'_>) -> Result<()> {
     let axis = r.node.int("axis", 1);
     let (Some(input), Some(output)) = (r.node.input(0), r.node.output(0)) else {
-        // Nothing to be computed: what is missing is found later.
+        // Nothing to compute: verification reports the missing operand.
         return Ok(());
     };
     let rank = r.rank(input, output).and_then(|rank| i64::try_from(rank).ok());
@@ -205,7 +203,7 @@ pub(super) fn coerced_to_matrix(r: &mut Rewriting<'_>) -> Result<()> {
     let mut flatten = r.helper("Flatten", &[input], matrix);
     flatten.set_attr("axis", AttrValue::Int(axis));
     let mut reshape = r.helper("Reshape", &[result, shape], output);
-    // The shape is meant as it is, also where an extent is 0.
+    // The shape is literal, also where an extent is 0.
     reshape.set_attr("allowzero", AttrValue::Int(1));
     r.node.inputs = vec![Some(matrix)];
     r.node.outputs = vec![Some(result)];
