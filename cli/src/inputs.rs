@@ -1,4 +1,4 @@
-//! A model's inputs, from files or made up.
+//! A model's inputs: read from files, or generated.
 
 use crate::exit::usage;
 use anyhow::{Context, Result};
@@ -34,7 +34,7 @@ pub struct InputArguments {
 }
 
 impl GivenArguments {
-    /// The inputs that were given, by name.
+    /// Returns the given inputs by name.
     pub fn read(&self) -> Result<Vec<(String, Tensor)>> {
         let mut inputs: Vec<(String, Tensor)> = Vec::new();
         for text in &self.input {
@@ -49,7 +49,7 @@ impl GivenArguments {
         Ok(inputs)
     }
 
-    /// Refuses extents of what is no input of a program's.
+    /// Refuses shapes for names that are not inputs of the program.
     fn check_shapes(&self, program: &Program) -> Result<()> {
         for text in &self.shape {
             let (name, _) =
@@ -62,7 +62,7 @@ impl GivenArguments {
         Ok(())
     }
 
-    /// The extents that `--shape` gives an input; None if it gives none.
+    /// Returns the extents that `--shape` gives an input; None if it gives none.
     fn shape_of(&self, name: &str) -> Result<Option<Vec<usize>>> {
         let given =
             self.shape.iter().find_map(|text| text.rsplit_once('=').filter(|(known, _)| *known == name));
@@ -75,10 +75,10 @@ impl GivenArguments {
         extents.collect::<Result<_>>().map(Some)
     }
 
-    /// Types of a program's inputs in its order: of those that are given, else as `--shape` or the program says.
+    /// Returns the types of a program's inputs in its order: of given ones, else from `--shape` or the program.
     ///
     /// # Errors
-    /// As [`InputArguments::read`]; for an input whose extents nobody gives.
+    /// As [`InputArguments::read`]; for an input whose extents are unknown.
     pub fn types(&self, program: &Program) -> Result<Vec<(DType, Vec<usize>)>> {
         let given = self.read()?;
         self.check_shapes(program)?;
@@ -110,7 +110,7 @@ impl GivenArguments {
     }
 }
 
-/// Types of a program's inputs in its order; none of inputs that are missing.
+/// Returns the types of a program's inputs in its order, skipping missing ones.
 pub fn types_of(program: &Program, inputs: &[(String, Tensor)]) -> Vec<TensorType> {
     let type_of = |&id: &ValueId| {
         let name = &program.value(id).name;
@@ -120,10 +120,10 @@ pub fn types_of(program: &Program, inputs: &[(String, Tensor)]) -> Vec<TensorTyp
 }
 
 impl InputArguments {
-    /// The inputs of a program by name; those that are made up for `device` fit into its memory.
+    /// Returns the inputs of a program by name; those generated for `device` fit into its memory.
     ///
     /// # Errors
-    /// For files that cannot be read, names given twice, and inputs that are missing or too large.
+    /// For files that cannot be read, duplicate names, and inputs that are missing or too large.
     pub fn read(&self, program: &Program, device: &Device) -> Result<Vec<(String, Tensor)>> {
         let mut inputs = self.given.read()?;
         self.given.check_shapes(program)?;
@@ -166,7 +166,7 @@ impl InputArguments {
         let shape: Vec<usize> = match self.given.shape_of(name)? {
             Some(shape) => shape,
             None => {
-                // An extent that the model leaves open is 1, as a batch.
+                // An extent that the model leaves open becomes 1, like a batch.
                 let dims = ty.and_then(|ty| ty.shape.as_ref()).ok_or_else(|| {
                     usage(format!("the model does not say the rank of `{name}`; give --shape {name}=DIMS"))
                 })?;
@@ -177,7 +177,7 @@ impl InputArguments {
     }
 }
 
-/// Made-up values: numbers evenly between -1 and 1, small integers, truth values.
+/// Generates values: numbers uniformly between -1 and 1, small integers, truth values.
 fn random(dtype: DType, shape: &[usize], seed: u64, available: u64) -> Result<Tensor> {
     let size = n_elements(shape).and_then(|n| bytes_of(dtype, n));
     let Some(size) = size.filter(|&size| size as u64 <= available) else {
