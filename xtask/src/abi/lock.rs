@@ -1,4 +1,4 @@
-//! The lock file: every struct's layout, a section for each architecture; and the C file that holds the header to it.
+//! The lock file: every struct's layout, one section per architecture; and the C file that checks the header against it.
 
 use super::source::between;
 use anyhow::{Context, Result};
@@ -28,7 +28,7 @@ pub fn merge(path: &Path, fresh: &[String]) -> Result<String> {
     Ok(out)
 }
 
-/// The sections of a lock file, by architecture.
+/// Returns the sections of a lock file, by architecture.
 fn sections(lock: &str) -> impl Iterator<Item = (String, String)> {
     lock.split("\n[").skip(1).map(|text| {
         let name = text.split(']').next().unwrap_or_default().to_owned();
@@ -36,18 +36,18 @@ fn sections(lock: &str) -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// When a C compiler's target is that of a section.
+/// Returns the condition for a C compiler's target to be a section's.
 fn condition(architecture: &str) -> Option<&'static str> {
     match architecture {
-        // All with pointers of 64 bits align as this one does.
+        // All targets with 64-bit pointers align like this one.
         "x86_64" => Some("UINTPTR_MAX == UINT64_MAX"),
-        // Others with 32 bits align uint64_t to 8 bytes, which System V's for x86 does not.
+        // Other 32-bit targets align uint64_t to 8 bytes, unlike System V's ABI for x86.
         "x86" => Some("defined(__i386__)"),
         _ => None,
     }
 }
 
-/// A C file that does not compile when the header's layout differs from the lock's.
+/// Returns a C file that fails to compile if the header's layout differs from the lock's.
 pub fn c_check(lock: &str) -> Result<String> {
     let mut out = String::from(
         "/* Compares the layout that a C compiler gives the header with the one that Rust gives v0.rs, on\n\

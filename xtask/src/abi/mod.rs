@@ -1,10 +1,9 @@
-//! Makes everything that follows from `plugin-api/src/abi/v0.rs`: the C header, the tables of layouts and
-//! of functions' rules, and the lock file.
+//! Generates everything that follows from `plugin-api/src/abi/v0.rs`: the C header, the tables of layouts and of functions'
+//! rules, and the lock file.
 //!
-//! v0.rs is the one definition of the ABI; nothing here knows a struct by name but for the table of
-//! functions. The lock file has a section for each architecture that has been built for: that of this machine, and x86 with
-//! 32 bits where its target is installed. Why the header is not cbindgen's:
-//! `docs/decisions/0002-the-header-generator.md`.
+//! v0.rs is the only definition of the ABI; nothing here knows a struct by name except the table of functions. The lock file
+//! has a section per architecture: this machine's, and 32-bit x86 if its target is installed.
+//! `docs/decisions/0002-the-header-generator.md` explains why the header does not come from cbindgen.
 
 mod c_header;
 mod lock;
@@ -22,7 +21,7 @@ const LAYOUT_CHECK: &str = "plugin-api/include/check_layout.c";
 const TABLES: &str = "plugin-api/src/abi/tables.rs";
 const LOCK: &str = "plugin-api/abi.lock";
 
-/// The generated files' new content, by path from the repository's root.
+/// The generated files' content, by path from the repository's root.
 type Files = BTreeMap<&'static str, String>;
 
 /// Writes the generated files, or with `check` fails if one of them is stale.
@@ -31,7 +30,7 @@ pub fn run(check: bool) -> Result<()> {
     let source = source::read(&root.join(SOURCE))?;
     let files = Files::from([(TABLES, tables::generate(&source)?), (HEADER, c_header::generate(&source)?)]);
     let mut stale = settle(&root, &files, check)?;
-    // The rest comes from layouts as compiled with these tables.
+    // The other files come from layouts compiled with these tables.
     if stale.is_empty() || !check {
         let mut sections = vec![compiled_layout(&root, None)?];
         match is_installed(WITH_32_BITS)? {
@@ -52,7 +51,7 @@ pub fn run(check: bool) -> Result<()> {
     Ok(())
 }
 
-/// A target with pointers of 32 bits, whose programs need no library of the system's to be linked and run.
+/// A 32-bit target whose programs link and run without the system's libraries.
 const WITH_32_BITS: &str = "i686-unknown-linux-musl";
 
 /// Returns whether the compiler has a target's standard library.
@@ -62,8 +61,8 @@ fn is_installed(target: &str) -> Result<bool> {
     Ok(output.status.success() && Path::new(folder.trim()).is_dir())
 }
 
-/// Returns the output of plugin-api's example `layout`, built with the tables as they are now: for this machine, or for
-/// a target that it runs programs of.
+/// Returns the output of plugin-api's example `layout`, built with the current tables for this machine, or for a target
+/// whose programs it can run.
 fn compiled_layout(root: &Path, target: Option<&str>) -> Result<String> {
     let mut command = Command::new(env!("CARGO"));
     command.current_dir(root);
@@ -81,12 +80,12 @@ fn compiled_layout(root: &Path, target: Option<&str>) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The folder that holds the workspace.
+/// Returns the folder that holds the workspace.
 pub fn repository_root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the workspace").to_owned()
 }
 
-/// Compares files with what is on disk, writes those that differ unless `check`, and names them.
+/// Compares files with those on disk, writes the differing ones unless `check`, and returns their names.
 fn settle(root: &Path, files: &Files, check: bool) -> Result<Vec<&'static str>> {
     let mut differing = Vec::new();
     for (path, content) in files {

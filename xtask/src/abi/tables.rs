@@ -1,11 +1,11 @@
-//! The ABI's layouts and functions' rules as a Rust table, from what [`super::source`] read.
+//! The ABI's layouts and functions' rules as a Rust table, generated from [`super::source`].
 
 use super::source::{Item, Source, Struct, between, c_name};
 use anyhow::{Context, Result, bail, ensure};
 use std::fmt::Write;
 use std::process::Command;
 
-/// The content of `tables.rs`.
+/// Returns the content of `tables.rs`.
 pub fn generate(source: &Source) -> Result<String> {
     rustfmt(&tables(source)?)
 }
