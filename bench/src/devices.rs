@@ -64,7 +64,7 @@ pub fn run(rows: &mut Rows, n_passes: usize) -> Result<()> {
             ];
             let figures = passes(&mut subjects, n_passes, MOMENT)?;
             drop(subjects);
-            // Only the runs on a single device execute every node there.
+            // Each of the three sessions runs every node once.
             let counted = alone_inline.n_launches + alone_other.n_launches + split.n_launches;
             let ran = Ran::launches(3 * 2 * LAYERS * HALF, counted);
             rows.case("executor", &case, threads, "ns/node", &figures, ran)?;

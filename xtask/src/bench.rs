@@ -39,7 +39,7 @@ impl Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     let (root, target) = (repository_root(), target_folder()?);
-    // Everything released, with the features of releases.
+    // Build all released packages, with the features that they are released with.
     python::run(cargo(&root).arg("--workspace"))?;
 
     let mut bench = Command::new(target.join("release/devbay-bench"));
