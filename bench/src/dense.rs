@@ -157,7 +157,7 @@ mod x86 {
     }
 
     /// # Safety
-    /// `x`, `w`, `b` and `y` are arrays of `N`, `N * N`, `N` and `N`; the processor has AVX2 and FMA.
+    /// `x`, `w`, `b` and `y` are arrays of `N`, `N * N`, `N` and `N`; `N` is `8 * C`; the processor has AVX2 and FMA.
     #[target_feature(enable = "avx2,fma")]
     pub unsafe fn wide<const N: usize, const C: usize>(
         x: *const f32,
@@ -165,7 +165,7 @@ mod x86 {
         b: *const f32,
         y: *mut f32,
     ) {
-        // SAFETY: `C * 8` is `N`, the arrays have `N`, `N * N`, `N` and `N` elements, and the processor has AVX2 and FMA (`#
+        // SAFETY: `N` is `8 * C`, the arrays have `N`, `N * N`, `N` and `N` elements, and the processor has AVX2 and FMA (`#
         // Safety`).
         unsafe {
             let mut sums = [[_mm256_setzero_ps(); 2]; C];
@@ -186,7 +186,7 @@ mod x86 {
     }
 
     /// # Safety
-    /// `x`, `w`, `b` and `y` are arrays of `N`, `N * N`, `N` and `N`; the processor has AVX-512 F.
+    /// `x`, `w`, `b` and `y` are arrays of `N`, `N * N`, `N` and `N`; `N` is `16 * C`; the processor has AVX-512 F.
     #[target_feature(enable = "avx512f")]
     pub unsafe fn widest<const N: usize, const C: usize>(
         x: *const f32,
@@ -194,7 +194,7 @@ mod x86 {
         b: *const f32,
         y: *mut f32,
     ) {
-        // SAFETY: `C * 16` is `N`, the arrays have `N`, `N * N`, `N` and `N` elements, and the processor has AVX-512 F (`#
+        // SAFETY: `N` is `16 * C`, the arrays have `N`, `N * N`, `N` and `N` elements, and the processor has AVX-512 F (`#
         // Safety`).
         unsafe {
             let zero = _mm512_setzero_ps();

@@ -143,7 +143,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// An option that the plugin does not list is the user's mistake, so it fails no test.
+/// Refuses options that the plugin does not list: they are the user's mistake, so they fail no test.
 fn refuse_unlisted(report: &Report, settings: &Settings) -> Result<()> {
     let Some(plugin) = &report.plugin else { return Ok(()) };
     let Some(key) = plugin.unlisted(&settings.options) else { return Ok(()) };

@@ -222,7 +222,7 @@ fn node_tests_pass_in_sessions() {
 const PASSED_ON_KERNELS: usize = 1709;
 const PASSED_IN_SESSIONS: usize = 1795;
 
-/// The only kernel of our plugins that takes strides, so that at least one passes the case about them.
+/// A kernel of our plugins takes strides, so that at least one plugin passes the case about them.
 #[test]
 fn a_kernel_that_takes_strides_passes() {
     let settings = Settings {

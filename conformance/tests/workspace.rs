@@ -29,7 +29,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// Folders of plugins: ours, the fixtures, and the one that benchmarks launch.
 const PLUGIN_FOLDERS: &[&str] = &["plugins", "conformance/fixtures", "bench/plugin"];
 
-/// What plugins may depend on.
+/// The allowed dependencies of plugins.
 const PLUGIN_ARROWS: &[&str] = &["devbay-plugin-api", "devbay-ops", "devbay-shaders"];
 
 /// Plugins that wrap another one with a defect.

@@ -117,7 +117,7 @@ unsafe fn slots_of(table: *const PluginTable, size: usize) -> Vec<(&'static str,
         if field.offset + field.size > size {
             return Slot::Beyond;
         }
-        // SAFETY: within the table, as the caller promises; a slot's bits may be read as a number.
+        // SAFETY: the field lies within the table's `size` bytes (`# Safety`), and a slot's bits may be read as a number.
         let bits = unsafe { table.cast::<u8>().add(field.offset).cast::<usize>().read_unaligned() };
         if bits == 0 { Slot::Empty } else { Slot::Filled }
     };

@@ -253,7 +253,7 @@ impl AppStream {
     /// # Errors
     /// [`ErrorKind::UnsupportedOp`] if the device has no native streams; other errors of the plugin.
     pub unsafe fn wrap(device: &Arc<Device>, native: *mut c_void) -> Result<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: `native` is a stream of the device's native API and outlives the result (`# Safety`).
         unsafe { device.import_stream(native) }.map(Self)
     }
 

@@ -206,7 +206,7 @@ fn is_mapped_from(entry: QueryFn, file: &File) -> bool {
     source.is_some() && source == source_of(ours.as_ptr().addr())
 }
 
-/// Elsewhere the source of a mapping is unknown.
+/// Returns true, because the source of a mapping is unknown elsewhere.
 #[cfg(not(target_os = "linux"))]
 fn is_mapped_from(_entry: QueryFn, _file: &File) -> bool {
     true

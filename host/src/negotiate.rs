@@ -82,7 +82,7 @@ unsafe fn negotiate_with(
         refusal.details.extend(second_opinion(library));
         refusal
     })?;
-    // A plugin with fields at other offsets is read wrongly, whatever its version is.
+    // A plugin with fields at other offsets would be read wrongly, even with a matching version.
     let moved = layout_differences(&about.layout);
     if !moved.is_empty() {
         let n = moved.len();
@@ -101,7 +101,7 @@ unsafe fn negotiate_with(
 /// Returns the highest minor that both speak (B3).
 ///
 /// # Errors
-/// A refusal with both ranges, and what to update.
+/// A refusal with both ranges, and the side to update.
 pub(crate) fn agree_on(host: MinorRange, plugin: MinorRange) -> Result<u32, Refusal> {
     agree(host, plugin).map_err(|mismatch| {
         let reason = match mismatch {

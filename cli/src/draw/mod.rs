@@ -225,7 +225,7 @@ mod tests {
     use devbay_host::internals::core::plan::feedback::CostFrom;
     use devbay_host::internals::core::plan::report::{Conditions, RatesFrom, StepReport};
 
-    /// Returns a report of levels of so many tasks each, each task depending on one of the previous level.
+    /// Returns a report of levels of `n_per_level` tasks, each task depending on one of the previous level.
     fn report(n_levels: usize, n_per_level: usize) -> PlanReport {
         let n = n_levels * n_per_level;
         let task = |i: usize| TaskReport {

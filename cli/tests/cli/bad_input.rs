@@ -79,7 +79,7 @@ fn unknown_ops_and_opsets() {
     let nodes = [node("soft", "com.acme.Soften", &["x"], &["y"])];
     let vendor = Message::default().int(1, 8).with(8, opset("", 17)).with(8, opset("com.acme", 3));
     let vendor = vendor.with(7, graph(&nodes));
-    // With a policy each device lists what it lacks; a named device does so during planning.
+    // With a policy each device lists its missing kernels; a named device does so during planning.
     let words = ["com.acme.Soften@3", "cpu:0"];
     run(&vendor, &["--random"])
         .expect(4)

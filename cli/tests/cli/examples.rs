@@ -1,4 +1,4 @@
-//! The examples of `host/examples`, one stage each: they run, and print what they promise.
+//! The examples of `host/examples`, one stage each: they run, and print the promised words.
 
 use crate::support::{finish, plugin_library};
 use std::path::Path;

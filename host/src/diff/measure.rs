@@ -44,7 +44,7 @@ pub struct Worst {
     pub ulps: Option<u64>,
 }
 
-/// JSON has no infinity, so infinity becomes null.
+/// Writes infinity as null, because JSON has no infinity.
 fn finite<S: serde::Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     value.is_finite().then_some(*value).serialize(serializer)
 }

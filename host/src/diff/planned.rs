@@ -86,8 +86,7 @@ impl Planned {
         Ok(planned)
     }
 
-    /// As [`Planned::of_unit`], for a program whose outputs are these values of the model; a replaced output stands for the
-    /// original.
+    /// Maps the model's `outputs` to the program's; a replaced output stands for the original.
     pub fn with_outputs(mut self, outputs: &[ValueId]) -> Self {
         for (&tag, &id) in outputs.iter().zip(&self.program.main.outputs) {
             self.known.insert(tag, id);

@@ -90,7 +90,7 @@ impl Source {
         }
     }
 
-    /// Returns the value behind an If whose branch was inlined; a stop shows that.
+    /// Follows an If's result to its inlined branch's value. The branch was inlined if that value is a stop.
     pub fn through(&self, id: ValueId, stops: &HashSet<ValueId>) -> ValueId {
         let mut id = id;
         while !stops.contains(&id)

@@ -112,7 +112,7 @@ pub struct RunOptions {
     ///
     /// Counted from the call, including the time until the run starts.
     ///
-    /// On an inline device of a library, a thread of the blocking pool makes the run, on its own copies of the inputs. If a
+    /// On an inline device of a library, a thread of the blocking pool makes the run, on inputs that it owns. If a
     /// kernel does not return, the call returns with an error that names it; thread, inputs and memory stay with the kernel.
     /// Without a deadline the call waits for as long as the kernel takes.
     pub deadline: Option<Duration>,

@@ -77,7 +77,7 @@ pub struct Slice {
 /// Kind of a slice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SliceKind {
-    /// A run, on the thread that started it.
+    /// A run, on the run's own thread.
     Run,
     /// Uninterrupted work of another thread for a run.
     Part,

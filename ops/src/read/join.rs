@@ -31,7 +31,7 @@ impl Join {
         Ok(joined)
     }
 
-    /// Reads a Split node, whose input is the joined tensor. The host has inferred its outputs, which tell the cuts.
+    /// Reads a Split node, whose input is the joined tensor. The host has inferred its outputs, which define the cuts.
     ///
     /// # Errors
     /// Invalid without outputs, and for outputs that are not the input's parts.

@@ -247,7 +247,7 @@ pub fn first_cases() -> Vec<Case> {
 /// and PoCL or with baseline instructions, the gate skips them.
 const NOTHING_NEW: &[&str] = &["dnsmos", "mnist_external"];
 
-/// Returns [`first_cases`] without [`NOTHING_NEW`].
+/// Returns [`first_cases`] without `NOTHING_NEW`.
 pub fn distinct_cases() -> Vec<Case> {
     let is_new = |case: &Case| !NOTHING_NEW.iter().any(|name| case.name.starts_with(name));
     first_cases().into_iter().filter(is_new).collect()

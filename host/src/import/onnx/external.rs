@@ -63,7 +63,7 @@ impl<'m> External<'m> {
         }
     }
 
-    /// Charges a copy of so many bytes to the limit.
+    /// Charges a copy of `size` bytes to the limit.
     pub(super) fn charge_copy(&mut self, size: usize) -> Result<()> {
         self.copies_left = self.copies_left.checked_sub(size).ok_or_else(|| {
             let text = "expected external tensors that do not overlap, found more bytes than the files have";

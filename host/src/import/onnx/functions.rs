@@ -248,7 +248,7 @@ fn arguments<'m>(
     Ok(arguments)
 }
 
-/// A graph attribute would see the names around the call, not those of the function that it becomes a part of.
+/// Refuses graphs: they would see the names around the call, not those of the function that they become a part of.
 fn check_argument(value: &AttributeProto) -> Result<()> {
     if value.g.is_some() || !value.graphs.is_empty() {
         return Err(unsupported("graphs as attributes of a function's call are not supported"));

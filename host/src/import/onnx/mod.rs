@@ -83,7 +83,7 @@ fn opsets(imports: &[OperatorSetIdProto]) -> Result<Opsets<'_>> {
     Ok(opsets)
 }
 
-/// ONNX's own domain has two names.
+/// Unifies the two names of ONNX's own domain.
 fn domain(name: &str) -> &str {
     if name == "ai.onnx" { "" } else { name }
 }
