@@ -165,8 +165,8 @@ mod x86 {
         b: *const f32,
         y: *mut f32,
     ) {
-        // SAFETY: `N` is `8 * C`, the arrays have `N`, `N * N`, `N` and `N` elements, and the processor has AVX2 and FMA (`#
-        // Safety`).
+        // SAFETY: `N` is `8 * C`, the arrays have `N`, `N * N`, `N` and `N` elements, and the processor has AVX2 and FMA
+        // (`# Safety`).
         unsafe {
             let mut sums = [[_mm256_setzero_ps(); 2]; C];
             for (c, sum) in sums.iter_mut().enumerate() {
@@ -194,8 +194,8 @@ mod x86 {
         b: *const f32,
         y: *mut f32,
     ) {
-        // SAFETY: `N` is `16 * C`, the arrays have `N`, `N * N`, `N` and `N` elements, and the processor has AVX-512 F (`#
-        // Safety`).
+        // SAFETY: `N` is `16 * C`, the arrays have `N`, `N * N`, `N` and `N` elements, and the processor has AVX-512 F
+        // (`# Safety`).
         unsafe {
             let zero = _mm512_setzero_ps();
             let mut sums = [[zero; 4]; C];

@@ -141,8 +141,8 @@ impl DeviceTensor {
         if ty.size == 0 {
             return Self::on_host(&Tensor::zeros(dtype, shape)?);
         }
-        // SAFETY: `native` names `ty.size` bytes of `device` that stay allocated and unwritten until `owner` is dropped (`#
-        // Safety`).
+        // SAFETY: `native` names `ty.size` bytes of `device` that stay allocated and unwritten until `owner` is dropped
+        // (`# Safety`).
         let buffer = unsafe { device.import(native, ty.size, owner) }?;
         Ok(Self(RunTensor::device(ty, buffer)))
     }

@@ -1,5 +1,5 @@
-//! The file that keeps measured times of launches, to be fed back into plans: JSON, written by `devbay bench --cost
-//! --feedback`. Callers name it to plan with its times.
+//! The file that keeps measured times of launches, to be fed back into plans: JSON, written by
+//! `devbay bench --cost --feedback`. Callers name it to plan with its times.
 //!
 //! A record belongs to one device of one build of a plugin on one machine ([`Key`]). Times are those of one thread, so a
 //! record holds for any number of threads. A damaged file is an error, never skipped, because the user named it. Records of

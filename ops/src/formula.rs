@@ -9,8 +9,8 @@
 //! computation, and truth values come only from comparisons.
 //!
 //! NaN propagates through every function, as in IEEE 754; only `a ? b : c` may drop it, with the operand that is not chosen.
-//! Zeros keep their signs. So a formula also defines the results for special numbers, literally: `X * clip(X / 6 + 0.5, 0,
-//! 1)` of minus infinity is `-inf * 0`, which is NaN.
+//! Zeros keep their signs. So a formula also defines the results for special numbers, literally:
+//! `X * clip(X / 6 + 0.5, 0, 1)` of minus infinity is `-inf * 0`, which is NaN.
 //!
 //! Each consumer of formulas implements [`Emit`]: the interpreter of the CPU plugin, and the writers of WGSL, OpenCL C and
 //! StableHLO.

@@ -1,7 +1,7 @@
 //! `cargo xtask costs [DEVICE]`: predicted and measured times of launches, for every trained model, as Markdown tables.
 //!
-//! Each model runs its first case with `devbay bench --cost`; predictions use the rates stored by `devbay devices
-//! --calibrate`. All launches of an op, over all models, are a row of the second table.
+//! Each model runs its first case with `devbay bench --cost`; predictions use the rates stored by
+//! `devbay devices --calibrate`. All launches of an op, over all models, are a row of the second table.
 
 use crate::trained::{Trained, name};
 use anyhow::{Context, Result};

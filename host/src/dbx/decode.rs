@@ -67,7 +67,7 @@ pub fn program(form: &ProgramForm<'_>, tensors: &[Tensor]) -> Result<Program> {
         })
     });
     let values = values.collect::<Result<_>>()?;
-    // Each region with its nesting depth; None once it is inside another.
+    // Each region with the depth of regions nested in it; None once it is inside another.
     let mut regions: Vec<Option<(Region, usize)>> = Vec::with_capacity(form.regions.len());
     for form in &form.regions {
         let region = region(form, &mut regions, tensors)?;

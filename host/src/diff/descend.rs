@@ -38,8 +38,8 @@ impl Inside<'_> {
     }
 }
 
-/// Finds the nodes that differ on their own inside the control-flow node that makes a value. None if the sides run different
-/// control flow, or nothing inside differs.
+/// Finds the nodes that differ on their own inside the control-flow node that makes a value. Empty if the sides run
+/// different control flow, or nothing inside differs.
 ///
 /// # Errors
 /// Errors of planning and running.

@@ -312,8 +312,8 @@ impl Session {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] for inputs that are missing, unknown or of the wrong type, with the expected ones; errors of
-    /// planning; the first failure of the run; [`ErrorKind::Busy`] where the number of runs is limited
+    /// [`ErrorKind::InvalidInput`] for inputs that are missing, unknown or of the wrong type, with the expected ones; errors
+    /// of planning; the first failure of the run; [`ErrorKind::Busy`] if the number of runs is limited
     /// ([`SessionOptions::runs_max`]).
     pub fn run(&self, inputs: &[(&str, &Tensor)]) -> Result<Vec<Tensor>> {
         self.run_with(inputs, &RunOptions::default())

@@ -61,7 +61,8 @@ impl Spectra {
     /// Reads an STFT node.
     ///
     /// # Errors
-    /// Invalid for shapes, lengths and attributes that break the specification; unsupported for a window that is shorter than a frame.
+    /// Invalid for shapes, lengths and attributes that break the specification; unsupported for a window shorter than a
+    /// frame.
     pub fn of_stft<D>(request: &PrepareRequest<'_, D>) -> Result<Self> {
         let shape = extents(request.required_input(0)?)?;
         // Exporters omit the last extent of a real signal.
