@@ -1,9 +1,10 @@
 //! `cold-start`: from the start of a process to its first result, for a small model; and the process's peak memory.
 //!
-//! devbay is the released command. Its peers are a Rust program with rten, and onnxruntime in three variants, since a single
-//! figure would be unfair: a Python script, whose time is mostly Python's and NumPy's (`start mnist`); the same script timed
-//! from its first line, without the interpreter's start (`start mnist, from import`); and a program that calls the same
-//! library without Python (`start mnist, native`). The model's file and the programs are always in the page cache.
+//! devbay is the released command. Its peers are a Rust program with rten, and three variants of onnxruntime, since a single
+//! figure would be unfair. The first is a Python script, whose time is mostly Python's and NumPy's (`start mnist`). The
+//! second is the same script timed from its first line, without the interpreter's start (`start mnist, from import`). The
+//! third is a program that calls the same library without Python (`start mnist, native`). The model's file and the programs
+//! are always in the page cache.
 
 use crate::measure::Figures;
 use crate::peers::{Peer, Peers};

@@ -1,6 +1,6 @@
 //! `compiled-start`: time from the start of a process to its first result, minus one warm run, for a model of a hundred
-//! megabytes (ResNet-50): compiled by devbay (`.dbx`), saved by onnxruntime after optimisation (`.ort`), and as ONNX for
-//! both.
+//! megabytes (ResNet-50). The model is compiled by devbay (`.dbx`), saved by onnxruntime after optimisation (`.ort`), and
+//! given to both as ONNX.
 //!
 //! devbay is the released command; onnxruntime is a program that calls its library without Python. Both use one thread, with
 //! all files in the page cache. Results are compared before anything is timed.

@@ -1,8 +1,8 @@
 //! Checks a row's claim about a round against a count.
 //!
 //! A change of a pass, a fold or a plan may leave a benchmark with less work than its row claims, which only improves its
-//! figures. So no row is printed without a count: of launches in a traced run of the same model on the same device with the
-//! same options, or of another claimed unit.
+//! figures. So every printed row has a count: launches in a traced run of the same model on the same device with the same
+//! options, or another claimed unit.
 
 use anyhow::{Result, ensure};
 use devbay_core::device::Device;

@@ -2,10 +2,10 @@
 //! alone.
 //!
 //! The model is a chain of matrix products on the CPU plugin with asynchronous streams, whose copies are limited to a rate.
-//! The products are measured first, and the rate is chosen so that a layer's copy takes as long as its product (`balanced`),
-//! or longer (`transfer-bound`) or shorter (`compute-bound`) by a factor. Subject `the longer of both` is the larger of two
-//! times: that of the same model with all constants on the device, and that of a run's streamed bytes at the copy rate; the
-//! ratio is the overhead that overlap leaves. `their sum` is the time of a run without overlap.
+//! The products are measured first. The rate then makes a layer's copy as long as its product (`balanced`), or longer
+//! (`transfer-bound`) or shorter (`compute-bound`) by a factor. Subject `the longer of both` is the larger of two times:
+//! that of the same model with all constants on the device, and that of streaming a run's bytes at the copy rate. The ratio
+//! is the overhead that overlap leaves. `their sum` is the time of a run without overlap.
 
 use crate::measure::Figures;
 use crate::ran::{self, Ran};

@@ -106,8 +106,8 @@ pub struct CaseArguments {
 /// Tests the plugin.
 ///
 /// # Errors
-/// Not found for a plugin that does not exist, invalid for a pattern that matches no test, cancelled after Ctrl-C (the
-/// report has the verdicts so far), and a mismatch if a test failed.
+/// Not found for a missing plugin; invalid for a pattern that matches no test; cancelled after Ctrl-C (the report has the
+/// verdicts so far); a mismatch if a test failed.
 pub fn main(arguments: &Arguments) -> Result<()> {
     if !arguments.index.is_empty() {
         return write_index(arguments);

@@ -66,8 +66,7 @@ pub fn install() {
 
 /// Starts a thread that receives the signals that end a command; all other threads block them, including those of plugins.
 /// Otherwise compilers in drivers (LLVM's in PoCL and Mesa) install handlers ahead of ours, which remove their temporary
-/// files: the compilation then fails, and the process may end with that failure before it notices the signal.
-/// compiling then fails, and the process may end with that failure before it knows of the signal.
+/// files. The compilation then fails, and the process may end with that failure before it notices the signal.
 ///
 /// # Errors
 /// The system's error if no thread can be started; signals then keep their default effect.

@@ -30,8 +30,8 @@ enum Deny {
 /// Reads the library and prints the findings.
 ///
 /// # Errors
-/// Refused for a file that cannot be read or is not a library that lint covers, invalid for a plugin that is part of this
-/// command, and a mismatch for findings that fail.
+/// Refused for a file that cannot be read or is not a library that lint covers; invalid for a plugin that is part of this
+/// command; a mismatch for findings that fail.
 pub fn main(arguments: &Arguments) -> Result<()> {
     let path = &arguments.plugin;
     if !path.exists() && options::linked().iter().any(|linked| Path::new(linked.name()) == path) {

@@ -185,9 +185,8 @@ mod handler {
         unsafe { libc::_exit(super::EXIT_CODE) }
     }
 
-    /// Ends the process with exit code 7 if the system cannot provide [`LITTLE_BYTES`]: the abort then most likely comes
-    /// from code that asks the system directly, such as the C library for a thread's destructors, or Rust's for a thread's
-    /// stack.
+    /// Ends the process with exit code 7 if the system cannot provide [`LITTLE_BYTES`]. The abort then most likely comes
+    /// from code that asks the system directly: the C library for a thread's destructors, or Rust's for a thread's stack.
     fn end_if_there_is_none() {
         let (read_write, private) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);

@@ -1,8 +1,8 @@
 //! `devbay inspect MODEL --passes` and `devbay bench MODEL --passes`: the changes of passes over the program, and their
 //! savings.
 //!
-//! A pass is judged by leaving it out: a session without it is compared with one with all enabled passes, as predicted by
-//! their plans, and as measured by runs of both in turn. Passes depend on each other, so their savings do not add up to the
+//! A pass is judged by leaving it out. A session without it is compared with one with all enabled passes, as predicted by
+//! their plans and as measured by alternating runs. Passes depend on each other, so their savings do not add up to the
 //! total. If a prediction or run is impossible, the row gives the reason instead of a figure.
 
 use crate::bench::once;

@@ -2,7 +2,7 @@
 //!
 //! Measurements use the ordinary path: small programs run in sessions, and a loop runs on the work queue. A program is a
 //! chain of equal launches. A short and a long chain run in turn, and the difference of their times is the cost of the
-//! additional launches, so the fixed costs of a run (copies, waiting, checks) cancel out. The result is the median of many
+//! additional launches. So the fixed costs of a run (copies, waiting, checks) cancel out. The result is the median of many
 //! such pairs. Copies between host and device memory are measured alike, except for the wait that always ends a copy to the
 //! host.
 //!

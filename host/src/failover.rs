@@ -5,8 +5,8 @@
 //! there too. Programs have no variables, so the first attempt leaves nothing behind except writes to the caller's results,
 //! all of which are written again.
 //!
-//! Runs that are not repeated: cancelled ones, those past their deadline, those whose inputs or model are at fault, those
-//! that lack memory, and those of a model with a node pinned to the failed device.
+//! Some runs are not repeated: those that were cancelled, are past their deadline or lack memory, those whose inputs or
+//! model are at fault, and those of a model with a node pinned to the failed device.
 
 use crate::model::Model;
 use crate::session::{Session, SessionOptions};

@@ -1,7 +1,7 @@
 //! Measures a device's rates for each kind of work, under the conditions of a model.
 //!
-//! A probe is one launch in a traced program. Another launch before it makes its input, which is then as warm as in a model,
-//! and a large Softmax has evicted the probe's constants and code from the nearest caches, as the rest of a model does. The
+//! A probe is one launch in a traced program. Another launch before it makes its input, which is then as warm as in a model.
+//! A large Softmax has evicted the probe's constants and code from the nearest caches, as the rest of a model does. The
 //! result is the median of many runs. A probe's operations and bytes are its kernel's own counts, the basis of estimates. To
 //! get them, the program is planned once with rates where an operation takes a nanosecond and nothing else takes any time,
 //! and once likewise for bytes.

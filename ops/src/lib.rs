@@ -1,9 +1,9 @@
 //! The definition of each op, one row per op, shared by the host, the conformance suite and plugins.
 //!
-//! A row has an op's versions, its operands (which are required, which optional, which repeated), its attributes with their
-//! types and defaults, the facts that passes need, the types of its results ([`infer`]), and, if it is elementwise, its
-//! computation ([`formula`]).
-//! The crate depends only on the ABI's types and has no notion of a program, so the engine, the conformance suite and every
+//! A row has an op's versions, its operands (which are required, which optional, which repeated), and its attributes with
+//! their types and defaults. It also has the facts that passes need, the types of its results ([`infer`]), and, if it is
+//! elementwise, its computation ([`formula`]).
+//! The crate depends only on the ABI's types and has no notion of a program. So the engine, the conformance suite and every
 //! plugin in Rust can read the same row ([decision
 //! 0020](https://github.com/devbay/devbay/blob/main/docs/decisions/0020-one-definition-an-op.md)). A plugin does not need
 //! it: a kernel's descriptor states the same facts.

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: runs every check of the repository, those that fail fastest first.
 //!
-//! All steps use one profile and one set of features, so that nothing is compiled twice, except by clippy, which keeps its
-//! own artefacts, and for the model checker, whose atomics are not the real ones.
+//! All steps use one profile and one set of features, so that nothing is compiled twice. The exceptions are clippy, which
+//! keeps its own artefacts, and the model checker, whose atomics are not the real ones.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;

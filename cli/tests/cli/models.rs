@@ -1,8 +1,8 @@
 //! The trained models through the command, within its default tolerance.
 //!
-//! One test per way to run them, so that a failure names the way: the CPU plugin linked into the command or loaded from its
-//! library, streams inline or asynchronous, each instruction set, one thread or two. Within a test the cases run one after
-//! the other, and all failing ones are listed.
+//! One test per way to run them, so that a failure names the way. The ways differ in the CPU plugin (linked, or loaded from
+//! its library), streams (inline or asynchronous), instruction set, and one or two threads. Within a test the cases run one
+//! after the other, and all failing ones are listed.
 //!
 //! The gate covers each pair of two such choices on one case per model, and all cases in one way; baseline instructions are
 //! left out, because they take five times as long. [`in_every_way`] covers all combinations.

@@ -147,7 +147,7 @@ fn memory_is_reported() {
     devbay(["run", "--help"]).expect(0).prints(&["--affinity <LIST>"]);
 }
 
-/// Waits until a child's stream has used a tenth of a second of processor time: by then all work of a run without control
+/// Waits until a child's stream has used a tenth of a second of processor time. By then all work of a run without control
 /// flow is enqueued, because none of it waits for the host.
 #[cfg(target_os = "linux")]
 fn wait_until_the_device_works(child: &mut Child) {

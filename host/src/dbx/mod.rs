@@ -1,8 +1,8 @@
 //! Compiled models: `.dbx` files, which hold a model in the state that planning starts from.
 //!
-//! A file has the model after the passes that need no types, the same model specialised for inputs of given types (constants
-//! folded, passes run), and the constants in the packed layouts that kernels of the present devices asked for. The file is
-//! mapped: weights are not read, copied or packed until a run touches them.
+//! A file has the model after the passes that need no types, and the same model specialised for inputs of given types
+//! (constants folded, passes run). It also has the constants in the packed layouts that kernels of the present devices asked
+//! for. The file is mapped: weights are not read, copied or packed until a run touches them.
 //!
 //! Starting a session still infers types, runs the passes that depend on devices, and plans: a plugin prepares kernels in
 //! the process that runs them. So a file suits any device and any version of a plugin. Constants packed for another plugin

@@ -1,8 +1,9 @@
 //! Resize: a node's content, and the source positions and weights of a resized axis, as specified.
 //!
 //! Resizing is separable, so one axis at a time suffices. Positions are computed in f64, as in ONNX's reference
-//! implementation, which resolves ambiguities of the text: the length that some transformations divide by is scale times
-//! extent, unrounded, and a position on an element counts as the end of the interval before it.
+//! Resizing is separable, so one axis at a time suffices. Positions are computed in f64, as in ONNX's reference
+//! implementation, which resolves two ambiguities of the text. The length that some transformations divide by is scale times
+//! extent, unrounded. A position on an element counts as the end of the interval before it.
 
 use super::{axis, extents, host_ints};
 use devbay_plugin_api::reserve::{self, Size};
