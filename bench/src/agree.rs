@@ -1,4 +1,4 @@
-//! Agreement of the results of devbay and its peers: before that nothing is timed.
+//! Checks that devbay and its peers agree before anything is timed.
 
 use anyhow::{Context, Result, ensure};
 use devbay_core::Tensor;
@@ -7,10 +7,10 @@ use devbay_host::internals::compare::{Tolerance, compare};
 /// Tensors by name.
 pub type Named = Vec<(String, Tensor)>;
 
-/// Checks that every expected array is there, and within the tolerance.
+/// Checks that every expected array is present, and within the tolerance.
 ///
 /// # Errors
-/// For the first that is not, saying by how much.
+/// For the first array that is not, with its difference.
 pub fn ensure_agree(
     found: &[(String, Tensor)],
     expected: &[(String, Tensor)],
@@ -19,7 +19,7 @@ pub fn ensure_agree(
     for (name, expected) in expected {
         let (_, found) =
             found.iter().find(|(known, _)| known == name).with_context(|| format!("no output `{name}`"))?;
-        // rten has its own width of integers.
+        // rten has its own integer width.
         if let (Some(a), Some(b)) = (found.to_ints()?, expected.to_ints()?) {
             ensure!(found.shape() == expected.shape() && a == b, "the integers of output `{name}` differ");
             continue;

@@ -1,8 +1,8 @@
-//! `arena`: memory that a run of a trained model takes beside its constants, inputs and results, on one thread and on its
-//! first recorded inputs: devbay's arena, and what onnxruntime's arena allocator has taken after three runs, with as much of
-//! it as one block has that onnxruntime plans after the first run.
+//! `arena`: memory of a trained model's run besides its constants, inputs and results, on one thread and on its first
+//! recorded inputs. Compares devbay's arena with the memory that onnxruntime's arena allocator holds after three runs,
+//! including the one block that onnxruntime plans after the first run.
 //!
-//! Constants lie elsewhere in both. onnxruntime's arena grows by what is asked for, not by powers of two, which is its default.
+//! Both keep constants elsewhere. onnxruntime's arena grows by the requested sizes, instead of its default powers of two.
 
 use crate::agree::{Named, ensure_agree};
 use crate::beside::Case;
@@ -36,8 +36,8 @@ pub fn run(rows: &mut Rows, peers: &Peers, _n_passes: usize) -> Result<()> {
     Ok(())
 }
 
-/// The bytes of the arenas of a plan, and the outputs that a run with it gives right; None if it leaves a part of the model
-/// for later.
+/// Returns the bytes of a plan's arenas, and the outputs that a run gets right; None if the plan leaves a part of the model
+/// for run time.
 fn ours(case: &Recorded) -> Result<Option<(f64, Ran)>> {
     let runtime = setup::runtime(1)?;
     let session = Session::new(&Model::load(&case.model)?, &setup::device(&runtime)?)?;
@@ -57,7 +57,7 @@ fn ours(case: &Recorded) -> Result<Option<(f64, Ran)>> {
     Ok(Some((bytes as f64, Ran::of("outputs", expected.len(), found.len()))))
 }
 
-/// Returns the memory that onnxruntime's arena has taken, and its greatest block since the second run began.
+/// Returns the memory that onnxruntime's arena holds, and its largest block since the second run began.
 fn theirs(peers: &Peers, case: &Recorded) -> Result<[f64; 2]> {
     let mut command = peers.command(Peer::Onnxruntime)?;
     let output = command.arg("arena").arg(&case.model).arg(&case.inputs).output()?;

@@ -1,10 +1,10 @@
-//! `async-value`: what async values cost, beside an allocation.
+//! `async-value`: the cost of async values, beside an allocation.
 //!
-//! The yardstick is one allocation of 24 bytes with the system's allocator and its release, about what a value without
-//! anything around it would need. `make` makes a value that is available and releases it; `continue` makes one that is
-//! not, gives it a waiter, sets and releases it; `indirect` does that with an indirect value that is forwarded to
-//! another; `link` is one of 1,000 values, each computed from the one before, from setting the first to the last
-//! being there. There building the chain is not measured, and freeing it is.
+//! The yardstick is one allocation of 24 bytes with the system's allocator and its release, roughly the minimum cost of a
+//! value. `make` makes an available value and releases it; `continue` makes an unavailable one, adds a waiter, sets and
+//! releases it; `indirect` does that with an indirect value that is forwarded to another; `link` is one of 1,000 values,
+//! each computed from the one before, from setting the first to the last becoming available. For `link`, building the chain
+//! is not measured, but freeing it is.
 
 use crate::measure::{Subject, passes};
 use crate::peers::Peers;
@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 /// Number of operations in a round, or of links in a chain.
 const N: usize = 1000;
 
-/// Values that were seen to be there, and rounds, since the case began. One thread writes them: no addition is atomic, which
-/// would take longer than what is measured.
+/// Number of available values seen, and of rounds, since the case began. Only one thread writes them, so additions need not
+/// be atomic, which would take longer than the measured work.
 static SEEN: AtomicUsize = AtomicUsize::new(0);
 static ROUNDS: AtomicUsize = AtomicUsize::new(0);
 
@@ -42,12 +42,12 @@ pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
     Ok(())
 }
 
-/// The yardstick.
+/// Returns the yardstick.
 fn allocation() -> Subject<'static> {
     let layout = const { Layout::new::<[u64; 3]>() };
     Subject::new("malloc", N as f64, move || {
         for _ in 0..N {
-            // SAFETY: the layout is not empty.
+            // SAFETY: the layout has a size above 0.
             let memory = black_box(unsafe { System.alloc(layout) });
             if memory.is_null() {
                 handle_alloc_error(layout);
@@ -94,7 +94,7 @@ fn indirect() -> Subject<'static> {
     })
 }
 
-/// Building a chain is not part of its time.
+/// Measures a chain's links, without building the chain.
 fn link() -> Subject<'static> {
     Subject::timed("devbay", N as f64, || {
         let (mut setter, first) = AsyncValueRef::unconstructed();

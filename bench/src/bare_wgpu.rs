@@ -1,5 +1,5 @@
-//! wgpu without devbay: the dispatches of a chain, recorded into one encoder and pass and submitted once, as a program
-//! would that knows nothing but this chain.
+//! wgpu without devbay: the dispatches of a chain, recorded into one encoder and pass and submitted once, as in a program
+//! written for this chain alone.
 
 use crate::gpu_launch::{Buffers, N_ELEMENTS, Operands};
 use anyhow::{Context, Result, anyhow};
@@ -8,16 +8,16 @@ use std::num::NonZeroU64;
 /// Bytes of a chain's input and of its result.
 const BYTES: u64 = (N_ELEMENTS * size_of::<f32>()) as u64;
 
-/// Bindings at the beginning of each dispatch.
+/// Bindings set before each dispatch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rebinding {
-    /// Pipeline and bind group each time, as between the different kernels of a model.
+    /// Pipeline and bind group every time, as between the different kernels of a model.
     EachTime,
-    /// The pipeline once, and a bind group where it is another than before: the least that this chain needs.
+    /// The pipeline once, and a bind group when it changes: the minimum for this chain.
     Once,
 }
 
-/// A chain that is ready to be recorded.
+/// A chain ready to be recorded.
 pub struct Bare {
     device: wgpu::Device,
     queue: wgpu::Queue,
@@ -31,18 +31,18 @@ pub struct Bare {
     readback: wgpu::Buffer,
 }
 
-/// Dispatches that were recorded and not submitted.
+/// Recorded dispatches that are not yet submitted.
 pub struct Recorded {
-    // Dropped before the encoder is finished.
+    // Must be dropped before the encoder is finished.
     pass: wgpu::ComputePass<'static>,
     encoder: wgpu::CommandEncoder,
 }
 
 impl Bare {
-    /// Opens the adapter that the device is, and makes everything that a recording needs.
+    /// Opens the device's adapter, and creates everything that a recording needs.
     ///
     /// # Errors
-    /// If there is no such adapter, and what wgpu says.
+    /// If there is no such adapter, and errors of wgpu.
     pub fn open(
         product: &str,
         operands: &[Operands],
@@ -53,7 +53,7 @@ impl Bare {
         let backends = wgpu::Backends::VULKAN | wgpu::Backends::METAL | wgpu::Backends::DX12;
         let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
             backends,
-            // As in the plugin: no validation layers of the driver's.
+            // As in the plugin: without the driver's validation layers.
             flags: wgpu::InstanceFlags::empty(),
             ..wgpu::InstanceDescriptor::new_without_display_handle()
         });
@@ -139,7 +139,7 @@ impl Bare {
         Recorded { pass, encoder }
     }
 
-    /// Submits what was recorded.
+    /// Submits a recording.
     pub fn submit(&self, recorded: Recorded) -> wgpu::SubmissionIndex {
         drop(recorded.pass);
         self.queue.submit([recorded.encoder.finish()])
@@ -154,7 +154,8 @@ impl Bare {
         Ok(())
     }
 
-    /// A whole run: the input's copy to the device, the dispatches, the result's copy back, one submission and one wait.
+    /// Makes a whole run: the input's copy to the device, the dispatches, the result's copy back, one submission and one
+    /// wait.
     ///
     /// # Errors
     /// The error of wgpu.
@@ -166,7 +167,7 @@ impl Bare {
         let index = self.queue.submit([encoder.finish()]);
         let (sender, mapped) = std::sync::mpsc::channel();
         self.readback.map_async(wgpu::MapMode::Read, .., move |result| {
-            // If that fails, the receiver is gone: the wait was given up.
+            // Sending fails only if the receiver stopped waiting.
             let _ = sender.send(result);
         });
         self.wait(index)?;

@@ -1,5 +1,5 @@
-//! One model on one input, by devbay and by its peers: outputs are compared, runs are timed, and what they left is
-//! compared again.
+//! Runs one model on one input, by devbay and by its peers: compares outputs, times runs, and compares the outputs of the
+//! timed runs again.
 
 use crate::agree::{Named, ensure_agree};
 use crate::measure::{Figures, Subject, passes};
@@ -16,7 +16,7 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::time::Duration;
 
-/// A byte that outputs hold before the runs that are timed.
+/// A byte that fills outputs before the timed runs.
 const UNWRITTEN: u8 = 0xa5;
 
 /// A model with its inputs.
@@ -25,17 +25,17 @@ pub struct Case<'a> {
     pub model: &'a Path,
     /// An archive whose keys are input names.
     pub inputs: &'a Path,
-    /// Expected outputs. If there are none, devbay's are compared with the peers'.
+    /// Expected outputs. Without them, devbay's are compared with the peers'.
     pub expected: Option<&'a [(String, Tensor)]>,
     /// Tolerance of the outputs.
     pub tolerance: Tolerance,
 }
 
-/// Milliseconds per run of the peers and of devbay, in that order; and the outputs of devbay's sessions that are right after
-/// the last run, of all of them.
+/// Returns the milliseconds per run of the peers and of devbay, in that order, and the outputs of each devbay session that
+/// are right after the last run.
 ///
 /// # Errors
-/// For a model that does not run, and for outputs that differ, devbay's or a peer's.
+/// For a model that does not run, and for outputs of devbay or a peer that differ.
 pub fn measure(
     case: &Case<'_>,
     runtime: &Runtime,
@@ -49,10 +49,10 @@ pub fn measure(
     measure_sessions(case, &sessions, runtime.n_threads(), peers, processes, n_passes, moment)
 }
 
-/// As [`measure`], of several sessions of devbay's, by name.
+/// Measures as [`measure`], with several of devbay's sessions by name.
 ///
 /// # Errors
-/// As there.
+/// As [`measure`].
 pub fn measure_sessions(
     case: &Case<'_>,
     sessions: &[(&str, &Session)],
@@ -65,16 +65,16 @@ pub fn measure_sessions(
     let inputs = read_npz(case.inputs)?;
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
     let mut first: Option<Named> = None;
-    // Output of each session's runs, which nothing has written before they are timed.
+    // Outputs of each session's timed runs, filled with the marker byte beforehand.
     let written: Vec<RefCell<Vec<Vec<u8>>>> = sessions.iter().map(|_| RefCell::default()).collect();
     let mut subjects = Vec::new();
-    // The expected output.
+    // The expected content.
     let mut right: Vec<Vec<Tensor>> = Vec::new();
     for ((name, session), memory) in sessions.iter().zip(&written) {
         let names = session.outputs().iter().map(|port| port.name.to_string());
         let outputs: Named = names.zip(session.run(&given)?).collect();
         let views = session.in_order(&given)?;
-        // No output is all such bytes.
+        // No output consists of such bytes only.
         memory.replace(outputs.iter().map(|(_, tensor)| vec![UNWRITTEN; tensor.bytes().len()]).collect());
         right.push(outputs.iter().map(|(_, tensor)| tensor.clone()).collect());
         let expected = case.expected.or(first.as_deref());

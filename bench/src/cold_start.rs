@@ -1,10 +1,10 @@
 //! `cold-start`: from the start of a process to its first result, for a small model; and the process's peak memory.
 //!
-//! devbay is the command as it is released. Its peers are a Rust program with rten, and onnxruntime three times, as one
-//! figure alone would be unfair: a Python script, most of whose time is Python's and NumPy's (`start mnist`); the same
-//! script from its first line on, without the interpreter's start (`start mnist, from import`); and a program that
-//! calls the same library without Python (`start mnist, native`). In all of them the model's file and the programs are
-//! in the page cache.
+//! devbay is the released command. Its peers are a Rust program with rten, and three variants of onnxruntime, since a single
+//! figure would be unfair. The first is a Python script, whose time is mostly Python's and NumPy's (`start mnist`). The
+//! second is the same script timed from its first line, without the interpreter's start (`start mnist, from import`). The
+//! third is a program that calls the same library without Python (`start mnist, native`). The model's file and the programs
+//! are always in the page cache.
 
 use crate::measure::Figures;
 use crate::peers::{Peer, Peers};
@@ -17,7 +17,7 @@ use devbay_host::arrays::write_npz;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A program that is started, and its figures so far.
+/// A program to start, and its figures so far.
 struct Starting {
     peer: Option<Peer>,
     subject: String,
@@ -53,16 +53,16 @@ pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
     let through_python = [Some(Peer::Rten), Some(Peer::Onnxruntime), None];
     let native = [Some(Peer::OnnxruntimeNative), None];
     let from_import = |starting: &Starting, started: &Started| match starting.peer {
-        // The script prints how many nanoseconds it took from its first line on.
+        // The script prints its nanoseconds since its first line.
         Some(Peer::Onnxruntime) => started.line.parse().map_or(f64::NAN, |nanos: f64| nanos / 1e6),
         _ => started.ms,
     };
-    // Each start has a first line with a result.
+    // Each start prints a first line with a result.
     let n_results =
         starting.iter().flat_map(|s| &s.starts).filter(|started| !started.line.is_empty()).count();
     let ran = Ran::of("results", starting.len() * n_passes, n_results);
     let mut case = |name: &str, unit: &str, figures: &Figures| -> Result<()> {
-        // devbay's figures are in several cases; without a peer they would say the same again.
+        // devbay's figures serve several cases; without a peer they would only be repeated.
         if figures.len() > 1 || !name.contains(',') {
             rows.case("cold-start", name, 1, unit, figures, ran)?;
         }
@@ -76,8 +76,8 @@ pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
     Ok(())
 }
 
-/// A peer that runs the model once. Its first start is not counted: it brings the peer's files into the page cache, and
-/// shows that it works.
+/// Runs the model once in a peer. Its first start is not counted: it loads the peer's files into the page cache, and shows
+/// that it works.
 fn once(peers: &Peers, peer: Peer, model: &Path, inputs: &Path) -> Result<Starting> {
     let subject = peers.subject(peer)?;
     let mut command = peers.command(peer)?;
@@ -86,7 +86,7 @@ fn once(peers: &Peers, peer: Peer, model: &Path, inputs: &Path) -> Result<Starti
     Ok(Starting { peer: Some(peer), subject, command, starts: Vec::new() })
 }
 
-/// The command, as it was built beside this program.
+/// Starts the command, as built beside this program.
 fn devbay(model: &Path, inputs: &Path) -> Result<Starting> {
     let program = std::env::current_exe()?.with_file_name("devbay");
     ensure!(program.exists(), "{} is missing; `cargo xtask bench` builds it", program.display());
@@ -96,13 +96,13 @@ fn devbay(model: &Path, inputs: &Path) -> Result<Starting> {
     Ok(Starting { peer: None, subject: "devbay".to_owned(), command, starts: Vec::new() })
 }
 
-/// Some input of the small model's.
+/// Returns an input for the small model.
 pub fn pixels() -> Result<Tensor> {
     let pixels: Vec<f32> = (0..28 * 28u16).map(|i| f32::from(i % 29) / 29.0).collect();
     Ok(Tensor::from_elements(&[1, 1, 28, 28], &pixels)?)
 }
 
-/// The small model of the repository.
+/// Returns the path of the repository's small model.
 pub fn model() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/mnist_cnn/model.onnx")
 }

@@ -1,8 +1,8 @@
-//! `compiled-start`: from the start of a process to its first result, less one run when everything is warm, for a
-//! model of a hundred megabytes (ResNet-50): compiled by devbay (`.dbx`), saved by onnxruntime after its optimiser ran
-//! (`.ort`), and as ONNX for both.
+//! `compiled-start`: time from the start of a process to its first result, minus one warm run, for a model of a hundred
+//! megabytes (ResNet-50). The model is compiled by devbay (`.dbx`), saved by onnxruntime after optimisation (`.ort`), and
+//! given to both as ONNX.
 //!
-//! devbay is the command as it is released; onnxruntime a program that calls its library without Python. One thread each, and
+//! devbay is the released command; onnxruntime is a program that calls its library without Python. Both use one thread, with
 //! all files in the page cache. Results are compared before anything is timed.
 
 use crate::agree::ensure_agree;
@@ -21,14 +21,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// Runs whose mean is a warm run.
+/// Number of runs averaged for a warm run.
 const WARM_RUNS: usize = 5;
 
-/// A program that is started with a model.
+/// A program to start with a model.
 struct Starting {
     subject: String,
     command: Command,
-    /// Milliseconds of a run when everything is warm, as the mean of some.
+    /// Mean milliseconds of a warm run.
     warm_ms: f64,
     ms: Vec<f64>,
 }
@@ -66,7 +66,7 @@ pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
     rows.case("compiled-start", "start resnet50, less a warm run", 1, "ms", &figures, ran)
 }
 
-/// The command, as it was built beside this program.
+/// Returns the command, as built beside this program.
 fn devbay() -> Result<Command> {
     let program = std::env::current_exe()?.with_file_name("devbay");
     ensure!(program.exists(), "{} is missing; `cargo xtask bench` builds it", program.display());

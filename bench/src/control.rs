@@ -1,8 +1,8 @@
-//! Cases `cond` and `loop` of `executor`: control flow around kernels that do next to nothing, on one thread.
+//! Cases `cond` and `loop` of `executor`: control flow around almost empty kernels, on one thread.
 //!
-//! A conditional compares a number with 500, takes one of two branches of three additions, and adds once more; 200 of
-//! them follow each other. A loop has 10,000 iterations of four additions. All numbers are scalars of f32, from 0. The
-//! peers are those that have both: onnxruntime runs the same ONNX graph, TensorFlow its own ops for it.
+//! A conditional compares a number with 500, takes one of two branches of three additions, and adds once more; 200 of them
+//! follow each other. A loop has 10,000 iterations of four additions. All numbers are f32 scalars, starting from 0. The
+//! peers are those with both features: onnxruntime runs the same ONNX graph, TensorFlow its own ops for it.
 
 use crate::measure::{Subject, passes};
 use crate::peers::{Peers, Process, Workload};
@@ -19,7 +19,7 @@ use std::time::Duration;
 const CONDITIONALS: usize = 200;
 const ITERATIONS: usize = 10_000;
 
-/// Where conditionals change branches.
+/// Value at which conditionals change branches.
 const LIMIT: f32 = 500.0;
 
 pub fn run(rows: &mut Rows, peers: &Peers, runtimes: &mut [Process], n_passes: usize) -> Result<()> {
@@ -67,7 +67,7 @@ fn case(
     let found = f32::from_ne_bytes(value.bytes().try_into()?);
     ensure!(found == expected, "devbay computed {found}, expected {expected}");
     let n_launches = match workload {
-        // A comparison, three additions of the branch that is taken, and one after it.
+        // A comparison, three additions of the taken branch, and one after it.
         Workload::Conditionals(n) => 5 * n,
         Workload::Loop(n) => 4 * n,
         Workload::Graph(_) => 0,
@@ -75,15 +75,15 @@ fn case(
     rows.case("executor", name, 1, "ns", &figures, Ran::launches(n_launches, counts.launches))
 }
 
-/// A program of scalars as it grows.
+/// A program of scalars under construction.
 struct Scalars {
     program: Program,
-    /// Results of every node so far, in order.
+    /// Results of all nodes so far, in order.
     nodes: Vec<Node>,
 }
 
 impl Scalars {
-    /// A program of one input.
+    /// Creates a program with one input.
     fn new(name: &str) -> (Self, ValueId) {
         let mut program = Program { name: name.to_owned(), ..Program::default() };
         let x = program.add_typed("x", TensorType::new(F32, &[]));
@@ -104,7 +104,7 @@ impl Scalars {
         Ok(made)
     }
 
-    /// A region of `n` additions of a number to another, and the sum.
+    /// Builds a region that adds a number to another `n` times, and returns it with the sum.
     fn additions(&mut self, to: ValueId, number: ValueId, n: usize) -> Result<(Region, ValueId)> {
         let outside = std::mem::take(&mut self.nodes);
         let mut value = to;

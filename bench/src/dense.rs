@@ -1,7 +1,7 @@
-//! `dense`: 64 small layers, each a launch of its own, beside the same layers written by hand.
+//! `dense`: 64 small layers, each a separate launch, beside the same layers written by hand.
 //!
-//! By hand: AVX-512 (or AVX2) code for one size, called through a pointer once a layer, as an application would that
-//! knows nothing but these layers. devbay's are 64 launches of a program with 64 Gemm and 64 Relu nodes.
+//! By hand: AVX-512 (or AVX2) code for one size, called through a pointer once per layer, as in an application written for
+//! these layers alone. devbay's are 64 launches of a program with 64 Gemm and 64 Relu nodes.
 
 use crate::measure::{Subject, passes};
 use crate::peers::Peers;
@@ -94,16 +94,16 @@ fn case(rows: &mut Rows, n: usize, n_passes: usize) -> Result<()> {
 }
 
 fn as_bytes(values: &[f32]) -> &[u8] {
-    // SAFETY: a number's bytes may be read.
+    // SAFETY: an f32's bytes may be read, and the slice covers just `values`.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), 4 * values.len()) }
 }
 
 fn as_bytes_mut(values: &mut [f32]) -> &mut [u8] {
-    // SAFETY: any bytes are a number.
+    // SAFETY: any bytes are a valid f32, and the slice covers just `values`.
     unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), 4 * values.len()) }
 }
 
-/// Numbers between -`scale` and `scale`, the same every time.
+/// Returns numbers between -`scale` and `scale`, the same every time.
 fn numbers(n: usize, seed: u32, scale: f32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(12345);
     (0..n)
@@ -134,17 +134,16 @@ fn by_hand(_n: usize) -> Option<Layer> {
     None
 }
 
-/// The layers by hand: one row of W after the other, the sums in four chains.
+/// The layers by hand: one row of W after the other, with the sums in four chains.
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::*;
 
     /// # Safety
-    /// 1. `x`, `w`, `b` and `y` are arrays of 8, 64, 8 and 8 numbers.
-    /// 2. The processor has AVX2 and FMA.
+    /// `x`, `w`, `b` and `y` are arrays of 8, 64, 8 and 8; the processor has AVX2 and FMA.
     #[target_feature(enable = "avx2,fma")]
     pub unsafe fn eight(x: *const f32, w: *const f32, b: *const f32, y: *mut f32) {
-        // SAFETY: every access is within the arrays (# Safety, 1), and the processor has the instructions (2).
+        // SAFETY: the arrays have 8, 64, 8 and 8 elements, and the processor has AVX2 and FMA (`# Safety`).
         unsafe {
             let mut sums =
                 [_mm256_loadu_ps(b), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()];
@@ -158,8 +157,7 @@ mod x86 {
     }
 
     /// # Safety
-    /// 1. `x`, `w`, `b` and `y` are arrays of `N`, `N * N`, `N` and `N` numbers.
-    /// 2. The processor has AVX2 and FMA.
+    /// `x`, `w`, `b` and `y` are arrays of `N`, `N * N`, `N` and `N`; `N` is `8 * C`; the processor has AVX2 and FMA.
     #[target_feature(enable = "avx2,fma")]
     pub unsafe fn wide<const N: usize, const C: usize>(
         x: *const f32,
@@ -167,7 +165,8 @@ mod x86 {
         b: *const f32,
         y: *mut f32,
     ) {
-        // SAFETY: every access is within the arrays (# Safety, 1), and the processor has the instructions (2).
+        // SAFETY: `N` is `8 * C`, the arrays have `N`, `N * N`, `N` and `N` elements, and the processor has AVX2 and FMA
+        // (`# Safety`).
         unsafe {
             let mut sums = [[_mm256_setzero_ps(); 2]; C];
             for (c, sum) in sums.iter_mut().enumerate() {
@@ -187,8 +186,7 @@ mod x86 {
     }
 
     /// # Safety
-    /// 1. `x`, `w`, `b` and `y` are arrays of `N`, `N * N`, `N` and `N` numbers.
-    /// 2. The processor has AVX-512 F.
+    /// `x`, `w`, `b` and `y` are arrays of `N`, `N * N`, `N` and `N`; `N` is `16 * C`; the processor has AVX-512 F.
     #[target_feature(enable = "avx512f")]
     pub unsafe fn widest<const N: usize, const C: usize>(
         x: *const f32,
@@ -196,7 +194,8 @@ mod x86 {
         b: *const f32,
         y: *mut f32,
     ) {
-        // SAFETY: every access is within the arrays (# Safety, 1), and the processor has the instructions (2).
+        // SAFETY: `N` is `16 * C`, the arrays have `N`, `N * N`, `N` and `N` elements, and the processor has AVX-512 F
+        // (`# Safety`).
         unsafe {
             let zero = _mm512_setzero_ps();
             let mut sums = [[zero; 4]; C];

@@ -1,9 +1,9 @@
-//! `executor`, cases `two-devices`: one graph over two devices beside the same graph on each of them alone.
+//! `executor`, cases `two-devices`: one graph over two devices beside the same graph on each device alone.
 //!
-//! The devices are two of the CPU plugin's: one inline, one with streams and a memory of its own. The graph is 100 layers
-//! of two halves of 50 nodes; a node adds two values of its half of the layer before, and every 25 layers each half
-//! takes one value of the other, which is copied. The halves run on a device each. What that is compared with is the
-//! mean of both devices alone: as many nodes, half of them on each.
+//! Both devices are the CPU plugin's: one inline, one with streams and its own memory. The graph is 100 layers of two halves
+//! of 50 nodes; a node adds two values of its half of the previous layer, and every 25 layers each half takes one value of
+//! the other, which is copied. Each half runs on one device. The baseline is the mean of both devices alone: as many nodes,
+//! half of them on each.
 
 use crate::measure::{Subject, passes};
 use crate::ran::{self, Ran};
@@ -22,7 +22,7 @@ use std::time::Duration;
 const LAYERS: usize = 100;
 const HALF: usize = 50;
 
-/// Layers between those that take a value of the other half.
+/// Layers between crossings, where a half takes a value of the other.
 const CROSSING: usize = 25;
 
 const MOMENT: Duration = Duration::from_millis(30);
@@ -64,7 +64,7 @@ pub fn run(rows: &mut Rows, n_passes: usize) -> Result<()> {
             ];
             let figures = passes(&mut subjects, n_passes, MOMENT)?;
             drop(subjects);
-            // The pair alone runs every node on each device.
+            // Each of the three sessions runs every node once.
             let counted = alone_inline.n_launches + alone_other.n_launches + split.n_launches;
             let ran = Ran::launches(3 * 2 * LAYERS * HALF, counted);
             rows.case("executor", &case, threads, "ns/node", &figures, ran)?;
@@ -77,7 +77,7 @@ fn name(layer: usize, half: usize, i: usize) -> String {
     format!("l{layer}h{half}n{i}")
 }
 
-/// The graph in the text form of programs; each half gives the sum of its last layer's first two nodes.
+/// Returns the graph in text form; each half returns the sum of its last layer's first two nodes.
 fn source() -> Result<String> {
     let mut source = String::from("devbay-program 1\n\nprogram \"halves\"(%x: i64[1]) {\n");
     let mut outputs = Vec::new();
@@ -106,7 +106,7 @@ struct Ours {
     session: Session,
     one: Tensor,
     outputs: Vec<Vec<u8>>,
-    /// Launches that a run makes.
+    /// Launches per run.
     n_launches: usize,
 }
 

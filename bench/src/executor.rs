@@ -1,9 +1,9 @@
-//! `executor`: graphs of nodes that do next to nothing, beside the executors of peers; conditionals and loops.
+//! `executor`: graphs of almost empty nodes, beside the executors of peers; conditionals and loops.
 //!
-//! The graphs are those of [`crate::graphs`]. Two forms of devbay take turns with every peer, which has one: in `tasks`
-//! each node is a task of its own, as it is a peer's; `coarse` is how devbay divides the program by itself. Values are
-//! compared before anything is timed. With 1 us of work a node, devbay on one thread is what devbay on two is compared
-//! with. Conditionals and loops are in [`crate::control`].
+//! The graphs are those of [`crate::graphs`]. Two forms of devbay take turns with every peer, which has one: in `tasks` each
+//! node is a separate task, as in the peers; `coarse` is devbay's own division of the program. Values are compared before
+//! anything is timed. With 1 us of work per node, devbay on two threads is compared with devbay on one. Conditionals and
+//! loops are in [`crate::control`].
 
 use crate::graphs::{Graph, SHAPES, Work};
 use crate::measure::{Figures, Subject, passes};
@@ -18,20 +18,20 @@ use devbay_core::tensor::{AlignedBytes, Bytes, Tensor};
 use devbay_host::{Model, RunOptions, Runtime, Session};
 use std::time::{Duration, Instant};
 
-/// About how many nodes graphs have.
+/// Approximate numbers of nodes of graphs.
 const SIZES: [usize; 4] = [1000, 10_000, 100_000, 1_000_000];
 
-/// More than so many nodes take TensorFlow and onnxruntime minutes to load.
+/// Maximum nodes that TensorFlow and onnxruntime load; larger graphs take them minutes.
 const LOADED_MAX: usize = 10_000;
 
-/// Passes with a million nodes, whose rounds take up to a second.
+/// Passes for a million nodes, whose rounds take up to a second.
 const PASSES_OF_MANY: usize = 7;
 
 const MOMENT: Duration = Duration::from_millis(30);
 
 const FORMS: [(&str, Form); 2] = [("tasks", Form::Tasks), ("coarse", Form::Coarse)];
 
-/// Peers that have nothing to load.
+/// Peers that load no model.
 const LIBRARIES: [Peer; 4] = [Peer::OneTbb, Peer::Rayon, Peer::RayonInline, Peer::Tokio];
 
 /// Peers that load a model.
@@ -76,7 +76,8 @@ pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Nanoseconds a node of each peer, and of devbay in each form, under the form's name; and the launches of each form.
+/// Returns the nanoseconds per node of each peer, and of devbay in each form, under the form's name; and the launches of
+/// each form.
 fn measure<'p>(
     graph: &Graph,
     forms: &[(&str, Form)],
@@ -110,7 +111,7 @@ fn measure<'p>(
     Ok((figures, ours.iter().map(|(_, ours)| ours.n_launches).collect()))
 }
 
-/// The figures of the peers, and of devbay in one form.
+/// Returns the figures of the peers, and of devbay in one form.
 fn of_form(figures: &Figures, form: &str) -> Figures {
     let is_form = |name: &str| FORMS.iter().any(|(form, _)| *form == name);
     let kept = figures.iter().filter(|(name, _)| name == form || !is_form(name));
@@ -118,7 +119,7 @@ fn of_form(figures: &Figures, form: &str) -> Figures {
         .collect()
 }
 
-/// 1 us of work a node, devbay alone: on two threads beside itself on one.
+/// Compares devbay on two threads with devbay on one, with 1 us of work per node.
 fn busy(rows: &mut Rows, n_passes: usize) -> Result<()> {
     for shape in ["wide", "layers"] {
         let case = format!("{shape}-10000-1us/coarse");
@@ -151,12 +152,12 @@ fn busy(rows: &mut Rows, n_passes: usize) -> Result<()> {
     Ok(())
 }
 
-/// A graph in a session, and where its value goes.
+/// A graph in a session, and room for its value.
 struct Ours {
     session: Session,
     zero: Tensor,
     value: AlignedBytes,
-    /// Launches that a run makes.
+    /// Launches per run.
     n_launches: usize,
 }
 
@@ -193,7 +194,7 @@ impl Ours {
     }
 }
 
-/// Checks that a peer has computed the graph's value: a number of 64 bits, or one with a point in it.
+/// Checks that a peer has computed the graph's value: a 64-bit integer, or a number with a decimal point.
 fn ensure_same(found: &str, graph: &Graph) -> Result<()> {
     let same = match found.parse::<i64>() {
         Ok(found) => found == graph.value(),

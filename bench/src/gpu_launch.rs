@@ -1,10 +1,10 @@
-//! `gpu-launch`: small launches that go to a GPU in one submission, through the wgpu plugin beside wgpu itself.
+//! `gpu-launch`: small launches that reach a GPU in one submission, through the wgpu plugin beside wgpu itself.
 //!
-//! A chain of `Add`s of 64 elements, each a launch that needs the one before. The peer dispatches the same shader over
-//! the same operands, in the places in which the plan has them. `N record` is what N launches take the host until they
-//! are recorded, `N host` until they are submitted; the work's end is awaited and not measured. `N whole` is a run of the
-//! session, with its input's copy to the device and its result's copy back, from call to result. `N submissions` is how
-//! many there are in the plugin's own timeline of such a run.
+//! A chain of `Add`s of 64 elements, each a launch that depends on the one before. The peer dispatches the same shader over
+//! the same operands, at the plan's offsets. `N record` is the host's time until N launches are recorded, `N host` until
+//! they are submitted; the work's end is awaited but not measured. `N whole` is a run of the session, with its input's copy
+//! to the device and its result's copy back, from call to result. `N submissions` is their number in the plugin's own
+//! timeline of such a run.
 
 use crate::bare_wgpu::{Bare, Rebinding};
 use crate::measure::{Subject, passes};
@@ -28,15 +28,15 @@ use std::time::{Duration, Instant};
 /// Elements of every tensor.
 pub const N_ELEMENTS: usize = 64;
 
-/// Launches of a chain.
+/// Numbers of launches in a chain.
 const LENGTHS: [usize; 3] = [1, 100, 400];
 
 const MOMENT: Duration = Duration::from_millis(30);
 
-/// The same where the work that follows, which takes a hundred times as long here, is not measured.
+/// Duration of a turn whose device work, a hundred times as long here, is not measured.
 const HOST_MOMENT: Duration = Duration::from_micros(500);
 
-/// The longest that a chain may be under way.
+/// Time limit of a chain.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The buffers of a chain, in this order.
@@ -66,14 +66,14 @@ pub struct Operand {
 /// Both operands of an addition, and its result.
 pub type Operands = [Operand; 3];
 
-/// Sizes of the buffers that are the plan's own.
+/// Sizes of the plan's own buffers.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffers {
-    /// Bytes between launches.
+    /// Bytes of the values between launches.
     pub arena: u64,
     /// Bytes of constants.
     pub constants: u64,
-    /// Where the second operand is in them.
+    /// Offset of the second operand in the constants.
     pub one_offset: u64,
 }
 
@@ -110,7 +110,7 @@ fn choose(runtime: &Runtime) -> Result<Arc<Device>> {
     Ok(runtime.choose(&Policy::Explicit("wgpu:0".to_owned()), &Requirements::default())?.device)
 }
 
-/// Measures one chain of `n` launches, of which so many were counted.
+/// Measures one chain of `n` launches, `counted` of which were counted.
 fn chain(
     rows: &mut Rows,
     [record, host, whole, _]: &[String; 4],
@@ -173,9 +173,9 @@ fn chain(
     Ok(())
 }
 
-/// A plan's launches over memory of their own, as its runs make them.
+/// A plan's launches on memory of their own, executed as in its runs.
 struct Launches {
-    // First, because its end waits for the work that uses the rest.
+    // First field, because its drop waits for the work that uses the others.
     stream: Stream,
     refs: Vec<BufferRef>,
     plan: Arc<Plan>,
@@ -232,16 +232,16 @@ impl Launches {
         Ok(Self { stream, refs, plan: Arc::clone(plan), memory, operands, buffers })
     }
 
-    /// Returns the time of recording, with the submission if it is wanted; the work is done when this returns.
+    /// Returns the time of recording, including the submission on request; the work is done when this returns.
     fn round(&mut self, with_submission: bool) -> Result<Duration> {
         let section = &self.plan.single().context("a chain is one section")?.section;
         let (stream, refs) = (self.stream.handle(), self.refs.as_ptr());
         let begin = Instant::now();
         for step in &section.steps {
-            // SAFETY: the step's references begin there, and are of memory of this struct's.
+            // SAFETY: the step's references begin at `first_ref`, and refer to memory that this struct owns.
             let refs = unsafe { refs.add(step.first_ref as usize) };
-            // SAFETY: function, state and references belong together (B21); the stream is of the plan's device, and
-            // used by this thread alone.
+            // SAFETY: function, state and references belong together (B21); the stream is of the plan's device, and only
+            // this struct uses it.
             let status = unsafe { (step.launch)(step.state, stream, refs, null()) };
             self.stream.check(status, Phase::Launch)?;
         }
@@ -253,7 +253,7 @@ impl Launches {
     }
 }
 
-/// Submissions with launches that one run makes, as the plugin's timeline tells.
+/// Returns the number of submissions with launches in one run, from the plugin's timeline.
 fn submissions(model: &Model, n: usize) -> Result<usize> {
     let recorder = Recorder::default();
     let runtime =
@@ -262,7 +262,7 @@ fn submissions(model: &Model, n: usize) -> Result<usize> {
     let session = Session::with_options(model, &choose(&runtime)?, plans)?;
     let one = Tensor::from_elements(&[N_ELEMENTS], &[1.0f32; N_ELEMENTS])?;
     session.run(&[("x", &one)])?;
-    // Marks come with the submissions' ends, the last of which may be later than the run's.
+    // Marks arrive when submissions end, and the last one may end after the run.
     drop((session, runtime));
     let recording = recorder.take();
     let names = recording.marks.iter().map(|(_, mark)| mark.name.as_str());

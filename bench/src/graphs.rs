@@ -1,19 +1,19 @@
 //! Graphs for `executor`: the same numbers of nodes and edges for devbay and for every peer.
 //!
-//! A node's value is the sum of those of its predecessors, and one more if it has at most one; all wrap around at 64
-//! bits. The graph's value is its last node's. The graphs are those of the peers' first measurements: splitmix64,
-//! seeded with 42 for each graph; a number below `n` is the next one's remainder.
+//! A node's value is the sum of its predecessors' values, plus one if it has at most one predecessor; sums wrap at 64 bits.
+//! The graph's value is its last node's. The graphs are those of the peers' first measurements: splitmix64, seeded with 42
+//! for each graph; a number below `n` is the remainder of the next one.
 //!
-//! | shape | for about n nodes | nodes |
+//! | shape | structure for about n nodes | nodes |
 //! | --- | --- | --- |
 //! | `one` | one node | 1 |
 //! | `chain` | each after the one before | n |
-//! | `wide` | a source, n beside each other, a sink | n + 2 |
+//! | `wide` | a source, n parallel nodes, a sink | n + 2 |
 //! | `tree` | leaves whose sums are added in pairs, as many as the power of two nearest to n / 2 | 2 leaves - 1 |
 //! | `layers` | 100 layers of n / 100, each node after two different ones of the layer before, a sink | n + 1 |
-//! | `random` | each after one to five different earlier ones, a sink after those that nobody follows | n |
+//! | `random` | each after one to five different earlier ones, a sink after those without a successor | n |
 //!
-//! The sinks have an in-degree of a tenth of the graph and more.
+//! The sinks have an in-degree of a tenth of the graph or more.
 
 use anyhow::{Context, Result};
 use devbay_core::program::{AttrValue, Node, Op, Program, Value};
@@ -22,27 +22,27 @@ use devbay_host::internals::random::Random;
 use std::fmt::Write;
 use std::path::Path;
 
-/// A graph: nodes, each after those that it depends on.
+/// A graph: nodes, each after its predecessors.
 pub struct Graph {
-    /// Where each node's predecessors begin; the last entry is where they end.
+    /// Start of each node's predecessors; the last entry is the end of all.
     first: Vec<u32>,
     predecessors: Vec<u32>,
 }
 
-/// Kind of a graph's nodes.
+/// Kind of work in a graph's nodes.
 #[derive(Clone, Copy)]
 pub enum Work {
-    /// A sum, and nothing besides.
+    /// Only a sum.
     Sum,
-    /// A sum, and then so many nanoseconds of arithmetic.
+    /// A sum, and this many nanoseconds of arithmetic.
     Busy(u32),
 }
 
-/// The shapes that have a size.
+/// Shapes with a size.
 pub const SHAPES: [&str; 5] = ["chain", "wide", "tree", "layers", "random"];
 
 impl Graph {
-    /// A graph of a shape, of about `n` nodes.
+    /// Builds a graph of a shape, of about `n` nodes.
     ///
     /// # Errors
     /// For a shape that is not in the table.
@@ -67,7 +67,7 @@ impl Graph {
         self.first.push(self.predecessors.len() as u32);
     }
 
-    /// A node after all those that nobody follows.
+    /// Adds a node after all nodes without a successor.
     fn push_sink(&mut self) {
         let mut followed = vec![false; self.len()];
         self.predecessors.iter().for_each(|&node| followed[node as usize] = true);
@@ -92,7 +92,7 @@ impl Graph {
         let mut graph = Self::empty();
         let n_leaves = 1 << ((n / 2) as f64).log2().round() as u32;
         (0..n_leaves).for_each(|_| graph.push(None));
-        // Nodes stand level by level, so the next pair is the next two nodes that were not added yet.
+        // Nodes are stored level by level, so the next pair is the next two nodes without a successor.
         (0..n_leaves - 1).for_each(|pair| graph.push([2 * pair, 2 * pair + 1]));
         graph
     }
@@ -134,12 +134,12 @@ impl Graph {
         graph
     }
 
-    /// Number of nodes.
+    /// Returns the number of nodes.
     pub fn len(&self) -> usize {
         self.first.len() - 1
     }
 
-    /// The predecessors of a node.
+    /// Returns the predecessors of a node.
     pub fn predecessors(&self, node: usize) -> &[u32] {
         &self.predecessors[self.first[node] as usize..self.first[node + 1] as usize]
     }
@@ -156,7 +156,7 @@ impl Graph {
         values.last().copied().unwrap_or_default()
     }
 
-    /// Returns its value in floating-point numbers, which do not wrap around.
+    /// Returns its value in floating-point numbers, which do not wrap.
     pub fn value_f64(&self) -> f64 {
         let mut values: Vec<f64> = Vec::with_capacity(self.len());
         for node in 0..self.len() {
@@ -167,7 +167,7 @@ impl Graph {
         values.last().copied().unwrap_or_default()
     }
 
-    /// The graph as a program of the bench plugin's ops. What a node without predecessors adds to is the input, 0.
+    /// Returns the graph as a program of the bench plugin's ops. Nodes without predecessors add to the input, 0.
     pub fn program(&self, work: Work) -> Program {
         let mut program = Program { name: "graph".to_owned(), ..Program::default() };
         let x = program.add_typed("x", TensorType::new(I64, &[1]));
@@ -199,7 +199,8 @@ impl Graph {
         program
     }
 
-    /// Writes it for peers: the number of nodes, then a line for each with its predecessors, their number first.
+    /// Writes the graph for peers: the number of nodes, then one line per node with its predecessors, preceded by their
+    /// number.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -220,7 +221,7 @@ impl Graph {
 mod tests {
     use super::*;
 
-    /// The graphs of the peers' first measurements: nodes, edges, greatest in-degree, value.
+    /// The graphs of the peers' first measurements: nodes, edges, maximum in-degree, value.
     #[test]
     fn graphs_are_those_that_peers_were_measured_with() {
         let known = [

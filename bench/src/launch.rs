@@ -1,8 +1,8 @@
 //! `launch`: one launch through the ABI, beside a bare indirect call.
 //!
-//! The bare call goes through a table of functions, as the launch loop's steps are one, with the same four
-//! arguments and an empty body. devbay's is a kernel of the CPU plugin, loaded as a library: a sum of two numbers, by
-//! the function, state and references that `prepare` and the planner gave.
+//! The bare call goes through a table of functions, as the steps of the launch loop are, with the same four arguments and an
+//! empty body. devbay's is a kernel of the CPU plugin, loaded as a library: a sum of two numbers, with the function, state
+//! and references from `prepare` and the planner.
 
 use crate::measure::{Subject, passes};
 use crate::peers::Peers;
@@ -18,7 +18,7 @@ use std::hint::black_box;
 use std::ptr::{null, null_mut};
 use std::time::Duration;
 
-/// Launches of a round.
+/// Launches per round.
 const N: usize = 1000;
 
 unsafe extern "C" fn nothing(
@@ -30,7 +30,7 @@ unsafe extern "C" fn nothing(
     DEVBAY_STATUS_OK
 }
 
-/// Rounds of bare calls: the yardstick of this benchmark and of `straight`.
+/// Returns rounds of bare calls: the yardstick of this benchmark and of `straight`.
 pub fn bare_calls() -> Subject<'static> {
     let table: Vec<LaunchFn> = black_box(vec![nothing as LaunchFn; N]);
     let state = black_box(null::<c_void>());

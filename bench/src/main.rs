@@ -1,8 +1,8 @@
 //! devbay beside its peers: one command, one table.
 //!
-//! `cargo xtask bench [NAME…] [--json]` builds this and the peers, and runs it. Every row is a median over passes
-//! with its least and greatest; subjects that are compared take turns within each pass, so that a machine that
-//! slows down slows both. Ratios are taken pass by pass. How to read them: `docs/benchmarks.md`.
+//! `cargo xtask bench [NAME…] [--json]` builds this and the peers, and runs it. Every row has the median, minimum and
+//! maximum over passes. Compared subjects take turns within each pass, so that a slowdown of the machine affects all of
+//! them. Ratios are computed per pass. `docs/benchmarks.md` explains how to read them.
 #![expect(clippy::print_stdout, reason = "rows go to standard output")]
 
 mod agree;
@@ -46,16 +46,16 @@ use std::ffi::OsString;
 #[derive(Parser)]
 #[command(about = "Measures devbay beside its peers")]
 struct Arguments {
-    /// Which benchmarks; all of them if none is named
+    /// Benchmarks to run; all of them by default
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Print each row as one JSON object a line
     #[arg(long)]
     json: bool,
-    /// How often each comparison is repeated, at least three times
+    /// Number of times to repeat each comparison, at least three
     #[arg(long, value_name = "N", default_value_t = 15)]
     passes: usize,
-    /// Only the cases whose names have TEXT in them
+    /// Run only the cases whose names contain TEXT
     #[arg(long, value_name = "TEXT")]
     case: Option<String>,
     #[command(flatten)]
@@ -86,7 +86,7 @@ const BENCHES: &[(&str, Bench)] = &[
 
 fn main() -> Result<()> {
     let mut raw: Vec<OsString> = std::env::args_os().skip(1).collect();
-    // `cold-start` starts this program as its small process. The arguments behind it are another program's.
+    // `cold-start` starts this program as its small process; the arguments after the flag are for another program.
     if raw.first().is_some_and(|first| first == start::FLAG) {
         return start::main(&raw.split_off(1));
     }
@@ -104,7 +104,7 @@ fn main() -> Result<()> {
     let mut rows = Rows::new(arguments.json, arguments.case);
     let mut failed = Vec::new();
     for (name, bench) in BENCHES.iter().filter(|(name, _)| wanted(name)) {
-        // The others are measured all the same: a run of all of them takes minutes.
+        // Continue with the other benchmarks, because a run of all of them takes minutes.
         if let Err(error) = bench(&mut rows, &arguments.peers, arguments.passes.max(3)) {
             eprintln!("{name}: {error:#}");
             failed.push(*name);

@@ -1,7 +1,7 @@
 //! `models`: trained models beside onnxruntime, each on all of its recorded inputs.
 //!
-//! They lie in the folder that `DEVBAY_MODELS` names, as `cargo xtask models` fills it. Outputs are compared with the
-//! recorded ones before anything is timed; a model that differs is reported, and the others go on.
+//! They are in the folder that `DEVBAY_MODELS` names, filled by `cargo xtask models`. Outputs are compared with the recorded
+//! ones before anything is timed; a model that differs is reported, and the others continue.
 
 use crate::agree::Named;
 use crate::beside::{Case, measure};
@@ -29,14 +29,14 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// To be held to what was recorded.
+    /// Returns the run as a case with the recorded outputs as expected ones.
     pub fn case(&self) -> Case<'_> {
         Case {
             model: &self.model,
             inputs: &self.inputs,
             expected: Some(&self.outputs),
-            // The tolerance of the models' README. The quantised model, which could not keep to it if it rounded
-            // elsewhere than onnxruntime does, is within it.
+            // The tolerance of the models' README. The quantised model meets it too, although it could not if its rounding
+            // differed from onnxruntime's.
             tolerance: Tolerance { relative: 1e-4, absolute: 1e-5 },
         }
     }
@@ -66,18 +66,17 @@ pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Returns the models in the folder that `DEVBAY_MODELS` names, in order of names. Without it there is nothing beside
-/// which peers could be: they count as missing.
+/// Returns the models in the folder that `DEVBAY_MODELS` names, by name. Without it the models count as missing peers.
 ///
 /// # Errors
-/// With `--require-peers`, that there is no such folder, or that it holds no models.
+/// With `--require-peers`, if the folder does not exist or holds no models.
 fn recorded(peers: &Peers) -> Result<Option<Vec<Recorded>>> {
     let folder = std::env::var_os("DEVBAY_MODELS").map(PathBuf::from);
     let folder = folder.context("DEVBAY_MODELS names no folder; `cargo xtask models` fills target/models");
     peers.unless_required("the folder of models", folder.and_then(|folder| recorded_in(&folder)))
 }
 
-/// Of each model the first recorded run, if its rows are wanted; none without a folder of models.
+/// Returns the first recorded run of each model whose rows are wanted; none without a folder of models.
 ///
 /// # Errors
 /// As [`recorded`].

@@ -1,7 +1,7 @@
-//! `passes`: trained models on one thread, each on its first recorded inputs: with devbay's passes and without any, with
-//! onnxruntime's optimiser and without it.
+//! `passes`: trained models on one thread, each on its first recorded inputs: with and without devbay's passes, with and
+//! without onnxruntime's optimiser.
 //!
-//! A model that a subject does not run is measured without that subject, and which one is said.
+//! A model that a subject cannot run is measured without that subject, with a note.
 
 use crate::beside::measure_sessions;
 use crate::models::{Recorded, first_of_each};
@@ -44,7 +44,7 @@ fn measure(
     let device = setup::device(runtime)?;
     let with = Session::new(&model, &device)?;
     let none = PlanOptions { passes: Switches::none(), ..PlanOptions::default() };
-    // A model may need a pass: it has ops on constants alone for which there is no kernel.
+    // A model may need its passes: they fold ops that have no kernel.
     let without = Session::with_options(&model, &device, none)
         .inspect_err(|error| eprintln!("{} without passes: {error}", recorded.name));
     let mut sessions = vec![(OURS, &with)];

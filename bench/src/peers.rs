@@ -1,18 +1,20 @@
-//! Peers: other runtimes, each in a process of its own, so that subjects take turns within a pass.
+//! Peers: other runtimes, each in a separate process, so that subjects take turns within a pass.
 //!
-//! A peer says `subject NAME VERSION` when it starts. Then it obeys lines, whose words are kept apart by tabs, and
-//! answers each with one line:
+//! A peer prints `subject NAME VERSION` when it starts. Then it reads commands, one per line with words separated by tabs,
+//! and answers each with one line:
 //!
-//! | line | what it does | answer |
+//! | line | action | answer |
 //! | --- | --- | --- |
-//! | `load THREADS MODEL INPUTS OUTPUTS` | loads the model in place of the one before, runs it once on the arrays of the archive INPUTS and writes its outputs to the archive OUTPUTS, under the model's names | `loaded` |
+//! | `load THREADS MODEL INPUTS OUTPUTS` | loads the model in place of the previous one, runs it once on the arrays of the archive INPUTS and writes its outputs to the archive OUTPUTS, under the model's names | `loaded` |
 //! | `unoptimised THREADS MODEL INPUTS OUTPUTS` | as `load`, without any optimisation of the model | `loaded` |
-//! | `graph THREADS FILE` | makes the graph of FILE ([`crate::graphs`]) in its place, and computes it once | `value VALUE`, of the last node |
-//! | `cond THREADS N`, `loop THREADS N` | makes N conditionals, or a loop of N iterations ([`crate::control`]), and computes them once, from 0 | `value VALUE` |
-//! | `run N` | runs once, and then N times | `ns NANOSECONDS`, of one of the N runs |
-//! | `serve CALLERS N` | runs the model N times, from so many threads at once | `served NANOSECONDS P50 P99`: of all over N, and what a caller waits |
+//! | `graph THREADS FILE` | builds the graph of FILE ([`crate::graphs`]) in its place, and computes it once | `value VALUE`, of the last node |
+//! | `cond THREADS N`, `loop THREADS N` | builds N conditionals, or a loop of N iterations ([`crate::control`]), and computes them once, from 0 | `value VALUE` |
+//! | `run N` | runs once, and then N times | `ns NANOSECONDS`, per run of the N |
+//! | `serve CALLERS N` | runs the model N times, from CALLERS threads at once | `served NANOSECONDS P50 P99`: total over N,
+//! and callers' waiting times |
 //!
-//! A peer answers with `error` and the reason if it cannot do something or does not know it. It ends when its input does.
+//! A peer answers `error` and the reason if it cannot execute a command or does not know it. It ends at the end of its
+//! input.
 
 use crate::agree::Named;
 use crate::measure::Subject;
@@ -23,7 +25,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// Where the peers are, as the command line says.
+/// Locations of the peers, from the command line.
 #[derive(clap::Args)]
 pub struct Peers {
     /// The program bench/peers/rten
@@ -32,7 +34,7 @@ pub struct Peers {
     /// The program bench/peers/onnxruntime, which calls onnxruntime without Python
     #[arg(long, value_name = "PROGRAM")]
     onnxruntime_native: Option<PathBuf>,
-    /// A Python that has what bench/python/requirements.txt lists
+    /// A Python with the packages of bench/python/requirements.txt
     #[arg(long, value_name = "PROGRAM")]
     onnxruntime: Option<PathBuf>,
     /// The program bench/peers/onetbb
@@ -41,16 +43,16 @@ pub struct Peers {
     /// The program bench/peers/rust-graph
     #[arg(long, value_name = "PROGRAM")]
     rust_graph: Option<PathBuf>,
-    /// A Python that has what bench/python/requirements-tensorflow.txt lists
+    /// A Python with the packages of bench/python/requirements-tensorflow.txt
     #[arg(long, value_name = "PROGRAM")]
     tensorflow: Option<PathBuf>,
-    /// A folder with the models that are made for benchmarks
+    /// A folder with the models generated for benchmarks
     #[arg(long, value_name = "DIR")]
     generated: Option<PathBuf>,
-    /// Why a peer is not here
+    /// Reason why a peer is missing
     #[arg(long, value_name = "PEER=REASON")]
     missing: Vec<String>,
-    /// Fail if a peer is missing, instead of going on without it
+    /// Fail if a peer is missing, instead of continuing without it
     #[arg(long)]
     require_peers: bool,
 }
@@ -58,26 +60,26 @@ pub struct Peers {
 /// The other runtimes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
-    /// rten, as a Rust program uses it.
+    /// rten, called from a Rust program.
     Rten,
-    /// onnxruntime, as a Python program uses it.
+    /// onnxruntime, called from a Python program.
     Onnxruntime,
-    /// onnxruntime through its C functions, for those figures that Python would be most of.
+    /// onnxruntime through its C functions, for figures that Python would dominate.
     OnnxruntimeNative,
     /// oneTBB's flow graph.
     OneTbb,
-    /// rayon, a task a node.
+    /// rayon, one task per node.
     Rayon,
-    /// rayon, the first successor computed at once.
+    /// rayon, computing the first successor at once.
     RayonInline,
-    /// tokio, a task a node.
+    /// tokio, one task per node.
     Tokio,
     /// TensorFlow's sessions.
     Tensorflow,
 }
 
 impl Peer {
-    /// As the options have it; some are one program.
+    /// Returns its name in the options; some peers share a program.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rten => "rten",
@@ -91,10 +93,10 @@ impl Peer {
 }
 
 impl Peers {
-    /// The peers as processes; those that cannot be had are left out with a word about why.
+    /// Starts the peers as processes; skips unavailable ones with a message.
     ///
     /// # Errors
-    /// For a peer that cannot be had, with `--require-peers`.
+    /// For an unavailable peer, with `--require-peers`.
     pub fn start(&self, peers: &[Peer]) -> Result<Vec<Process>> {
         let mut processes = Vec::new();
         for &peer in peers {
@@ -107,15 +109,15 @@ impl Peers {
     /// Returns a peer's name for itself.
     ///
     /// # Errors
-    /// For a peer that cannot be had.
+    /// For an unavailable peer.
     pub fn subject(&self, peer: Peer) -> Result<String> {
         Ok(Process::start(self.command(peer)?)?.subject.clone())
     }
 
-    /// The command that a peer is.
+    /// Returns a peer's command.
     ///
     /// # Errors
-    /// For one that is not there, with the reason.
+    /// For a missing peer, with the reason.
     pub fn command(&self, peer: Peer) -> Result<Command> {
         let program = match peer {
             Peer::Rten => &self.rten,
@@ -143,10 +145,10 @@ impl Peers {
         Ok(command)
     }
 
-    /// The folder of a model that is made for a benchmark.
+    /// Returns the folder of a model generated for a benchmark.
     ///
     /// # Errors
-    /// For one that is not there.
+    /// For a missing model.
     pub fn generated(&self, name: &str) -> Result<PathBuf> {
         let folder = self.generated.as_ref().map(|folder| folder.join(name));
         let made = folder.filter(|folder| folder.join("model.onnx").exists());
@@ -155,10 +157,10 @@ impl Peers {
         })
     }
 
-    /// Passes a peer's result on; with an error it is left out, and why is said, unless peers are required.
+    /// Returns a peer's result. Unless peers are required, an error is printed and becomes None.
     ///
     /// # Errors
-    /// The result's, with `--require-peers`.
+    /// The peer's error, with `--require-peers`.
     pub fn unless_required<T>(&self, peer: &str, result: Result<T>) -> Result<Option<T>> {
         match result {
             Ok(result) => Ok(Some(result)),
@@ -171,21 +173,21 @@ impl Peers {
     }
 }
 
-/// Workload that is not a model.
+/// A workload that is not a model.
 pub enum Workload<'a> {
-    /// The graph of a file.
+    /// The graph in a file.
     Graph(&'a Path),
-    /// So many conditionals, one after the other.
+    /// A number of conditionals, one after the other.
     Conditionals(usize),
-    /// A loop of so many iterations.
+    /// A loop with a number of iterations.
     Loop(usize),
 }
 
-/// A peer that runs.
+/// A running peer.
 pub struct Process {
-    /// Its name and version, as it says itself.
+    /// Its own name and version.
     pub subject: String,
-    /// Its way of loading models.
+    /// Its command for loading models.
     loads: &'static str,
     child: Child,
     commands: Option<ChildStdin>,
@@ -206,7 +208,7 @@ impl Process {
         Ok(process)
     }
 
-    /// The process, in which models run as they are written from now on.
+    /// Makes the process load models without optimisation from now on.
     #[must_use]
     pub fn unoptimised(mut self) -> Self {
         self.subject += ", as written";
@@ -214,7 +216,7 @@ impl Process {
         self
     }
 
-    /// Loads a model, and gives its outputs for these inputs.
+    /// Loads a model, and returns its outputs for these inputs.
     ///
     /// # Errors
     /// The peer's error.
@@ -233,7 +235,7 @@ impl Process {
         Ok(arrays::read_npz(&outputs)?)
     }
 
-    /// Makes a workload, and gives what it computes.
+    /// Builds a workload, and returns its value.
     ///
     /// # Errors
     /// The peer's error.
@@ -246,7 +248,7 @@ impl Process {
         self.answer("value")
     }
 
-    /// Runs what was loaded from so many threads at once; see [`crate::serving`].
+    /// Runs the loaded model from `n_callers` threads at once; see [`crate::serving`].
     ///
     /// # Errors
     /// The peer's error.
@@ -257,12 +259,12 @@ impl Process {
         <[f64; 3]>::try_from(figures).map_err(|other| anyhow::anyhow!("{other:?} are not three figures"))
     }
 
-    /// The process.
+    /// Returns the process id.
     pub fn pid(&self) -> Pid {
         Pid::from_raw(self.child.id().cast_signed())
     }
 
-    /// Returns the loaded workload as something to time, whose run counts as `per` things.
+    /// Returns the loaded workload as a subject, whose run counts as `per` things.
     pub fn runs(&mut self, per: f64) -> Subject<'_> {
         Subject::elsewhere(self.subject.clone(), self.pid(), per, move |n| {
             self.say(&format!("run\t{n}"))?;
@@ -275,7 +277,7 @@ impl Process {
         writeln!(commands, "{line}").with_context(|| format!("{} does not listen", self.subject))
     }
 
-    /// Returns the text after the word that is expected.
+    /// Returns the text after the expected word.
     fn answer(&mut self, expected: &str) -> Result<String> {
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
@@ -289,7 +291,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The end of its input ends it; its exit status does not matter any more.
+        // Closing its input ends the process; its exit status no longer matters.
         self.commands = None;
         let _ = self.child.wait();
     }

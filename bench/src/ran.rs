@@ -1,8 +1,8 @@
-//! Comparison of a row's claim about a round with what was counted.
+//! Checks a row's claim about a round against a count.
 //!
-//! A pass, a fold or a plan that changes may leave a benchmark less to do than its row says, and its figures only get
-//! better. So no row is printed without a count: launches that a traced run of the same model made on the same device
-//! and with the same options, or what else a row claims.
+//! A change of a pass, a fold or a plan may leave a benchmark with less work than its row claims, which only improves its
+//! figures. So every printed row has a count: launches in a traced run of the same model on the same device with the same
+//! options, or another claimed unit.
 
 use anyhow::{Result, ensure};
 use devbay_core::device::Device;
@@ -12,29 +12,29 @@ use devbay_core::trace::{Recorder, StepKind};
 use devbay_host::{Model, Session, SessionOptions};
 use std::sync::Arc;
 
-/// A claim, and the count that it is held against.
+/// A claim, and its count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ran {
     /// Unit of both.
     pub what: &'static str,
-    /// Number that the row says.
+    /// Claimed number.
     pub said: u64,
-    /// Number that was counted.
+    /// Counted number.
     pub counted: u64,
 }
 
 impl Ran {
-    /// A claim about launches of a run.
+    /// Claims a number of launches per run.
     pub fn launches(said: usize, counted: usize) -> Self {
         Self::of("launches", said, counted)
     }
 
-    /// A claim about something else.
+    /// Claims a number of another unit.
     pub fn of(what: &'static str, said: usize, counted: usize) -> Self {
         Self { what, said: said as u64, counted: counted as u64 }
     }
 
-    /// Fails if the count is not what was said, or if nothing ran.
+    /// Fails if the count differs from the claim, or if nothing ran.
     ///
     /// # Errors
     /// Both numbers, with the row.
@@ -46,20 +46,20 @@ impl Ran {
     }
 }
 
-/// Events that a recorder keeps: graphs have a million nodes.
+/// Maximum events of a recorder: graphs have a million nodes.
 const EVENTS_MAX: usize = 1 << 22;
 
-/// Work of one run, as its trace tells.
+/// Work of one run, from its trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Launches of kernels.
     pub launches: usize,
-    /// Programs of a device's compiler.
+    /// Programs compiled by a device's compiler.
     pub programs: usize,
 }
 
-/// Counts what one run of a model does with these options. The session that is measured is another one, as a traced plan
-/// calls functions of its own.
+/// Counts the work of one run of a model with these options. The measured session is a different one, because a traced plan
+/// calls other functions.
 ///
 /// # Errors
 /// If the model does not run, or events are lost.
@@ -73,7 +73,7 @@ pub fn count(
     let options = options.into();
     let plans = PlanOptions { trace: Some(recorder.clone()), ..options.plans };
     let session = Session::with_options(model, device, SessionOptions { plans, ..options })?;
-    // Constants that planning computes are no launches of a run.
+    // Plan first: constants that planning computes are not launches of a run.
     session.plan_for(inputs)?;
     recorder.take();
     session.run(inputs)?;

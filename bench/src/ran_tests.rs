@@ -1,4 +1,4 @@
-//! Tests of what benchmarks count; apart from it, because two programs have the counting and one the sessions.
+//! Tests of the counting of benchmarks; a separate file, because two programs count and only one has sessions.
 
 use crate::ran::{Counts, Ran, count};
 use crate::setup;
@@ -21,7 +21,7 @@ fn launches_of_a_run_are_counted() -> Result<()> {
     let device = setup::device(&runtime)?;
     let counts = count(&model, &device, setup::of_launches(), &[("x", &one)])?;
     assert_eq!(counts, Counts { launches: 7, programs: 0 });
-    // Fused they are one, as the count is to show.
+    // The count detects that fusion leaves a single launch.
     let counts = count(&model, &device, PlanOptions::default(), &[("x", &one)])?;
     assert_eq!(counts.launches, 1);
     Ok(())

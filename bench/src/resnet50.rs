@@ -1,8 +1,8 @@
 //! `resnet50`: ResNet-50 v1.5 at batch 1 in f32, beside rten and onnxruntime.
 //!
-//! The weights are made up (`bench/python/make_resnet50.py`), so nobody downloads a hundred megabytes to measure; what
-//! a run takes does not depend on them as long as no number is denormal. Before anything is timed the outputs of all
-//! subjects are compared.
+//! The weights are generated (`bench/python/make_resnet50.py`), to avoid a download of a hundred megabytes; the time of a
+//! run does not depend on them as long as no number is denormal. The outputs of all subjects are compared before anything is
+//! timed.
 
 use crate::beside::{Case, measure};
 use crate::peers::{Peer, Peers};
@@ -13,7 +13,7 @@ use devbay_host::internals::compare::Tolerance;
 use std::time::Duration;
 
 pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
-    // Python writes the model, so where there is no Python the benchmark is missing as a peer is.
+    // Python writes the model, so without Python the benchmark is missing like a peer.
     let Some(folder) = peers.unless_required("resnet50", peers.generated("resnet50"))? else {
         return Ok(());
     };

@@ -1,4 +1,4 @@
-//! Rows of results: for a person a table, with `--json` one object a line.
+//! Rows of results: a table, or with `--json` one object per line.
 
 use crate::ran::Ran;
 use anyhow::Result;
@@ -22,48 +22,48 @@ pub struct Row {
     pub unit: String,
     /// Median over passes.
     pub median: f64,
-    /// Least.
+    /// Minimum.
     pub min: f64,
-    /// Greatest.
+    /// Maximum.
     pub max: f64,
     /// Number of passes.
     pub runs: usize,
-    /// Number of launches, or what the row counts else, of a round of devbay's: as the row says, and as it was counted.
+    /// Number of launches, or of the row's other unit, in a round of devbay's: claimed and counted.
     pub counted: u64,
     /// Unit of that number.
     pub counted_what: &'static str,
-    /// Share of the subject's time that devbay takes; None for devbay itself.
+    /// devbay's time as a share of the subject's; None for devbay itself.
     pub ratio: Option<Ratio>,
 }
 
-/// Ratios, one a pass.
+/// Ratios, one per pass.
 #[derive(Clone, Copy, Serialize)]
 pub struct Ratio {
     /// Median over passes.
     pub median: f64,
-    /// Least.
+    /// Minimum.
     pub min: f64,
-    /// Greatest.
+    /// Maximum.
     pub max: f64,
 }
 
 impl Ratio {
-    /// Of sorted ratios; None if there is none.
+    /// Summarises sorted ratios; None if there are none.
     fn of(sorted: &[f64]) -> Option<Self> {
         Some(Self { median: median(sorted), min: *sorted.first()?, max: *sorted.last()? })
     }
 }
 
-/// The rows as they come.
+/// The printer of rows.
 pub struct Rows {
     json: bool,
     headed: bool,
-    /// A part of the names of the cases that are wanted.
+    /// Text that the names of wanted cases contain.
     only: Option<String>,
 }
 
 impl Rows {
-    /// Prints JSON or a table; only the cases whose names have `only` in them, if it is given.
+    /// Prints JSON or a table; with `only`, just the cases whose names contain it.
     pub fn new(json: bool, only: Option<String>) -> Self {
         Self { json, headed: false, only }
     }
@@ -73,10 +73,10 @@ impl Rows {
         self.only.as_ref().is_none_or(|only| case.contains(only.as_str()))
     }
 
-    /// Prints the rows of one case, if it is wanted. Beside each subject stands what part of its time devbay takes, pass by pass.
+    /// Prints the rows of one case, if it is wanted. Each subject's row has devbay's share of its time, computed per pass.
     ///
     /// # Errors
-    /// If devbay ran something else than the row says.
+    /// If devbay's count differs from the claim.
     pub fn case(
         &mut self,
         bench: &str,
@@ -147,7 +147,7 @@ impl Rows {
     }
 }
 
-/// Four digits, more only of what is greater.
+/// Formats a figure with four digits, or more before the decimal point.
 fn figure(value: f64) -> String {
     let digits = match value.abs() {
         v if v >= 1000.0 => 0,
@@ -165,7 +165,7 @@ fn sorted(figures: impl Iterator<Item = f64>) -> Vec<f64> {
     figures
 }
 
-/// The middle of sorted figures.
+/// Returns the median of sorted figures.
 pub fn median(sorted: &[f64]) -> f64 {
     match sorted.len() {
         0 => f64::NAN,

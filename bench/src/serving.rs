@@ -1,9 +1,9 @@
-//! `serving`: 64 callers at once, each running a small model again and again, beside onnxruntime.
+//! `serving`: 64 concurrent callers, each running a small model repeatedly, beside onnxruntime.
 //!
-//! Each caller is a thread, in devbay and in the peer, which is the one without Python: there callers would wait for
-//! each other's interpreter. Both have one session, so many threads for kernels, and inputs and outputs in the
-//! callers' own memory. `threads` is the runtime's threads for kernels, to which the callers are added: with one, a
-//! caller does all of its run itself.
+//! Each caller is a thread, in devbay and in the peer, which is the one without Python: its callers would wait for each
+//! other's interpreter. Both have one session, equally many threads for kernels, and inputs and outputs in the callers' own
+//! memory. `threads` is the runtime's number of threads for kernels, besides the callers: with one, a caller does all of its
+//! run itself.
 
 use crate::agree::ensure_agree;
 use crate::measure::{Figures, wait_for_rest};
@@ -24,16 +24,16 @@ use std::time::Instant;
 
 const CALLERS: usize = 64;
 
-/// Runs of a turn: half a second, in which every caller has its turns on the processor.
+/// Runs per turn: half a second, enough for every caller to get the processor.
 const RUNS: usize = CALLERS * 100;
 
-/// When each call of a caller began and ended.
+/// Begin and end of each call of a caller.
 type Calls = Vec<(Instant, Instant)>;
 
-/// Result of a turn: nanoseconds from the start to the end over the number of runs, and callers' waiting times.
+/// Result of a turn: nanoseconds from start to end divided by the number of runs, and callers' waiting times.
 type Served = [f64; 3];
 
-/// The cases that those are.
+/// Cases of these figures.
 const CASES: [&str; 3] = ["mnist per run", "mnist p50", "mnist p99"];
 
 pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
@@ -61,7 +61,7 @@ pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
             process.iter().map(|process| (process.subject.clone(), Vec::new())).collect();
         served.push((OURS.to_owned(), Vec::new()));
         let mut counted = 0;
-        // The pass before the first is not counted: it brings threads and memory in.
+        // The pass before the first is not counted: it starts threads and allocates memory.
         for pass in 0..=n_passes {
             for turn in 0..served.len() {
                 let at = (turn + pass) % served.len();
@@ -93,7 +93,7 @@ fn turn_of(process: &mut Process) -> Result<Served> {
     Ok(served)
 }
 
-/// A turn, and its runs, those of callers whose last result is right.
+/// Makes a turn; also returns the number of its runs whose caller's last result is right.
 fn our_turn(session: &Session, input: &Tensor, expected: &[u8]) -> Result<(Served, usize)> {
     let together = Barrier::new(CALLERS);
     let call = || -> Result<Calls> {

@@ -1,4 +1,4 @@
-//! Programs and sessions for benchmarks that make their own models.
+//! Programs and sessions for benchmarks that build their own models.
 
 use anyhow::{Context, Result};
 use devbay_core::device::Device;
@@ -11,24 +11,24 @@ use devbay_host::{Model, Policy, Requirements, Runtime, Session};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Threads to measure with: one and two, as far as the machine has them.
+/// Returns the numbers of threads to measure with: one and two, if the machine has them.
 pub fn thread_counts() -> impl Iterator<Item = usize> {
     let n_processors = std::thread::available_parallelism().map_or(1, usize::from);
     [1, 2].into_iter().filter(move |&n| n <= n_processors)
 }
 
-/// A runtime with the CPU plugin linked in.
+/// Creates a runtime with the CPU plugin linked in.
 pub fn runtime(threads: usize) -> Result<Runtime> {
     Ok(Runtime::builder().threads(threads).link(devbay_plugin_cpu::PLUGIN).build()?)
 }
 
-/// A runtime with one plugin, `cpu`, `bench` or `wgpu`, as a library.
+/// Creates a runtime with one plugin, `cpu`, `bench` or `wgpu`, as a library.
 pub fn runtime_with_library(threads: usize, plugin: &str) -> Result<Runtime> {
     let plugins = vec![library(plugin)?];
     Ok(Runtime::builder().threads(threads).plugins(plugins).build()?)
 }
 
-/// A plugin's library, which was built beside this program.
+/// Returns the path of a plugin's library, built beside this program.
 pub fn library(plugin: &str) -> Result<PathBuf> {
     let folder = std::env::current_exe()?;
     let folder = folder.parent().context("the program is in a folder")?;
@@ -41,7 +41,7 @@ pub fn library(plugin: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The first device.
+/// Returns the first device.
 pub fn device(runtime: &Runtime) -> Result<Arc<Device>> {
     Ok(runtime.choose(&Policy::Auto, &Requirements::default())?.device)
 }
@@ -49,14 +49,14 @@ pub fn device(runtime: &Runtime) -> Result<Arc<Device>> {
 /// Division of a program into tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// Each node is a task of its own.
+    /// Each node is a separate task.
     Tasks,
-    /// As devbay divides it by itself: nodes that are not worth a task share one.
+    /// devbay's own division: nodes too small for a task share one.
     Coarse,
 }
 
 impl Form {
-    /// Plans of this form, in which every node is a launch.
+    /// Returns plans of this form, in which every node is a launch.
     pub fn plans(self) -> PlanOptions {
         let tasks = match self {
             Self::Tasks => Division::Each,
@@ -66,20 +66,20 @@ impl Form {
     }
 }
 
-/// A session in a form.
+/// Creates a session in a form.
 pub fn session_with(model: &Model, device: &Arc<Device>, form: Form) -> Result<Session> {
     Ok(Session::with_options(model, device, form.plans())?)
 }
 
-/// Plans in which a chain of additions is as many launches, and nodes that compute the same are computed each: what is
-/// measured is what a launch costs. Layers of a product and an activation are still one launch.
+/// Returns plans in which a chain of additions is as many launches, and equal nodes are each computed, because the cost of a
+/// launch is measured. Layers of a product and an activation are still one launch.
 pub fn of_launches() -> PlanOptions {
     let passes =
         Switches::without(["fuse-elementwise", "common-subexpressions"]).expect("there are such passes");
     PlanOptions { passes, ..PlanOptions::default() }
 }
 
-/// `n` additions of `one`, one after the other, to a tensor of one element.
+/// Builds `n` additions of `one`, one after the other, to a tensor of one element.
 pub fn chain_of_adds(n: usize, one: &Tensor) -> Result<Program> {
     let mut program = Program { name: "chain".to_owned(), ..Program::default() };
     let mut value = program.add_typed("x", one.tensor_type());
@@ -95,7 +95,7 @@ pub fn chain_of_adds(n: usize, one: &Tensor) -> Result<Program> {
     Ok(program)
 }
 
-/// `weights.len()` layers `y = max(x W + b, 0)` of `n` columns.
+/// Builds `weights.len()` layers `y = max(x W + b, 0)` of `n` columns.
 pub fn dense_layers(n: usize, weights: &[Vec<f32>], biases: &[Vec<f32>]) -> Result<Program> {
     let mut program = Program { name: "dense".to_owned(), ..Program::default() };
     let mut value = program.add_typed("x", TensorType::new(F32, &[1, n]));
@@ -114,7 +114,7 @@ pub fn dense_layers(n: usize, weights: &[Vec<f32>], biases: &[Vec<f32>]) -> Resu
     Ok(program)
 }
 
-/// An op in the version that programs hold.
+/// Returns an op in the version that programs hold.
 pub fn op(name: &str) -> Result<Op> {
     let def = devbay_core::program::catalogue::find("", name).with_context(|| format!("op {name}"))?;
     Ok(Op::onnx(name, def.version))

@@ -1,7 +1,7 @@
-//! Starting a program: how long its first line takes, and how much memory it has at most.
+//! Starts a program, and measures the time to its first line and its peak memory.
 //!
-//! The kernel counts to a process's peak what its parent had when it was started. So that this is as little as can be,
-//! a small process starts the program: this one again, with `--start`.
+//! The kernel includes the parent's memory at the start in a process's peak. To keep that small, a small process starts the
+//! program: this program again, with `--start`.
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -11,24 +11,24 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 use wait4::Wait4;
 
-/// The argument with which this program is the small process.
+/// The argument that makes this program the small process.
 pub const FLAG: &str = "--start";
 
 /// Cost of a start.
 #[derive(Serialize, Deserialize)]
 pub struct Started {
-    /// Milliseconds until the first line on its standard output was there.
+    /// Milliseconds until the first line on its standard output.
     pub ms: f64,
-    /// Most memory that was in use, in MiB.
+    /// Peak memory in MiB.
     pub peak_mib: f64,
-    /// That line.
+    /// The first line.
     pub line: String,
 }
 
 /// Starts a program through a small process.
 ///
 /// # Errors
-/// For one that cannot be started, or fails.
+/// For a program that cannot be started, or fails.
 pub fn start(command: &Command) -> Result<Started> {
     let output = Command::new(std::env::current_exe()?)
         .arg(FLAG)
@@ -40,7 +40,7 @@ pub fn start(command: &Command) -> Result<Started> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// The small process: starts the program and prints what it took.
+/// Runs the small process: starts the program and prints its cost.
 ///
 /// # Errors
 /// As [`start`].

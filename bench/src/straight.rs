@@ -1,9 +1,8 @@
 //! `straight`: trivial kernels in a straight line, through a session, beside a bare indirect call.
 //!
-//! A chain of 1,000 additions of one element, each a launch of its own that waits for the one before. Its time over
-//! its length is the cost of a kernel in a program; what a run costs besides is in it. Case `straight` adds 64-bit
-//! integers, as the peers' workloads do; `straight-f32` adds floating-point numbers, whose way through memory from one
-//! addition to the next takes longer than everything else.
+//! A chain of 1,000 additions of one element, each a separate launch that waits for the one before. Its time divided by its
+//! length is the cost of a kernel in a program, including the run's fixed costs. Case `straight` adds 64-bit integers, as
+//! the peers' workloads do; `straight-f32` adds floats, whose path through memory between additions dominates the time.
 
 use crate::launch::bare_calls;
 use crate::measure::{Subject, passes};
@@ -44,7 +43,7 @@ fn case(rows: &mut Rows, name: &str, one: &Tensor, expected: &[u8], n_passes: us
     let mut y = [0u64];
     let mut failed = None;
     let figures = {
-        // SAFETY: a number's bytes may be written; the slice is within it.
+        // SAFETY: `y`'s bytes may be written, and the slice is within it.
         let bytes = unsafe { std::slice::from_raw_parts_mut(y.as_mut_ptr().cast::<u8>(), expected.len()) };
         let chain = Subject::new("devbay", N as f64, || {
             let result = session.run_into(&[input], &mut [&mut *bytes], &RunOptions::default());

@@ -1,11 +1,11 @@
-//! `streaming`: a model of which half the constants fit into the device's memory, beside what its copies and its kernels take
+//! `streaming`: a model with only half of its constants in device memory, beside the times of its copies and its kernels
 //! alone.
 //!
-//! The model is a chain of matrix products on the CPU plugin with asynchronous streams, whose copies are held to a rate.
-//! The rate is chosen so that a layer's copy takes as long as its product (`balanced`), or as much more
-//! (`transfer-bound`) or less (`compute-bound`), after the products were measured. Subject `the longer of both` is the
-//! greater of the time of the same model with all constants on the device, and of the bytes that a run streams at the
-//! rate of copies; the ratio says what overlap leaves. `their sum` is what a run without overlap would take.
+//! The model is a chain of matrix products on the CPU plugin with asynchronous streams, whose copies are limited to a rate.
+//! The products are measured first. The rate then makes a layer's copy as long as its product (`balanced`), or longer
+//! (`transfer-bound`) or shorter (`compute-bound`) by a factor. Subject `the longer of both` is the larger of two times:
+//! that of the same model with all constants on the device, and that of streaming a run's bytes at the copy rate. The ratio
+//! is the overhead that overlap leaves. `their sum` is the time of a run without overlap.
 
 use crate::measure::Figures;
 use crate::ran::{self, Ran};
@@ -24,17 +24,17 @@ use std::time::Instant;
 const LAYERS: usize = 32;
 /// Rows and columns of a weight.
 const N: usize = 768;
-/// Rows of what is multiplied with it.
+/// Rows of the other operand.
 const ROWS: usize = 64;
 const WEIGHT_BYTES: usize = N * N * 4;
 
-/// Cases: what part of a layer's product its copy takes, where every layer is streamed. Half of them are.
+/// Cases: a layer's copy time as a multiple of its product's, if every layer were streamed. Half of them are.
 const CASES: [(&str, f64); 3] = [("balanced", 2.0), ("transfer-bound", 4.0), ("compute-bound", 1.0)];
 
 pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
     let model = chain()?;
     let x = Tensor::from_elements(&[ROWS, N], &vec![0.5f32; ROWS * N])?;
-    // One thread computes: the other processor is the copies'.
+    // One thread computes, and the other processor copies.
     let fast = Devices::new(20_000)?;
     let whole = fast.session(&model, None, None)?;
     let mut nanos = times(&whole, &x, n_passes.max(5))?;
@@ -89,7 +89,7 @@ pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
     Ok(())
 }
 
-/// `LAYERS` products with a weight each. Its elements are such that values neither grow nor vanish.
+/// Builds `LAYERS` products with a weight each. The weights keep values from growing or vanishing.
 fn chain() -> Result<Model> {
     let mut program = Program { name: "chain".to_owned(), ..Program::default() };
     let mut value = program.add_typed("x", TensorType::new(F32, &[ROWS, N]));
@@ -108,7 +108,7 @@ fn chain() -> Result<Model> {
     Ok(Model::from_program(program))
 }
 
-/// The processor twice: inline, and with asynchronous streams and a memory that the host does not see.
+/// The processor twice: inline, and with asynchronous streams and memory that the host cannot access.
 struct Devices {
     runtime: Runtime,
 }
@@ -144,7 +144,7 @@ impl Devices {
     }
 }
 
-/// Nanoseconds of runs, after one that does not count.
+/// Returns the nanoseconds of runs, after an uncounted one.
 fn times(session: &Session, x: &Tensor, n: usize) -> Result<Vec<f64>> {
     let run = || session.run(&[("x", x)]);
     run()?;

@@ -1,11 +1,11 @@
-//! `wake`: from the start of a parallel loop until the other thread begins its part of it.
+//! `wake`: time from the start of a parallel loop until the other thread begins its part.
 //!
-//! The loop has one chunk for each of two threads, and the caller's waits in its own until the other's has begun. Case
-//! `spinning` starts it right after another loop, when the worker still looks for work; case `idle` after 20 ms, when
-//! it sleeps. Beside it is a bare thread that is unparked, or that spins on a flag. A thread that wakes another is often
-//! given that one's place on its own processor, where it then waits for its waker to stop; so in case `idle` there is
-//! also one that may not run there (`bare thread elsewhere`), as a worker that is to help its waker must not. A figure is
-//! the median of some twenty starts.
+//! The loop has one chunk for each of two threads, and the caller waits in its own chunk until the other has begun. Case
+//! `spinning` starts it right after another loop, while the worker still looks for work; case `idle` after 20 ms, when it
+//! sleeps. The baselines are bare threads that are unparked, or that spin on a flag. The kernel often places a woken thread
+//! on its waker's processor, where it waits for the waker to stop. So case `idle` also has a thread that may not run there
+//! (`bare thread elsewhere`), which is how a worker that helps its waker must behave. A figure is the median of about twenty
+//! starts.
 
 use crate::measure::Figures;
 use crate::ran::Ran;
@@ -21,13 +21,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Starts of which a figure is the median.
+/// Number of starts per figure.
 const STARTS: usize = 21;
 
 /// Longer than a worker looks for work before it sleeps.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A thread that has not come by then will not.
+/// Time after which the other thread counts as absent.
 const GIVE_UP: Duration = Duration::from_millis(200);
 
 pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
@@ -37,7 +37,7 @@ pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
     }
     let queue = WorkQueue::new(2)?;
     let bare = Bare::new(None);
-    // Two of those that this process may use.
+    // Two processors that this process may use.
     let processors = processors()?;
     let elsewhere = Bare::new(Some(processors[1]));
     for (case, pause) in [("idle", Some(PAUSE)), ("spinning", None)] {
@@ -60,12 +60,12 @@ pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
                     _ => median_of_starts(start, pause)?,
                 };
                 figures[at].1.push(median);
-                // Neither is to find the other's thread at work.
+                // Neither subject may find the other's thread at work.
                 bare.rest();
                 std::thread::sleep(PAUSE);
             }
         }
-        // A figure is there only if the other thread came.
+        // There is a figure only if the other thread came.
         let n_figures = figures.iter().flat_map(|(_, figures)| figures).filter(|nanos| **nanos > 0.0).count();
         let ran = Ran::of("wakes", figures.len() * n_passes, n_figures);
         rows.case("wake", case, 2, "ns", &figures, ran)?;
@@ -75,7 +75,7 @@ pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
     Ok(())
 }
 
-/// The first two processors that this thread may use.
+/// Returns the first two processors that this thread may use.
 fn processors() -> Result<[usize; 2]> {
     let set = sched_getaffinity(Pid::from_raw(0))?;
     let mut allowed = (0..CpuSet::count()).filter(|&processor| set.is_set(processor).unwrap_or(false));
@@ -85,7 +85,7 @@ fn processors() -> Result<[usize; 2]> {
     }
 }
 
-/// Has the calling thread run on one processor for the time of `body`.
+/// Keeps the calling thread on one processor during `body`.
 fn staying_on<R>(processor: usize, body: impl FnOnce() -> Result<R>) -> Result<R> {
     let before = sched_getaffinity(Pid::from_raw(0))?;
     stay_on(processor)?;
@@ -100,10 +100,10 @@ fn stay_on(processor: usize) -> Result<()> {
     Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
 }
 
-/// The median of the nanoseconds that starts take.
+/// Returns the median nanoseconds of starts.
 fn median_of_starts(start: impl Fn(Instant) -> Option<u64>, pause: Option<Duration>) -> Result<f64> {
     let mut nanos = Vec::with_capacity(STARTS);
-    // The first wakes the thread for those that are to find it awake.
+    // The first start wakes the thread for those that need it awake.
     for _ in 0..=STARTS {
         if let Some(pause) = pause {
             std::thread::sleep(pause);
@@ -116,7 +116,7 @@ fn median_of_starts(start: impl Fn(Instant) -> Option<u64>, pause: Option<Durati
     Ok(median(&counted))
 }
 
-/// A loop of two chunks: nanoseconds until the other thread has begun one.
+/// Runs a loop of two chunks; returns the nanoseconds until the other thread has begun one.
 fn loop_of(queue: &WorkQueue, begin: Instant) -> Option<u64> {
     let caller = std::thread::current().id();
     let begun = AtomicU64::new(0);
@@ -133,7 +133,7 @@ fn loop_of(queue: &WorkQueue, begin: Instant) -> Option<u64> {
     Some(begun.into_inner()).filter(|&nanos| nanos > 0)
 }
 
-/// A thread that waits to be woken: the yardstick.
+/// A thread that waits to be woken: the baseline.
 struct Bare {
     shared: Arc<Shared>,
     thread: JoinHandle<()>,
@@ -141,10 +141,10 @@ struct Bare {
 
 struct Shared {
     origin: Instant,
-    /// Raised by the caller, lowered by the thread.
+    /// Set by the caller, cleared by the thread.
     wanted: AtomicBool,
-    /// When the thread last began, in nanoseconds from the origin. The thread's; the caller reads it once `wanted` is
-    /// lowered.
+    /// Time of the thread's last begin, in nanoseconds from the origin. The thread writes it; the caller reads it once
+    /// `wanted` is cleared.
     begun: AtomicU64,
     /// True if the thread parks while nothing is wanted.
     parks: AtomicBool,
@@ -152,7 +152,7 @@ struct Shared {
 }
 
 impl Bare {
-    /// A thread, on a processor of its own if one is given.
+    /// Starts a thread, on a given processor if there is one.
     fn new(processor: Option<usize>) -> Self {
         let shared = Arc::new(Shared {
             origin: Instant::now(),
@@ -165,14 +165,14 @@ impl Bare {
         Self {
             shared,
             thread: std::thread::spawn(move || {
-                // Where it may run was asked before; if it may not after all, its figures are those of any thread.
+                // The caller may use this processor; if pinning still fails, the figures are those of an unpinned thread.
                 let _ = processor.map(stay_on);
                 its.wait_for_starts();
             }),
         }
     }
 
-    /// Nanoseconds until the thread has begun.
+    /// Returns the nanoseconds until the thread has begun.
     fn start(&self, begin: Instant, parks: bool) -> Option<u64> {
         self.shared.parks.store(parks, Ordering::Release);
         self.shared.wanted.store(true, Ordering::Release);
@@ -195,7 +195,7 @@ impl Bare {
     fn end(self) {
         self.shared.ends.store(true, Ordering::Release);
         self.thread.thread().unpark();
-        // It does not panic, and nothing would be lost if it did.
+        // The thread does not panic, and a panic would lose nothing.
         let _ = self.thread.join();
     }
 }

@@ -1,19 +1,19 @@
-//! The benchmarks without peers run once as tests: a benchmark that nobody runs breaks unseen. Their figures are not
-//! looked at, as tests run beside each other.
+//! The benchmarks without peers run once as tests, so that a broken benchmark is noticed. Their figures are not checked,
+//! because tests run in parallel.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// Runs benchmarks with three passes: the rows, which have the fields that scripts read, and what was said besides.
+/// Runs benchmarks with three passes; returns the rows, checked for the fields that scripts read, and the other output.
 fn rows(arguments: &[&str]) -> Result<(Vec<Value>, String)> {
     rows_with(arguments, &[])
 }
 
-/// As [`rows`], with variables of the environment.
+/// Runs as [`rows`], with environment variables.
 fn rows_with(arguments: &[&str], environment: &[(&str, &Path)]) -> Result<(Vec<Value>, String)> {
-    // Some load the libraries of plugins, which a build of the workspace makes and one of this package does not.
+    // Some load plugin libraries, which building the workspace makes, but building this package does not.
     let program = env!("CARGO_BIN_EXE_devbay-bench");
     let mut command = Command::new(program);
     command.args(arguments).args(["--passes", "3", "--json"]).envs(environment.iter().copied());
@@ -31,7 +31,7 @@ fn rows_with(arguments: &[&str], environment: &[(&str, &Path)]) -> Result<(Vec<V
         for field in ["threads", "median", "min", "max", "runs"] {
             ensure!(row[field].is_number(), "{row} has no {field}");
         }
-        // The launches were counted, and are those that the row names.
+        // The work was counted, and matched the row's claim.
         ensure!(row["counted"].as_u64() > Some(0) && row["counted_what"].is_string(), "{row} counts nothing");
     }
     Ok((rows, said))
@@ -58,7 +58,7 @@ fn kernels_have_rows_beside_their_yardsticks() -> Result<()> {
         ("dense", "n16", "handwritten"),
         ("dense", "n32", "handwritten"),
     ] {
-        // Without AVX2 there is no handwritten code, and `dense` says so.
+        // Without AVX2 there is no handwritten code, and `dense` prints that.
         if bench == "dense" && said.contains("skipped") {
             continue;
         }
@@ -112,10 +112,10 @@ fn a_streamed_model_launches_every_layer() -> Result<()> {
     Ok(())
 }
 
-/// On a model of the repository's.
+/// On a model of the repository.
 #[test]
 fn trained_models_have_rows_whose_outputs_were_compared() -> Result<()> {
-    // Others there have no recorded inputs.
+    // The others there have no recorded inputs.
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/mnist_cnn");
     let models = tempfile::tempdir()?;
     std::fs::create_dir(models.path().join("mnist_cnn"))?;
@@ -138,7 +138,7 @@ fn callers_and_wakes_have_rows() -> Result<()> {
         ensure_row(&rows, "serving", case, "devbay")?;
     }
     for case in ["idle", "spinning"] {
-        // On one processor there is no thread to wake, and `wake` says so.
+        // With one processor there is no thread to wake, and `wake` prints that.
         if !said.contains("skipped") {
             ensure_row(&rows, "wake", case, "devbay")?;
         }
@@ -146,7 +146,7 @@ fn callers_and_wakes_have_rows() -> Result<()> {
     Ok(())
 }
 
-/// Beside wgpu itself, wherever there is a driver, and in one submission whatever the length.
+/// Beside wgpu itself, wherever there is a driver, and in one submission for any length.
 #[cfg(feature = "wgpu")]
 #[test]
 fn launches_on_a_gpu_have_rows_beside_wgpu() -> Result<()> {

@@ -1,4 +1,4 @@
-//! `devbay bench`: how long a model takes. Inputs that are not given are made up.
+//! `devbay bench`: measures a model's latency. Inputs that are not given are generated.
 
 use crate::inputs::{InputArguments, types_of};
 use crate::layers::Done;
@@ -62,7 +62,7 @@ pub struct Arguments {
 /// Measures the model.
 ///
 /// # Errors
-/// Whatever keeps it from running, and what layers found.
+/// Errors that keep the model from running, and findings of layers.
 pub fn main(arguments: &Arguments) -> Result<()> {
     let bench = match (arguments.cost, arguments.passes) {
         (true, _) => cost::main,
@@ -72,7 +72,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     arguments.plugins.layers.conclude(bench(arguments))
 }
 
-/// Measures what passes save.
+/// Measures the time that passes save.
 fn passes(arguments: &Arguments) -> Result<Done> {
     let model = arguments.device.load(&arguments.model, Checks::default())?;
     let chosen = arguments.device.choose(&arguments.plugins, model.program(), None)?;
@@ -120,7 +120,7 @@ fn bench(arguments: &Arguments) -> Result<Done> {
     let random = arguments.inputs.random.or(Some(0));
     let vary = arguments.vary.as_ref().map(|text| Vary::parse(text, model.program())).transpose()?;
     let mut arguments_of_inputs = InputArguments { random, ..arguments.inputs.clone() };
-    // The first that is given for an input counts.
+    // The first shape for a name wins, so explicit ones precede this.
     arguments_of_inputs.given.shape.extend(vary.iter().map(Vary::longest));
     let inputs = arguments_of_inputs.read(model.program(), &chosen.device)?;
     let varied = vary.map(|vary| vary.cut(model.program(), &inputs)).transpose()?;
@@ -136,7 +136,7 @@ fn bench(arguments: &Arguments) -> Result<Done> {
         None => measure(&session, &given, arguments),
     };
     let (first_run, mut times) = measured.inspect_err(|_| profile.iter().for_each(Profile::finish_failed))?;
-    // Another plan, on other devices, if one failed.
+    // After a device failed, the plan is another one, for other devices.
     let plan = if session.failures().is_empty() { plan } else { session.plan_for(&given)? };
     let device = session.current().device();
     let summary = profile.as_ref().map(Profile::finish).transpose()?;
@@ -229,7 +229,7 @@ fn is_end(error: &anyhow::Error, times: &[f64]) -> bool {
     interrupt::is_pressed() && kind == Some(ErrorKind::Cancelled) && !times.is_empty()
 }
 
-/// How long the first run took, and each of those that are counted, in nanoseconds.
+/// Returns the nanoseconds of the first run, and of each measured run.
 fn measure(
     session: &Session,
     given: &[(&str, &Tensor)],
@@ -271,7 +271,7 @@ fn measure(
     }
 }
 
-/// As [`measure`], each run on one of several sets of inputs; its time has what planning for them takes.
+/// Measures as [`measure`], with one of several sets of inputs per run; times include planning for them.
 fn measure_varied(
     session: &Session,
     sets: &[Vec<(String, Tensor)>],
@@ -304,10 +304,10 @@ fn measure_varied(
     Ok((first_run.unwrap_or_default(), times))
 }
 
-/// Runs of each thread between two readings of the clock, so that the threads' start weighs little.
+/// Number of runs per thread between two clock readings, to make the threads' start negligible.
 const RUNS_TOGETHER: usize = 4;
 
-/// Nanoseconds of a run when so many are in flight at once.
+/// Returns the nanoseconds per run with `n` runs in flight.
 fn together(
     session: &Session,
     views: &[InputView<'_>],
@@ -321,14 +321,14 @@ fn together(
             let run = || (0..RUNS_TOGETHER).try_for_each(|_| once(session, views, memory, options));
             std::thread::Builder::new().spawn_scoped(scope, run)
         });
-        // All of them are started before the first is waited for.
+        // Start all threads before waiting for the first.
         let runs = runs.collect::<std::io::Result<Vec<_>>>().context("cannot start a thread for a run")?;
         runs.into_iter().try_for_each(|run| run.join().unwrap_or_else(|_| bail!("a run panicked")))
     })?;
     Ok(begin.elapsed().as_nanos() as f64 / n as f64)
 }
 
-/// Runs the model into memory that is there.
+/// Runs the model into existing memory.
 ///
 /// # Errors
 /// As [`Session::run_into`].

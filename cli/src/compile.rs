@@ -1,5 +1,5 @@
-//! `devbay compile`: a model as plans begin with it, or as a program of a device's compiler for a device that is there or is
-//! not, in a file.
+//! `devbay compile`: writes a model to a file, specialised for planning, or compiled by a device's compiler for a present or
+//! absent device.
 
 use crate::inputs::GivenArguments;
 use crate::layers::Done;
@@ -48,7 +48,8 @@ pub struct Arguments {
 /// Compiles the model.
 ///
 /// # Errors
-/// For a device or plugin that is not there or has no compiler; a node that it does not take, with its name; what it says.
+/// For a device or plugin that is missing or has no compiler; for a node that it rejects, with its name; errors of the
+/// compiler.
 pub fn main(arguments: &Arguments) -> Result<()> {
     if arguments.target.is_some() {
         skip_metadata_queries();
@@ -57,12 +58,12 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     arguments.plugins.layers.conclude(compile(arguments))
 }
 
-/// Whether a file is to hold a planned model.
+/// Returns whether a file should hold a planned model.
 fn is_planned(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("dbx"))
 }
 
-/// Plans the model for all types of inputs that are asked for, and writes that.
+/// Plans the model for all requested input types, and writes the result.
 fn plan(arguments: &Arguments) -> Result<Done> {
     if arguments.target.is_some() {
         return Err(usage(
@@ -83,7 +84,7 @@ fn plan(arguments: &Arguments) -> Result<Done> {
     };
     let types: Vec<TensorType> = all[0].iter().map(|(dtype, shape)| TensorType::new(*dtype, shape)).collect();
     let (device, mut options, _) = arguments.device.session_options(&chosen, &model, &types, None)?;
-    // Each of them is asked for, however many are kept in a session.
+    // Keep all requested plans, beyond a session's usual limit.
     options.plans.plans_max = options.plans.plans_max.max(all.len());
     let session = Session::with_options(&model, &device, options)?;
     for types in &all {
@@ -112,12 +113,12 @@ fn plan(arguments: &Arguments) -> Result<Done> {
     Ok(Done { json: None, verdict: Ok(()) })
 }
 
-/// libtpu looks for the cloud's metadata server for minutes where there is none, unless it is told not to: a compiler that
-/// runs without its device need not know where it is.
+/// Makes libtpu skip the cloud's metadata server. Without one, libtpu would search for minutes, and a compiler that runs
+/// without its device does not need it.
 fn skip_metadata_queries() {
     const SKIP: &str = "TPU_SKIP_MDS_QUERY";
     if std::env::var_os(SKIP).is_none() {
-        // SAFETY: the only other thread waits for signals (`interrupt`) and reads no variable.
+        // SAFETY: no other thread has started, so none reads the environment.
         unsafe { std::env::set_var(SKIP, "1") };
     }
 }
@@ -192,7 +193,7 @@ fn plugin(runtime: &Runtime, name: &str) -> Result<Arc<Plugin>> {
     Err(Error::new(ErrorKind::NotFound, text).into())
 }
 
-/// A device with kernels, for what is constant in a model.
+/// Returns a device with kernels, for folding a model's constants.
 fn kernels(runtime: &Runtime) -> Result<Arc<Device>> {
     let has_kernels = |device: &&Arc<Device>| !device.kernels().is_empty();
     let found = runtime.devices().iter().find(has_kernels).cloned();
@@ -202,7 +203,7 @@ fn kernels(runtime: &Runtime) -> Result<Arc<Device>> {
     })
 }
 
-/// Whether a file is a program of a compiler's: its metadata comes first.
+/// Returns whether a file is a compiled program: its metadata comes first.
 pub fn is_compiled(path: &Path) -> bool {
     let mut start = [0u8; 256];
     let Ok((mut file, _)) = open_regular(path) else { return false };
@@ -210,13 +211,13 @@ pub fn is_compiled(path: &Path) -> bool {
     start[..n].get(8..).is_some_and(|rest| rest.starts_with(b"{\"__metadata__\":{\"devbay\""))
 }
 
-/// How long a run may take without a deadline.
+/// Time limit of a run without a deadline.
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 /// Runs a compiled model once.
 ///
 /// # Errors
-/// Unsupported for a device that it was not compiled for; missing inputs; what the device says.
+/// Unsupported for a device that it was not compiled for; missing inputs; errors of the device.
 pub fn run(arguments: &RunArguments) -> Result<Done> {
     if arguments.image.is_some() {
         return Err(usage("a compiled program takes its inputs from --input"));
@@ -249,7 +250,7 @@ pub fn run(arguments: &RunArguments) -> Result<Done> {
     run::report_program(arguments, "compiled", device, &named, &times)
 }
 
-/// A program that has these inputs and does nothing, for what asks a program for its inputs.
+/// Returns a program with these inputs and no nodes, for functions that read inputs from a program.
 fn program_of(ports: &[Port]) -> Program {
     let mut program = Program::default();
     for port in ports {

@@ -1,4 +1,4 @@
-//! `devbay conformance`: judges a plugin by the ABI's rules and ONNX's node tests, in processes of their own.
+//! `devbay conformance`: tests a plugin against the ABI's rules and ONNX's node tests, in child processes.
 
 use crate::exit::usage;
 use crate::{interrupt, options, say, table};
@@ -82,7 +82,7 @@ enum Format {
 }
 
 impl Format {
-    /// What a file's name says.
+    /// Returns the format for a file's extension.
     fn of(path: &Path) -> Self {
         match path.extension().and_then(|ending| ending.to_str()) {
             Some("json") => Self::Json,
@@ -103,11 +103,11 @@ pub struct CaseArguments {
     rest: Vec<String>,
 }
 
-/// Judges the plugin.
+/// Tests the plugin.
 ///
 /// # Errors
-/// Not found for a plugin that does not exist, invalid for a pattern that fits no test, cancelled if Ctrl-C ended it (the
-/// report has what was found before), and a mismatch if a test failed.
+/// Not found for a missing plugin; invalid for a pattern that matches no test; cancelled after Ctrl-C (the report has the
+/// verdicts so far); a mismatch if a test failed.
 pub fn main(arguments: &Arguments) -> Result<()> {
     if !arguments.index.is_empty() {
         return write_index(arguments);
@@ -143,7 +143,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// An option that the plugin does not list is the caller's mistake, and fails no test.
+/// Refuses options that the plugin does not list: they are the user's mistake, so they fail no test.
 fn refuse_unlisted(report: &Report, settings: &Settings) -> Result<()> {
     let Some(plugin) = &report.plugin else { return Ok(()) };
     let Some(key) = plugin.unlisted(&settings.options) else { return Ok(()) };
@@ -167,7 +167,7 @@ fn settings(arguments: &Arguments) -> Result<Settings> {
         let known = Profile::ALL.map(Profile::name).join(", ");
         Profile::find(name).ok_or_else(|| usage(format!("no tests of a profile {name}; known are {known}")))
     };
-    // Refuses unknown names, and lists the known ones.
+    // This refuses unknown layers, and lists the known ones.
     let validation = !layers::named(&arguments.layers)?.is_empty();
     let is_own = |name: &String| layers::KNOWN.iter().any(|layer| layer.name == name);
     if let Some(library) = arguments.layers.iter().find(|name| !is_own(name)) {
@@ -205,10 +205,10 @@ fn hand_over(arguments: &Arguments, report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// A larger report is none of ours.
+/// Maximum size of a report.
 const REPORT_SIZE_MAX: u64 = 256 << 20;
 
-/// Whole or not at all.
+/// Writes a file atomically.
 fn write(path: &Path, text: &str) -> Result<()> {
     write_bytes(path, text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
 }
@@ -220,7 +220,7 @@ fn write_index(arguments: &Arguments) -> Result<()> {
             .with_context(|| format!("cannot read {}", path.display()))?;
         let entry =
             index::Entry::from_json(&text).map_err(|words| usage(format!("{}: {words}", path.display())))?;
-        // A plugin's own page, where it stands beside its report.
+        // Link to a plugin's own page, if it is beside its report.
         let page = path.with_extension("html");
         entries.push((entry, page.is_file().then_some(page)));
     }
@@ -239,7 +239,7 @@ fn write_index(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The URL of a file in a page that stands in a folder.
+/// Returns the URL of a file, relative to a page in a folder.
 fn link(folder: &Path, file: &Path) -> String {
     let whole =
         |path: &Path| std::path::absolute(if path.as_os_str().is_empty() { Path::new(".") } else { path });
@@ -253,7 +253,7 @@ fn link(folder: &Path, file: &Path) -> String {
     up.chain(down).collect::<Vec<_>>().join("/")
 }
 
-/// A part of a path as a URL has it (RFC 3986, section 2.3).
+/// Percent-encodes a part of a path for a URL (RFC 3986, section 2.3).
 fn encoded(part: &str) -> String {
     let one = |byte: u8| match byte {
         b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
@@ -262,23 +262,23 @@ fn encoded(part: &str) -> String {
     part.bytes().map(one).collect()
 }
 
-/// Runs tests and prints their verdicts. What is found out is a result, also a failure; the exit code is 0.
+/// Runs tests and prints their verdicts. Every finding is a result, even a failure; the exit code is 0.
 ///
 /// # Errors
-/// For arguments that cannot be read.
+/// For invalid arguments.
 pub fn case(arguments: &CaseArguments) -> Result<()> {
     let (ids, settings) = read_arguments(&arguments.rest).map_err(usage)?;
     let print = &mut |lines: &str| {
-        // If this fails, the output is not read, so there is no reader to tell.
+        // A closed pipe means that the parent no longer reads.
         let mut stdout = std::io::stdout().lock();
         let _ = stdout.write_all(lines.as_bytes()).and_then(|()| stdout.flush());
     };
     answer(&subject(&arguments.plugin)?, &ids, &settings, print).map_err(usage)?;
-    // Runs the functions that the plugin registered for exit: a crash there is the parent's finding.
+    // This runs the plugin's exit handlers: the parent reports a crash there.
     std::process::exit(0);
 }
 
-/// A file, or a plugin that is linked.
+/// Returns a file, or a linked plugin.
 fn subject(name: &str) -> Result<Subject> {
     let linked = options::linked().into_iter().find(|linked| linked.name() == name);
     match linked {
@@ -327,7 +327,7 @@ fn list(arguments: &Arguments, settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// Which test runs, for a person who waits.
+/// Shows the running test.
 fn progress(n_tests: usize) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -339,8 +339,7 @@ fn progress(n_tests: usize) -> ProgressBar {
     bar
 }
 
-/// The report for a person: every case, of the node tests only what there is to say, what failed, and the counts.
-/// Topics with a test for each op, or more.
+/// Topics with at least one test per op. The text report lists every case, but of these topics only failures and remarks.
 const OF_OPS: &[&str] = &["onnx", "numerics", "specials"];
 
 fn text(report: &Report) -> String {
@@ -362,7 +361,7 @@ fn text(report: &Report) -> String {
         let reason = test.verdict.reason().or(test.note.as_deref()).unwrap_or_default();
         vec![test.id.clone(), test.rules.join(" "), outcome.to_owned(), reason.to_owned()]
     };
-    // One line stands for all kernels that are right or missing, and one for all tests of a profile that is not claimed.
+    // One line stands for all kernels that pass or are missing, and one for all tests of an unclaimed profile.
     let is_of_ops = |test: &Test| OF_OPS.contains(&test.topic());
     let is_of_profile = |test: &Test| test.verdict.why() == Some(Why::Profile);
     let is_summed = |test: &Test| {

@@ -1,7 +1,7 @@
-//! `devbay bench --cost`: what launches take, beside what the plan said they should.
+//! `devbay bench --cost`: measured times of launches beside the plan's predictions.
 //!
-//! The model runs on one thread, so that no launch waits for another or shares its loops: what is compared is what rates
-//! are about. With `--feedback` what was measured is written down, for plans to come.
+//! The model runs on one thread, so that no launch waits for another or shares its loops, as rates assume. `--feedback`
+//! stores the measured times for later plans.
 
 use crate::bench::{Arguments, once};
 use crate::exit::usage;
@@ -18,26 +18,26 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Runs that are measured unless `--runs` says otherwise: medians need no more, and memory for events is bounded.
+/// Maximum number of measured runs unless `--runs` is given: enough for medians, and the memory for events is limited.
 const RUNS_MAX: usize = 300;
 
 /// Measures the model's launches.
 ///
 /// # Errors
-/// Whatever keeps it from running; a profile to add to that is damaged, or cannot be written.
+/// Errors that keep the model from running; a damaged or unwritable feedback file.
 pub fn main(arguments: &Arguments) -> Result<Done> {
     if arguments.plugins.threads > 1 {
         return Err(usage("--cost measures on one thread, which rates are about: leave --threads out"));
     }
     let model = arguments.device.load(&arguments.model, Checks::default())?;
-    // New figures are added to the file's: if the file is damaged, that is reported before anything is measured.
+    // The file is extended, so report a damaged one before measuring.
     let known = match &arguments.device.feedback {
         Some(path) if path.exists() => MeasuredTimes::read(path)?,
         _ => MeasuredTimes::default(),
     };
     let recorder = Recorder::default();
     let plugins = PluginArguments { threads: 1, ..arguments.plugins.clone() };
-    // Predictions are the plan's own, not earlier measurements.
+    // Predictions must come from the plan, not from earlier measurements.
     let device = DeviceArguments { feedback: None, ..arguments.device.clone() };
     let chosen = device.choose(&plugins, model.program(), Some(&recorder))?;
     let random = arguments.inputs.random.or(Some(0));
@@ -60,7 +60,7 @@ pub fn main(arguments: &Arguments) -> Result<Done> {
     Ok(Done::printed())
 }
 
-/// Runs the model, and leaves what counted with the recorder.
+/// Runs the model, and leaves only measured runs with the recorder.
 fn run(
     session: &Session,
     given: &[(&str, &Tensor)],
@@ -74,7 +74,7 @@ fn run(
     for _ in 0..arguments.warmup {
         once(session, &views, &mut memory, &options)?;
     }
-    // Runs before this one do not count.
+    // Earlier runs are not measured.
     let _ = recorder.take();
     let deadline = Instant::now() + Duration::from_secs_f64(arguments.seconds.clamp(0.0, 3600.0));
     let (runs, in_time) = match arguments.runs {
@@ -90,7 +90,7 @@ fn run(
     Ok(())
 }
 
-/// Adds what launches took to the file's content, and writes it.
+/// Adds the launches' times to the file's content, and writes it.
 fn write(path: &Path, mut known: MeasuredTimes, costs: &Costs, chosen: &Chosen) -> Result<()> {
     let measured = costs.measured();
     for device in chosen.runtime.devices() {

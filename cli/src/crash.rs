@@ -1,40 +1,39 @@
-//! What the command says when a plugin ends it: by a crash, or by `exit()`.
+//! Reports a plugin that ends the command, by a crash or by `exit()`.
 //!
-//! One process cannot hold a plugin that crashes, but it can say whose fault it was: the call that a thread is in is noted
-//! (`devbay_host::internals::core::calls`), and handlers of the signals that end a process write it on standard error and end the
-//! process with code 8. `exit()` in a plugin would end it with code 0 and no result; a function that runs at exit finds
-//! that the command has not come to its end, and makes it 8 too. `_exit()` and a signal that cannot be caught are not held
+//! One process cannot survive a plugin's crash, but it can name the plugin. Each thread notes its current call
+//! (`devbay_host::internals::core::calls`). Handlers of fatal signals write it on standard error and end the process with
+//! code 8. `exit()` in a plugin would end it with code 0 and no result; a function that runs at exit notices that the
+//! command has not finished, and makes the code 8 too. `_exit()` and signals that cannot be caught are not covered
 //! (docs/plugins.md).
 //!
-//! An abort for want of memory is none of these: [`crate::memory`] ends the command with code 7. So it is where the plugin is
-//! linked in; a library has an allocator of its own.
+//! An abort for lack of memory is handled by [`crate::memory`], which ends the command with code 7. This covers linked-in
+//! plugins; a library has an allocator of its own.
 //!
-//! A crash that is not in a plugin's call goes the way it would have gone, also Rust's own words about a stack that
-//! overflowed. A model's file that is shortened while it is mapped is a crash too (SIGBUS): it is said, and ends the
-//! command with code 4.
+//! A crash outside a plugin's call takes its normal course, including Rust's message about a stack overflow. Shortening a
+//! model's file while it is mapped is a crash too (SIGBUS): it is reported, and ends the command with code 4.
 //!
-//! Handlers run on the stacks for them that Rust's runtime makes for its threads. They take no lock and no memory; what
-//! they print is put together in a small buffer.
+//! Handlers run on the signal stacks that Rust's runtime makes for its threads. They take no lock and allocate nothing; they
+//! build their text in a small buffer.
 
 use devbay_host::internals::core::calls::{self, Call};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Exit code of what a plugin did.
+/// Exit code for a failure of a plugin.
 #[cfg(unix)]
 const PLUGIN_FAILED: i32 = 8;
 /// Exit code for a damaged model.
 #[cfg(unix)]
 const MODEL_DAMAGED: i32 = 4;
 
-/// Whether the process ends because the command does.
+/// True once the command itself ends the process.
 static IS_OWN_END: AtomicBool = AtomicBool::new(false);
 
-/// Says that the command itself is about to end the process.
+/// Notes that the command itself is about to end the process.
 pub fn end_is_near() {
     IS_OWN_END.store(true, Ordering::Relaxed);
 }
 
-/// Says that the command has come to its end when this is dropped, also by a panic.
+/// Guard that notes the command's own end when dropped, also by a panic.
 pub struct OwnEnd;
 
 impl Drop for OwnEnd {
@@ -43,7 +42,7 @@ impl Drop for OwnEnd {
     }
 }
 
-/// Has crashes and exits of plugins explained from now on.
+/// Installs the reports of plugins' crashes and exits.
 pub fn install() {
     calls::watch();
     #[cfg(unix)]
@@ -57,7 +56,7 @@ mod unix {
     use std::mem::MaybeUninit;
     use std::ptr::null_mut;
 
-    /// Signals that end a process because of what its code did, and their names.
+    /// Signals that end a process because of a fault in its code, with their names.
     const SIGNALS: [(c_int, &str); 5] = [
         (libc::SIGSEGV, "SIGSEGV"),
         (libc::SIGBUS, "SIGBUS"),
@@ -66,24 +65,23 @@ mod unix {
         (libc::SIGABRT, "SIGABRT"),
     ];
 
-    /// What was done on these signals before, by position; written once, before the handlers are.
+    /// Previous actions for these signals, by position; written once, before the handlers are set.
     static mut BEFORE: [MaybeUninit<libc::sigaction>; SIGNALS.len()] =
         [const { MaybeUninit::uninit() }; SIGNALS.len()];
 
     pub fn install() {
-        // SAFETY: a function without arguments that does not unwind. That there is no room for it is no reason not to
-        // go on.
+        // SAFETY: `at_exit` takes no arguments and does not unwind. A full table is no reason to stop.
         let _ = unsafe { libc::atexit(at_exit) };
         for (i, (signal, _)) in SIGNALS.iter().enumerate() {
-            // SAFETY: zeros are a value of the struct; the handler has the type that SA_SIGINFO says; the place for the
-            // old one is static, and no handler that reads it is set yet.
+            // SAFETY: zeros are a valid `sigaction`; the handler has the type that SA_SIGINFO requires; the place for the
+            // old action is static, and no handler reads it yet.
             unsafe {
                 let mut action: libc::sigaction = std::mem::zeroed();
                 action.sa_sigaction = on_crash as *const () as usize;
                 action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
                 libc::sigemptyset(&mut action.sa_mask);
                 let before = (&raw mut BEFORE).cast::<libc::sigaction>().add(i);
-                // If it fails, the process goes on as if nothing had been installed.
+                // A failure leaves the signal as it was.
                 libc::sigaction(*signal, null_mut(), before);
                 libc::sigaction(*signal, &action, null_mut());
             }
@@ -106,10 +104,11 @@ mod unix {
     unsafe extern "C" fn on_crash(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
         let position = SIGNALS.iter().position(|(known, _)| *known == signal).unwrap_or(0);
         let name = SIGNALS[position].1;
-        // SAFETY: the kernel gives it with SA_SIGINFO; for signals that a process sends, the address is meaningless.
+        // SAFETY: the kernel passes a valid `info` with SA_SIGINFO; for signals sent by a process, only its address is
+        // meaningless.
         let address = unsafe { (*info).si_addr() }.addr();
         if signal == libc::SIGABRT {
-            // Before a plugin is blamed: a lack of memory is no plugin's fault.
+            // Check this first: a lack of memory is not the plugin's fault.
             crate::memory::end_if_a_request_failed();
         }
         let mut text = Text::new();
@@ -129,19 +128,19 @@ mod unix {
             text.add("\n");
             text.print_and_end(PLUGIN_FAILED);
         }
-        // Not a plugin's: the previous action is restored and runs when the same instruction runs again, or abort()
-        // goes on.
-        // SAFETY: written before this handler was set, and only read since.
+        // Not a plugin's fault: restore the previous action, which applies when the instruction is retried or abort()
+        // continues.
+        // SAFETY: `BEFORE` was written before this handler was set, and has only been read since.
         unsafe {
             let before = (&raw const BEFORE).cast::<libc::sigaction>().add(position);
             libc::sigaction(signal, before, null_mut());
         }
     }
 
-    /// Finds the file that is mapped at an address, and adds its path; tells whether it is one that is only read, as models
+    /// Finds the file that is mapped at an address, and adds its path; returns whether the mapping is read-only, as models
     /// are and libraries are not.
     fn model_of(address: usize, text: &mut Text) -> bool {
-        // SAFETY: a C string; open, read and close may be called in handlers (signal-safety(7)).
+        // SAFETY: the path is a C string; handlers may call open, read and close (signal-safety(7)).
         let maps = unsafe { libc::open(c"/proc/self/maps".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
         if maps < 0 {
             return false;
@@ -149,7 +148,7 @@ mod unix {
         let (mut chunk, mut line) = ([0u8; 256], Line::default());
         let mut found = false;
         'read: loop {
-            // SAFETY: the buffer is ours and as long as it says.
+            // SAFETY: `chunk` is a local buffer of the given length.
             let n = unsafe { libc::read(maps, chunk.as_mut_ptr().cast(), chunk.len()) };
             let Some(bytes) = usize::try_from(n).ok().filter(|&n| n > 0).and_then(|n| chunk.get(..n)) else {
                 break;
@@ -168,7 +167,7 @@ mod unix {
                 line = Line::default();
             }
         }
-        // SAFETY: opened above, closed once.
+        // SAFETY: `maps` was opened above and is closed once.
         unsafe { libc::close(maps) };
         found
     }
@@ -197,7 +196,7 @@ mod unix {
             match (self.field, byte) {
                 (0, b'-') => self.field = 1,
                 (0, byte) => self.begin = self.begin << 4 | hex(byte),
-                // Of the spaces before a path there are many.
+                // Several spaces precede a path.
                 (6, b' ') if self.path_len == 0 => {}
                 (1..6, b' ') => self.field += 1,
                 (1, byte) => self.end = self.end << 4 | hex(byte),
@@ -214,7 +213,7 @@ mod unix {
         }
     }
 
-    /// A line of text without memory of its own; what does not fit is cut.
+    /// A line of text in a fixed buffer; longer text is truncated.
     struct Text {
         bytes: [u8; 768],
         len: usize,
@@ -236,7 +235,7 @@ mod unix {
             text.bytes().for_each(|byte| self.add_byte(byte));
         }
 
-        /// Control characters become question marks; the last place is kept for the end of the line.
+        /// Adds a byte. Control characters become question marks; the last place is reserved for the newline.
         fn add_byte(&mut self, byte: u8) {
             let byte = if byte.is_ascii_control() && byte != b'\n' { b'?' } else { byte };
             let last = if byte == b'\n' { 0 } else { 1 };
@@ -257,9 +256,9 @@ mod unix {
             }
         }
 
-        /// `plugin P<did>its F (device D, node N)`.
+        /// Adds `plugin P<did>its F (device D, node N)`.
         fn place(&mut self, call: &Call<'_>, did: &str) {
-            // A name from a model may be long, and the text behind it counts too.
+            // A name from a model may be long, and must leave room for the rest.
             const NAME_MAX: usize = 160;
             let short = |name: &str| name.floor_char_boundary(NAME_MAX.min(name.len()));
             self.add("plugin ");
@@ -278,7 +277,7 @@ mod unix {
         }
 
         fn print_and_end(&self, code: c_int) -> ! {
-            // SAFETY: the bytes are ours; both functions may be called in handlers, and the last does not return.
+            // SAFETY: the bytes are local; handlers may call both functions, and the last does not return.
             unsafe {
                 libc::write(libc::STDERR_FILENO, self.bytes.as_ptr().cast(), self.len);
                 libc::_exit(code)

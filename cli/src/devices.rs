@@ -1,4 +1,4 @@
-//! `devbay devices`: what there is to run on, what was refused, and how fast devices are.
+//! `devbay devices`: lists devices, refused plugins and measured rates.
 
 use crate::layers::Done;
 use crate::options::PluginArguments;
@@ -24,10 +24,10 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Lists devices and refusals. Without any device it still succeeds: an empty list is an answer.
+/// Lists devices and refusals. Succeeds even without devices, because an empty list is an answer.
 ///
 /// # Errors
-/// For options that cannot be read, and what layers found.
+/// For invalid options, and findings of layers.
 pub fn main(arguments: &Arguments) -> Result<()> {
     arguments.plugins.layers.conclude(list(arguments))
 }
@@ -127,7 +127,7 @@ fn list(arguments: &Arguments) -> Result<Done> {
     Ok(Done::printed())
 }
 
-/// How fast a device works, as plans will take it.
+/// Returns a device's rates as planning uses them.
 fn rates(device: &Device) -> Value {
     let mut rates = device.expected_rates();
     let mut value = json!({ "measured": device.rates().is_some() });
@@ -137,9 +137,9 @@ fn rates(device: &Device) -> Value {
     value
 }
 
-/// Measures all devices, prints what was found, then keeps it.
+/// Measures all devices, prints the rates, then stores them.
 fn measure(arguments: &Arguments, runtime: &Runtime) -> Result<Done> {
-    // Kernels divide their loops among the queue's threads: one thread's rates want a queue of one.
+    // Kernels divide their loops among the queue's threads, so per-thread rates need a queue of one thread.
     let alone = PluginArguments { threads: 1, ..arguments.plugins.clone() }.runtime(None)?;
     let mut measured: Vec<(Arc<Device>, Calibration)> = Vec::new();
     for device in runtime.devices() {
@@ -150,18 +150,18 @@ fn measure(arguments: &Arguments, runtime: &Runtime) -> Result<Done> {
         let calibration = calibrate(&device, &single)?;
         measured.push((device, calibration));
     }
-    // The measurement is shown, whether it can be kept or not.
+    // Print the rates even if storing them fails.
     let kept = keep(runtime, &measured);
     let json = print_measured(arguments, runtime, &measured, kept.as_deref().ok());
     Ok(Done { json, verdict: kept.map(|_| ()) })
 }
 
-/// Writes what was measured to the user's file, and says where that is.
+/// Writes the rates to the user's file, and returns its path.
 fn keep(runtime: &Runtime, measured: &[(Arc<Device>, Calibration)]) -> Result<PathBuf> {
     let Some(path) = rates_file::path_from_environment() else {
         bail!("there is no folder to keep the rates in: set DEVBAY_CACHE_DIR to one");
     };
-    // Faults of the old file were reported when the runtime was made; it is replaced.
+    // The runtime already warned about faults of the old file; it is replaced.
     let (mut known, _) = KnownRates::read(&path);
     for (device, calibration) in measured {
         known.put(runtime.rates_key(device), calibration);
@@ -170,7 +170,7 @@ fn keep(runtime: &Runtime, measured: &[(Arc<Device>, Calibration)]) -> Result<Pa
     Ok(path)
 }
 
-/// Prints what was measured, or gives it as JSON.
+/// Prints the rates, or returns them as JSON.
 fn print_measured(
     arguments: &Arguments,
     runtime: &Runtime,

@@ -1,4 +1,4 @@
-//! `devbay diff`: the first node whose results differ between two sides: devices with options, or a file of outputs.
+//! `devbay diff`: finds the first node whose results differ between two sides: devices with options, or a file of outputs.
 
 use crate::exit::usage;
 use crate::inputs::{InputArguments, types_of};
@@ -53,7 +53,7 @@ pub struct Arguments {
 /// Options of `devbay run` that a side takes with a value.
 const WITH_VALUE: &[&str] =
     &["plugin", "no-pass", "narrow", "numerics", "threads", "memory-budget", "pin", "layers", "feedback"];
-/// The same without a value.
+/// Options of `devbay run` that a side takes without a value.
 const FLAGS: &[&str] = &["no-fallback", "no-probe", "project"];
 
 /// A device and its options, read as the command's own.
@@ -66,7 +66,7 @@ struct SideArguments {
     plugins: PluginArguments,
 }
 
-/// One side, as far as the command line says it.
+/// One side as given on the command line.
 enum Given {
     Device(Box<OfDevice>),
     File(PathBuf),
@@ -74,23 +74,23 @@ enum Given {
 
 struct OfDevice {
     arguments: SideArguments,
-    /// Options of the device's plugin: its name, and the keys that were given.
+    /// Options of the device's plugin: its name, and the given keys.
     own: Option<(String, Vec<String>)>,
 }
 
-/// What runs a side.
+/// Resources for running a side.
 struct Opened {
     side: Side,
-    /// The device or file, for a person.
+    /// The device or file, for display.
     title: String,
-    /// Kept until the side is gone.
+    /// Must outlive the side.
     _runtime: Option<Chosen>,
 }
 
-/// Compares.
+/// Compares both sides.
 ///
 /// # Errors
-/// [`ErrorKind::Mismatch`] if the sides differ; whatever keeps a side from running.
+/// [`ErrorKind::Mismatch`] if the sides differ; errors that keep a side from running.
 pub fn main(arguments: &Arguments) -> Result<()> {
     let sides = [(&arguments.a, "--a"), (&arguments.b, "--b")];
     let mut given = Vec::with_capacity(2);
@@ -104,7 +104,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     });
     let mut layers: Vec<_> = layers.collect();
     let Some(last) = layers.pop() else { return outcome.and_then(print) };
-    // The first reports the findings of all; the others those of their layers.
+    // The first side reports the result; the others add findings of their layers.
     let mut result = last.conclude(outcome);
     for layers in layers {
         result = layers.conclude(result.map(|()| Done::printed()));
@@ -112,7 +112,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     result
 }
 
-/// Prints what a comparison without a device gave.
+/// Prints the result of a comparison without a device.
 fn print(done: Done) -> Result<()> {
     if let Some(json) = done.json {
         say!("{}", serde_json::to_string_pretty(&json)?);
@@ -120,7 +120,7 @@ fn print(done: Done) -> Result<()> {
     done.verdict
 }
 
-/// Says which side an error of the command line is about.
+/// Adds the side to an error of the command line.
 trait WithSide<T> {
     fn with_side(self, option: &str, text: &str) -> Result<T>;
 }
@@ -137,7 +137,7 @@ impl<T> WithSide<T> for Result<T> {
     }
 }
 
-/// Reads a side.
+/// Parses a side.
 fn parse(text: &str) -> Result<Given> {
     if text.ends_with(".npz") && !text.contains(".npz,") {
         return match Path::new(text).exists() {
@@ -177,7 +177,7 @@ fn parse(text: &str) -> Result<Given> {
         arguments.extend(own.iter().map(|(key, value)| format!("--plugin-option={owner}.{key}={value}")));
     }
     let arguments = SideArguments::try_parse_from(arguments).map_err(|error| {
-        // Its first line has the reason; the rest is about a command line that the user did not write.
+        // The first line has the reason; the rest describes a command line that the user did not write.
         let words = error.to_string();
         usage(words.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned())
     })?;
@@ -185,7 +185,7 @@ fn parse(text: &str) -> Result<Given> {
     Ok(Given::Device(Box::new(OfDevice { arguments, own })))
 }
 
-/// The error of an option that a side does not have.
+/// Returns the error for an unknown option of a side.
 fn unknown(key: &str) -> anyhow::Error {
     usage(format!(
         "there is no option `{key}`; a side has {}, {}, and the options of its device's plugin",
@@ -200,7 +200,7 @@ impl OfDevice {
         let SideArguments { device, plugins } = &self.arguments;
         let chosen = device.choose(plugins, model.program(), None);
         let Some((owner, keys)) = &self.own else { return chosen };
-        // A plugin refuses options that it does not have: asked without them, it tells which it has.
+        // A plugin refuses unknown options, so load it without them to learn which ones it has.
         let Err(error) = chosen else { return chosen };
         let mut without = plugins.clone();
         without.plugin_option.clear();
@@ -298,20 +298,20 @@ fn verdict(report: &Report) -> Result<()> {
     Err(Error::new(ErrorKind::Mismatch, text).into())
 }
 
-/// A node and the control flow around it.
+/// Describes a node and its enclosing control flow.
 fn place(difference: &Difference) -> String {
     let within = difference.within.iter().rev().map(|within| format!(", in {within}"));
     difference.node.clone() + &within.collect::<String>()
 }
 
-/// A node that was written as a model of its own.
+/// A node that was written as a model.
 struct Written {
     folder: PathBuf,
-    /// Whether the model differs too; None where one side is a file.
+    /// True if the model differs too; None if one side is a file.
     reproduces: Option<bool>,
 }
 
-/// Writes a node as a model of its own: `program.txt`, `inputs.npz`, and side a's result in `outputs.npz`.
+/// Writes a node as a model: `program.txt`, `inputs.npz`, and side a's result in `outputs.npz`.
 fn write(
     folder: &Path,
     i: usize,
@@ -404,7 +404,7 @@ fn show(arguments: &Arguments, opened: &[Opened], report: &Report, written: &[Wr
     say!("\nruns of a: {}, of b: {} (nodes alone as shares of a run)", runs(0), runs(1));
 }
 
-/// How something differs, in a line or two.
+/// Prints a difference in one or two lines.
 fn lines(name: &str, measured: &Measured) {
     if let Some(reason) = &measured.reason {
         say!("  {name:<10} {reason}");

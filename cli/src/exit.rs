@@ -1,24 +1,24 @@
-//! Exit codes, and how an error reads.
+//! Exit codes, and the text of errors.
 //!
 //! | code | meaning |
 //! | --- | --- |
-//! | 0 | it worked |
-//! | 1 | something else failed |
+//! | 0 | success |
+//! | 1 | any other failure |
 //! | 2 | the command line is wrong |
-//! | 3 | the results differ from what was expected; a conformance case failed; lint found what fails |
-//! | 4 | the model is damaged, or uses what is not supported |
+//! | 3 | results differ from the expected ones; a conformance case failed; lint found errors |
+//! | 4 | the model is damaged, or uses unsupported features |
 //! | 5 | the inputs do not fit the model |
-//! | 6 | no plugin or device that would do, or it was refused |
+//! | 6 | no suitable plugin or device, or it was refused |
 //! | 7 | too little memory |
-//! | 8 | a plugin or device failed; a layer found that a rule was broken |
+//! | 8 | a plugin or device failed; a layer found a broken rule |
 //! | 9 | the deadline passed |
-//! | 130 | cancelled, as Ctrl-C does |
+//! | 130 | cancelled, as by Ctrl-C |
 
 use devbay_host::{Error, ErrorKind};
 use devbay_plugin_api::reserve::NoMemory;
 use std::process::ExitCode;
 
-/// The code for an error.
+/// Returns the exit code for an error.
 pub fn code(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(match kind(error) {
         ErrorKind::InvalidArgument => 2,
@@ -37,7 +37,7 @@ pub fn code(error: &anyhow::Error) -> ExitCode {
     })
 }
 
-/// What an error is to match on: the library's own kind, or a lack of memory that the system or another library found.
+/// Returns an error's kind: the library's own, or out of memory if the system or another library ran out.
 fn kind(error: &anyhow::Error) -> ErrorKind {
     if let Some(error) = error.downcast_ref::<Error>() {
         return error.kind();
@@ -50,7 +50,7 @@ fn kind(error: &anyhow::Error) -> ErrorKind {
     if error.chain().any(is_of_memory) { ErrorKind::OutOfMemory } else { ErrorKind::Internal }
 }
 
-/// The error with its causes, on one line.
+/// Returns the error with its causes, on one line.
 pub fn describe(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1) {
@@ -63,7 +63,7 @@ pub fn describe(error: &anyhow::Error) -> String {
     text
 }
 
-/// An error of the command line itself.
+/// Returns an error of the command line itself.
 pub fn usage(text: impl Into<String>) -> anyhow::Error {
     Error::new(ErrorKind::InvalidArgument, text).into()
 }

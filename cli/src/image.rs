@@ -1,6 +1,6 @@
-//! Photos as inputs, and classes as results that a person understands.
+//! Photos as inputs, and readable classes as results.
 //!
-//! `preprocessing.json` beside a model says how a photo becomes its input:
+//! `preprocessing.json` beside a model describes how a photo becomes its input:
 //!
 //! ```json
 //! {
@@ -10,8 +10,8 @@
 //! }
 //! ```
 //!
-//! The photo is resized (its shorter side to `resize_shorter_side`, else to the whole size), cut to the middle, and
-//! each channel becomes `(value * scale - mean) / std`.
+//! The photo is resized (its shorter side to `resize_shorter_side`, else to the whole size) and cropped to the middle; each
+//! channel becomes `(value * scale - mean) / std`.
 
 use anyhow::{Context, Result, anyhow, bail};
 use devbay_host::internals::file::{Outside, open_beside, open_regular, read_open_text, read_regular_text};
@@ -23,16 +23,16 @@ use serde::{Deserialize, Serialize};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-/// The most that an image may take at one step of its way to an input. An image of 1 by 65535 pixels, stretched to a
-/// shorter side of 256, would take 70 GB.
+/// Maximum memory for an image at any step. An image of 1 by 65535 pixels, stretched to a shorter side of 256, would take 70
+/// GB.
 const IMAGE_BYTES_MAX: usize = 4 << 30;
-/// Bytes of a pixel while an image is resized: four numbers.
+/// Bytes per pixel during resizing: four numbers.
 const RESIZED_PIXEL_BYTES: usize = 16;
 
-/// Checks that there is memory for what the image's library is about to take: it would abort without.
+/// Checks that the memory that the image library is about to allocate is available: without it, the library would abort.
 ///
 /// # Errors
-/// Out of memory, also for more than [`IMAGE_BYTES_MAX`]: systems that overcommit give what they do not have.
+/// Out of memory, also for more than [`IMAGE_BYTES_MAX`]: systems that overcommit grant memory that they do not have.
 fn room(bytes: Size, photo: &Path) -> Result<()> {
     const WHAT: &str = "an image and its resized form";
     let bytes = bytes.get(WHAT).ok();
@@ -46,12 +46,12 @@ fn room(bytes: Size, photo: &Path) -> Result<()> {
     let found = reserve::room(bytes, WHAT).map_err(Error::from);
     Ok(found.map_err(|error| error.in_file(photo.display()))?)
 }
-/// Bytes of a file that says how a photo becomes an input.
+/// Maximum size of a preprocessing file.
 const PREPROCESSING_SIZE_MAX: u64 = 1 << 20;
-/// Bytes of a list of labels.
+/// Maximum size of a list of labels.
 const LABELS_SIZE_MAX: u64 = 16 << 20;
 
-/// How a photo becomes an input, and an output classes.
+/// The conversion of a photo to an input, and of an output to classes.
 #[derive(Deserialize)]
 pub struct Preprocessing {
     input: String,
@@ -73,7 +73,7 @@ pub struct Preprocessing {
     folder: PathBuf,
 }
 
-/// One class and how sure the model is.
+/// One class with its probability.
 #[derive(Serialize)]
 pub struct Class {
     pub label: String,
@@ -81,10 +81,10 @@ pub struct Class {
 }
 
 impl Preprocessing {
-    /// Reads the file beside a model.
+    /// Reads the preprocessing file beside a model.
     ///
     /// # Errors
-    /// If there is none, or it cannot be read.
+    /// If it does not exist or cannot be read.
     pub fn beside(model: &Path) -> Result<Self> {
         let folder = model.parent().unwrap_or(Path::new("."));
         let path = folder.join("preprocessing.json");
@@ -112,21 +112,21 @@ impl Preprocessing {
         }
     }
 
-    /// The input for a photo: name and tensor.
+    /// Returns the input for a photo: name and tensor.
     ///
     /// # Errors
-    /// For a file that is no photo.
+    /// For a file that is not a photo.
     pub fn apply(&self, photo: &Path) -> Result<(String, Tensor)> {
         let no_image = || format!("{} is no JPEG or PNG image", photo.display());
         let reader = open_regular(photo)
             .and_then(|(file, _)| image::ImageReader::new(BufReader::new(file)).with_guessed_format())
             .with_context(|| format!("cannot read {}", photo.display()))?;
         let decoder = reader.into_decoder().with_context(no_image)?;
-        // The decoder holds the pixels packed, and hands them out once more.
+        // The decoder holds the packed pixels, and returns a copy.
         room(Size::of(usize::try_from(decoder.total_bytes()).unwrap_or(usize::MAX)) * 2, photo)?;
         let image = image::DynamicImage::from_decoder(decoder).with_context(no_image)?;
         let [w, h] = self.resized(image.width(), image.height());
-        // Rows are resized first, to numbers of four channels; both results are there at once.
+        // Rows are resized first, to four channels of numbers; both results exist at the same time.
         let pixels = |w: u32, h: u32| Size::of(w as usize) * h as usize;
         room((pixels(image.width(), h) + pixels(w, h)) * RESIZED_PIXEL_BYTES, photo)?;
         let resized = image.resize_exact(w, h, FilterType::Triangle);
@@ -136,7 +136,7 @@ impl Preprocessing {
         let (x, y) = ((resized.width() - self.width) / 2, (resized.height() - self.height) / 2);
         let cut = resized.crop_imm(x, y, self.width, self.height);
         let (n, w, h) = (self.n_channels()?, self.width as usize, self.height as usize);
-        // The cut in up to 8 bytes a pixel, its bytes, and numbers twice: here and in the tensor.
+        // The cropped image at up to 8 bytes a pixel, its bytes, and the numbers twice: here and in the tensor.
         room(Size::of(w) * h * (16 + 9 * n), photo)?;
         let pixels: Vec<u8> = if n == 1 { cut.to_luma8().into_raw() } else { cut.to_rgb8().into_raw() };
         let planar = self.layout == "NCHW";
@@ -155,7 +155,7 @@ impl Preprocessing {
         Ok((self.input.clone(), Tensor::from_elements(&shape, &values)?))
     }
 
-    /// Width and height to which an image is resized before it is cut.
+    /// Returns the width and height of the image before cropping.
     fn resized(&self, width: u32, height: u32) -> [u32; 2] {
         let Some(side) = self.resize_shorter_side else {
             return [self.width, self.height];
@@ -167,10 +167,10 @@ impl Preprocessing {
         [whole(w), whole(h)]
     }
 
-    /// The most likely classes.
+    /// Returns the most likely classes.
     ///
     /// # Errors
-    /// If the output is not there, or the labels cannot be read.
+    /// If the output does not exist, or the labels cannot be read.
     pub fn classes(
         &self,
         outputs: &[(&str, &Tensor)],
@@ -189,7 +189,7 @@ impl Preprocessing {
             }
         }
         let (path, text) = match (labels, &self.labels) {
-            // A file that the user names may be read, wherever it is.
+            // The user may read the file that they named, wherever it is.
             (Some(path), _) => {
                 (path.to_owned(), read_regular_text(path, LABELS_SIZE_MAX).map_err(anyhow::Error::from))
             }
@@ -202,14 +202,14 @@ impl Preprocessing {
             bail!("{} has {} labels, the model {} classes", path.display(), names.len(), shares.len());
         }
         let mut order: Vec<usize> = reserve::collected(0..shares.len(), "the classes")?;
-        // Sorting without memory of its own; equal shares stay in the order of the classes.
+        // Sorts in place; equal shares keep the order of the classes.
         order.sort_unstable_by(|&a, &b| shares[b].total_cmp(&shares[a]).then(a.cmp(&b)));
         let class = |&i: &usize| Class { label: names[i].to_owned(), share: shares[i] };
         Ok(order.iter().take(top).map(class).collect())
     }
 }
 
-/// The text of a file that a model names: it lies in the model's folder.
+/// Reads a text file that a model refers to, which must be in the model's folder.
 fn text_beside(folder: &Path, name: &Path, size_max: u64) -> Result<String> {
     let (file, about, _) = open_beside(folder, name).map_err(|why| match why {
         Outside::Io(..) => anyhow::Error::from(why),

@@ -1,4 +1,4 @@
-//! A model's inputs, from files or made up.
+//! A model's inputs: read from files, or generated.
 
 use crate::exit::usage;
 use crate::tell;
@@ -36,7 +36,7 @@ pub struct InputArguments {
 }
 
 impl GivenArguments {
-    /// The inputs that were given, by name.
+    /// Returns the given inputs by name.
     pub fn read(&self) -> Result<Vec<(String, Tensor)>> {
         let mut inputs: Vec<(String, Tensor)> = Vec::new();
         for text in &self.input {
@@ -51,7 +51,7 @@ impl GivenArguments {
         Ok(inputs)
     }
 
-    /// Refuses `--shape` of a name that is neither an input nor a named extent of the program.
+    /// Refuses shapes for names that are not inputs of the program.
     fn check_shapes(&self, program: &Program) -> Result<()> {
         let ports = || program.main.inputs.iter().map(|&id| program.value(id));
         for text in &self.shape {
@@ -153,7 +153,7 @@ fn open_extents(port: &Value) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Types of a program's inputs in its order; none of inputs that are missing.
+/// Returns the types of a program's inputs in its order, skipping missing ones.
 pub fn types_of(program: &Program, inputs: &[(String, Tensor)]) -> Vec<TensorType> {
     let type_of = |&id: &ValueId| {
         let name = &program.value(id).name;
@@ -163,10 +163,10 @@ pub fn types_of(program: &Program, inputs: &[(String, Tensor)]) -> Vec<TensorTyp
 }
 
 impl InputArguments {
-    /// The inputs of a program by name; those that are made up for `device` fit into its memory.
+    /// Returns the inputs of a program by name; those generated for `device` fit into its memory.
     ///
     /// # Errors
-    /// For files that cannot be read, names given twice, and inputs that are missing or too large.
+    /// For files that cannot be read, duplicate names, and inputs that are missing or too large.
     pub fn read(&self, program: &Program, device: &Device) -> Result<Vec<(String, Tensor)>> {
         let mut inputs = self.given.read()?;
         self.given.check_shapes(program)?;
@@ -200,7 +200,7 @@ impl InputArguments {
     }
 }
 
-/// Made-up values: numbers evenly between -1 and 1, small integers, truth values.
+/// Generates values: numbers uniformly between -1 and 1, small integers, truth values.
 fn random(dtype: DType, shape: &[usize], seed: u64, available: u64) -> Result<Tensor> {
     let size = n_elements(shape).and_then(|n| bytes_of(dtype, n));
     let Some(size) = size.filter(|&size| size as u64 <= available) else {

@@ -1,4 +1,4 @@
-//! `devbay inspect`: what is in a model or a plugin file, and how a model would run.
+//! `devbay inspect`: shows the content of a model or a plugin file, and how a model would run.
 
 use crate::exit::usage;
 use crate::inputs::GivenArguments;
@@ -58,7 +58,7 @@ pub struct Arguments {
 /// Shows the file.
 ///
 /// # Errors
-/// If it is neither a model nor a plugin, or is damaged.
+/// If the file is neither a model nor a plugin, or is damaged.
 pub fn main(arguments: &Arguments) -> Result<()> {
     let given = !(arguments.given.input.is_empty() && arguments.given.shape.is_empty());
     let is_planned = arguments.plan || arguments.passes;
@@ -84,7 +84,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     plugin(arguments)
 }
 
-/// Shows how a plugin's view of the ABI differs from this host's; also of one that is refused.
+/// Shows how a plugin's view of the ABI differs from this host's, also for refused plugins.
 fn abi(arguments: &Arguments) -> Result<()> {
     let report = AbiReport::of(&Library::open(&arguments.file)?)?;
     let (empty, beyond) = (report.slots_that_are(Slot::Empty), report.slots_that_are(Slot::Beyond));
@@ -134,7 +134,7 @@ fn abi(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Shows how the model would run.
+/// Shows a model's plan.
 fn planned(arguments: &Arguments) -> Result<Done> {
     let model = arguments.device.load(&arguments.file, Checks::default())?;
     let chosen = arguments.device.choose(&arguments.plugins, model.program(), None)?;
@@ -161,7 +161,7 @@ fn planned(arguments: &Arguments) -> Result<Done> {
     Ok(Done::printed())
 }
 
-/// Shows what passes did.
+/// Shows the changes made by passes.
 fn passes(arguments: &Arguments) -> Result<Done> {
     let model = arguments.device.load(&arguments.file, Checks::default())?;
     let chosen = arguments.device.choose(&arguments.plugins, model.program(), None)?;
@@ -186,7 +186,7 @@ fn passes(arguments: &Arguments) -> Result<Done> {
     Ok(Done::printed())
 }
 
-/// Whether a file begins like a shared library.
+/// Returns whether a file begins like a shared library.
 fn is_library(path: &Path) -> Result<bool> {
     use std::io::Read;
     let mut head = [0u8; 4];
@@ -333,7 +333,7 @@ fn model(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Ops that a device has no kernel for, by device.
+/// Lists the ops that a device has no kernel for, by device.
 fn missing_ops(arguments: &Arguments, program: &Program) -> Result<BTreeMap<String, Vec<String>>> {
     let runtime = arguments.plugins.runtime(arguments.device.policy()?.as_ref())?;
     let missing = |device: &std::sync::Arc<devbay_host::Device>| {

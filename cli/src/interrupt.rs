@@ -1,8 +1,8 @@
-//! What ends a command early: Ctrl-C and the deadline.
+//! Ends a command early: on Ctrl-C and at the deadline.
 //!
-//! The first Ctrl-C, and the deadline, set the flag that the command works under; where there is no flag yet the first Ctrl-C
-//! ends the process. A second Ctrl-C ends it at once, and so does this file when the deadline is past by [`GRACE`]: a
-//! plugin's function cannot be stopped from outside. Files that were being written are removed before.
+//! The first Ctrl-C, and the deadline, set the flag that the command works under; before there is a flag, the first Ctrl-C
+//! ends the process. A second Ctrl-C ends it at once, and so does this module once the deadline is exceeded by [`GRACE`]: a
+//! plugin's function cannot be stopped from outside. Partially written files are removed before that.
 
 use crate::tell;
 use devbay_host::Cancel;
@@ -14,16 +14,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// How long work may go on behind the deadline before the process ends. Our own code looks more often than that.
+/// Grace period after the deadline before the process ends. Our own code checks more often than that.
 const GRACE: Duration = Duration::from_millis(200);
 
-/// Exit codes of what ends at once.
+/// Exit codes of immediate ends.
 const DEADLINE: i32 = 9;
 pub const CANCELLED: u8 = 130;
 
-/// What Ctrl-C does next.
+/// The effect of the next Ctrl-C.
 enum Next {
-    /// Ends the process, and says so: nothing runs yet that could say it.
+    /// Ends the process with a message, because nothing else runs yet that could print it.
     EndEarly,
     /// Ends the process.
     End,
@@ -31,17 +31,17 @@ enum Next {
     Cancel(Cancel),
 }
 
-/// Whether Ctrl-C was pressed.
+/// True once Ctrl-C was pressed.
 static IS_PRESSED: AtomicBool = AtomicBool::new(false);
 
-/// Whether Ctrl-C was pressed: then whatever fails has been cancelled.
+/// Returns whether Ctrl-C was pressed: any later failure then counts as cancelled.
 pub fn is_pressed() -> bool {
     IS_PRESSED.load(Ordering::Relaxed)
 }
 
 static NEXT: Mutex<Next> = Mutex::new(Next::EndEarly);
 
-/// Takes Ctrl-C from now on.
+/// Handles Ctrl-C from now on.
 pub fn install() {
     let handler = || {
         IS_PRESSED.store(true, Ordering::Relaxed);
@@ -64,12 +64,12 @@ pub fn install() {
     }
 }
 
-/// Has a thread of its own take the signals that end a command; no other thread gets them, those of plugins neither. Compilers
-/// in drivers (LLVM's in PoCL and Mesa) put handlers of their own before ours, which remove their files: what they were
-/// compiling then fails, and the process may end with that failure before it knows of the signal.
+/// Starts a thread that receives the signals that end a command; all other threads block them, including those of plugins.
+/// Otherwise compilers in drivers (LLVM's in PoCL and Mesa) install handlers ahead of ours, which remove their temporary
+/// files. The compilation then fails, and the process may end with that failure before it notices the signal.
 ///
 /// # Errors
-/// What the system says if there is no thread to be had; then signals do what they did.
+/// The system's error if no thread can be started; signals then keep their default effect.
 #[cfg(unix)]
 fn take(handler: impl Fn() + Send + 'static) -> std::io::Result<()> {
     use std::mem::MaybeUninit;
@@ -79,34 +79,34 @@ fn take(handler: impl Fn() + Send + 'static) -> std::io::Result<()> {
     let mut blocked = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     for set in [&mut signals, &mut blocked] {
-        // SAFETY: the set is a place for one, which this makes empty.
+        // SAFETY: `set` is room for a set, which this call initialises as empty.
         unsafe { libc::sigemptyset(set.as_mut_ptr()) };
     }
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         let mut action = MaybeUninit::<libc::sigaction>::uninit();
-        // SAFETY: a valid signal and a place for its action, which is only read if it was written.
+        // SAFETY: the signal is valid, and the action is only read if the call wrote it.
         let is_ignored = unsafe {
             libc::sigaction(signal, null(), action.as_mut_ptr()) == 0
                 && action.assume_init_ref().sa_sigaction == libc::SIG_IGN
         };
-        // The process that started the command had a reason to have a signal ignored, as `nohup` has: it is blocked and
-        // not taken, for a library would set its handler all the same.
+        // The parent had a reason to ignore the signal, as `nohup` has. So it is blocked and not received, because a library
+        // would set its handler all the same.
         let sets =
             if is_ignored { [None, Some(&mut blocked)] } else { [Some(&mut signals), Some(&mut blocked)] };
         for set in sets.into_iter().flatten() {
-            // SAFETY: a valid signal, and a set that was made above.
+            // SAFETY: the signal is valid, and the set was initialised above.
             unsafe { libc::sigaddset(set.as_mut_ptr(), signal) };
         }
     }
-    // SAFETY: `sigemptyset` wrote both sets.
+    // SAFETY: both sets were initialised above.
     let (signals, blocked) = unsafe { (signals.assume_init(), blocked.assume_init()) };
-    // SAFETY: a set that was made, and a place for the one before. Threads that start later have this one's mask; processes
-    // that std starts have an empty one.
+    // SAFETY: `blocked` was initialised above, and `before` is room for the old set. Threads that start later inherit this
+    // mask; processes that std starts have an empty one.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &blocked, before.as_mut_ptr()) };
     let wait = move || {
         let mut signal = 0;
         loop {
-            // SAFETY: a set that was made, all of whose signals are blocked, and a place for a number.
+            // SAFETY: `signals` was initialised above, all of its signals are blocked, and `signal` is room for a number.
             if unsafe { libc::sigwait(&signals, &mut signal) } == 0 {
                 handler();
             }
@@ -114,12 +114,12 @@ fn take(handler: impl Fn() + Send + 'static) -> std::io::Result<()> {
     };
     let thread = std::thread::Builder::new().name("devbay-signals".to_owned()).spawn(wait);
     thread.map(drop).inspect_err(|_| {
-        // SAFETY: `pthread_sigmask` wrote the set above.
+        // SAFETY: the call above wrote `before`.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
     })
 }
 
-/// The flag that the first Ctrl-C sets from now on.
+/// Returns the flag that the first Ctrl-C sets from now on.
 pub fn cancel() -> Cancel {
     on_signal(Cancel::new())
 }
@@ -129,8 +129,8 @@ fn on_signal(cancel: Cancel) -> Cancel {
     cancel
 }
 
-/// Does a command's work under a flag that Ctrl-C and the deadline set, which counts from now. The process ends by itself if
-/// the work goes on behind the deadline.
+/// Does a command's work under a flag that Ctrl-C and the deadline set; the deadline counts from now. Ends the process if
+/// the work continues past the deadline.
 pub fn under<R>(deadline: Option<Duration>, work: impl FnOnce(&Cancel) -> R) -> R {
     let cancel = on_signal(if deadline.is_some() { Cancel::watched() } else { Cancel::new() });
     let _watch = deadline.and_then(|deadline| Watch::start(&cancel, deadline));
@@ -144,7 +144,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// None if there is no thread to be had: the deadline is then passed at once.
+    /// Starts the thread. None if none can be started: the deadline then counts as passed at once.
     fn start(cancel: &Cancel, deadline: Duration) -> Option<Self> {
         let (done, ended) = channel();
         let watched = cancel.clone();
@@ -181,11 +181,11 @@ fn watch(cancel: &Cancel, deadline: Duration, ended: &Receiver<()>) {
     end(DEADLINE);
 }
 
-/// Ends the process. Devices are left as they are: one may hang.
+/// Ends the process. Devices are left as they are, since one may hang.
 fn end(code: i32) -> ! {
     remove_unfinished();
     #[cfg(unix)]
-    // SAFETY: it does not return, and runs no code of ours or of a plugin's.
+    // SAFETY: `_exit` does not return, and runs no code of ours or of a plugin's.
     unsafe {
         libc::_exit(code)
     }

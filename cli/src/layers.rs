@@ -1,7 +1,7 @@
-//! `--layers`: what stands between the host and its plugins, and what the command says of it when everything is over.
+//! `--layers`: the layers between the host and its plugins, and the report of their findings.
 //!
-//! Some rules are about the end: what was given back, and in which order. So violations are read, and JSON is printed,
-//! when session and runtime are gone.
+//! Some rules concern the end: resources that must be returned, and their order. So violations are read, and JSON is
+//! printed, after session and runtime are gone.
 
 use crate::{exit, say, tell};
 use anyhow::Result;
@@ -21,36 +21,36 @@ pub struct LayerArguments {
     pub report: Report,
 }
 
-/// What a command has done.
+/// Outcome of a command.
 pub struct Done {
-    /// Its result, if that is to be printed as JSON.
+    /// Its result, if to be printed as JSON.
     pub json: Option<Value>,
-    /// What it says of the result.
+    /// Its success or failure.
     pub verdict: Result<()>,
 }
 
 impl Done {
-    /// All is said.
+    /// Returns the outcome of a command that has printed its result.
     pub fn printed() -> Self {
         Self { json: None, verdict: Ok(()) }
     }
 
-    /// All is well, and this is the result.
+    /// Returns a successful outcome with a result.
     pub fn json(value: Value) -> Self {
         Self { json: Some(value), verdict: Ok(()) }
     }
 }
 
 impl LayerArguments {
-    /// Names of layers: those of the option, else those of the environment.
+    /// Returns the names of layers: those of the option, else those of the environment.
     pub fn names(&self) -> Vec<String> {
         self.layers.clone().unwrap_or_else(layers::from_environment)
     }
 
-    /// Ends a command whose session and runtime are gone: prints its JSON, and what layers found.
+    /// Ends a command whose session and runtime are gone: prints its JSON and the findings of layers.
     ///
     /// # Errors
-    /// The command's own; where a rule was broken, one that says by whom, and the command's is printed before.
+    /// The command's own error. If a rule was broken, an error that names the plugin; the command's own is printed before.
     pub fn conclude(&self, outcome: Result<Done>) -> Result<()> {
         let violations = self.report.violations();
         let result = outcome.and_then(|outcome| {

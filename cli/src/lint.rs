@@ -1,4 +1,4 @@
-//! `devbay lint`: what will hurt later, said of a plugin library without loading it.
+//! `devbay lint`: finds future problems in a plugin library without loading it.
 
 use crate::exit::usage;
 use crate::{options, say, table};
@@ -27,11 +27,11 @@ enum Deny {
     Warnings,
 }
 
-/// Reads the library and prints what was found.
+/// Reads the library and prints the findings.
 ///
 /// # Errors
-/// Refused for a file that cannot be read or is no library that lint covers, invalid for a plugin that is part of this
-/// command, and a mismatch if something was found that fails.
+/// Refused for a file that cannot be read or is not a library that lint covers; invalid for a plugin that is part of this
+/// command; a mismatch for findings that fail.
 pub fn main(arguments: &Arguments) -> Result<()> {
     let path = &arguments.plugin;
     if !path.exists() && options::linked().iter().any(|linked| Path::new(linked.name()) == path) {
@@ -41,7 +41,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         )));
     }
     let mut settings = Settings::of_system();
-    // The loader looks there first.
+    // The loader searches there first.
     let variable = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     settings.folders.splice(0..0, std::env::split_paths(&variable));
     let report = lint(path, &settings).map_err(|refusal| Error::new(ErrorKind::Refused, refusal.reason))?;
@@ -57,7 +57,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The report for a person: a table, why each kind of finding hurts and how to mend it, and the counts.
+/// Returns the report for display: a table, each kind of finding with its harm and remedy, and the counts.
 fn text(report: &Report) -> String {
     let mut text = format!("library {}\n\n", report.library);
     let row = |finding: &Finding| {

@@ -1,4 +1,4 @@
-//! The `devbay` command: one file a command.
+//! The `devbay` command: one file per subcommand.
 //!
 //! Exit codes are documented in [`exit`] and in `docs/cli.md`. Results go to standard output, everything else to
 //! standard error; with `--json` standard output is one JSON value.
@@ -80,7 +80,7 @@ fn main() -> ExitCode {
     die_with_pipe();
     let arguments = parse();
     start_logging(arguments.verbose);
-    // The parent of a command for children ends it by its own means.
+    // The parent of a child command ends it by its own means.
     let is_child = matches!(arguments.command, Command::Probe(_) | Command::ConformanceCase(_));
     let _own_end = crash::OwnEnd;
     if !is_child {
@@ -109,18 +109,18 @@ fn main() -> ExitCode {
     }
 }
 
-/// Lets a closed pipe end the command, as it ends others: Rust ignores the signal, and printing then panics.
+/// Makes a closed pipe end the command, as for other commands: Rust ignores the signal, and printing then panics.
 fn die_with_pipe() {
     #[cfg(unix)]
-    // SAFETY: the default action is a valid one, and no other thread runs yet.
+    // SAFETY: the default action is valid, and no other thread runs yet.
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL)
     };
 }
 
-/// The arguments; clap prints help, version and usage errors itself.
+/// Parses the arguments; clap prints help, version and usage errors itself.
 fn parse() -> Arguments {
-    // The ABI's range is known to the contract alone, not at compile time here.
+    // The ABI's range comes from the contract and is not a compile-time constant here.
     let command = Arguments::command().version(options::version());
     let matches = command.get_matches();
     Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())

@@ -1,25 +1,25 @@
-//! Too little memory: exit code 7 and a sentence, also where an allocation cannot be refused.
+//! Out of memory: exit code 7 and a message, even where an allocation cannot fail gracefully.
 //!
-//! Memory whose size a model, an input or a file decides is asked for so that a lack of it is an error
-//! (`devbay_plugin_api::reserve`). What is left are small requests, and those of other people's code. Rust ends the
-//! process when one of them fails: it calls `abort`. Two things are done about that here.
+//! Memory whose size a model, an input or a file decides is requested in a way that reports a shortage as an error
+//! (`devbay_plugin_api::reserve`). The rest are small requests, and those of third-party code. Rust ends the process when
+//! one of them fails: it calls `abort`. This module handles that with three measures.
 //!
-//! - **A reserve.** The first small request that fails is given what was kept for it, so that errors can still be put
-//!   into words and what is open can be closed.
-//! - **A handler.** The allocator notes when a request of its thread failed that did not come through `reserve`. When
-//!   SIGABRT arrives on such a thread, the process says so and ends with exit code 7; any other abort stays one. Between
-//!   the request and the abort Rust's runtime takes memory too: with `RUST_BACKTRACE` it reads debug information. So not
-//!   any later request takes the note back, but the first through `reserve` that succeeds, which the runtime's are not.
-//!   What aborts when the system has no mebibyte to give counts as well: the C library and Rust's own thread starts ask
-//!   past the allocator. An abort for another reason, behind a request that failed and was coped with by other people's code, would be told
-//!   wrongly until then.
+//! - **A reserve.** The first small request that fails is served from a reserve, so that errors can still be formatted and
+//!   open resources closed.
+//! - **A handler.** The allocator notes a failed request of its thread unless it came through `reserve`. When SIGABRT
+//!   arrives on such a thread, the process prints a message and ends with exit code 7; any other abort stays one. Between
+//!   the request and the abort Rust's runtime allocates too: with `RUST_BACKTRACE` it reads debug information. So the note
+//!   is cleared not by any later request, but by the first successful one through `reserve`, which the runtime does not use.
+//!   An abort also counts if the system cannot provide one mebibyte: the C library and Rust's thread starts bypass the
+//!   allocator. Until the note is cleared, an unrelated abort after a failed request that third-party code recovered from is
+//!   reported wrongly.
 //! - **A panic hook.** A thread that finds no memory for its signal stack panics before it aborts. The hook ends the process
-//!   where the handler would have, so that the sentence stands alone.
+//!   where the handler would have, so that no other message appears.
 //!
-//! `crate::crash` handles SIGABRT too, and asks here first: a request that fails in a plugin which is linked in is not the
-//! plugin's fault.
+//! `crate::crash` handles SIGABRT too, and checks here first: a failed request of a linked-in plugin is not the plugin's
+//! fault.
 //!
-//! What ends here runs no destructor: a file that was being written stays as its temporary name.
+//! Ending here runs no destructor: a partially written file keeps its temporary name.
 
 use devbay_plugin_api::reserve;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -27,34 +27,34 @@ use std::cell::Cell;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Bytes that are kept for the first small request that fails and cannot be refused.
+/// Bytes reserved for the first small request that fails and must not.
 const RESERVE_BYTES: usize = 512 << 10;
-/// A request up to here is small: the reserve is spent on it.
+/// Maximum size of a small request, which may use the reserve.
 const SMALL_MAX: usize = 64 << 10;
-/// What a process has that does not end for want of memory: as much as the C library asks for when it has none left.
+/// Minimum memory of a process that is not out of memory: the size that the C library requests when it runs out.
 #[cfg(unix)]
 const LITTLE_BYTES: usize = 1 << 20;
-/// Bytes of the main thread's stack that are taken at the start: the system takes them as they are used, and kills the
-/// process where there are none.
+/// Bytes of the main thread's stack to touch at the start: the system allocates them on first use, and kills the process if
+/// there are none.
 const STACK_BYTES: usize = 1 << 20;
 
 #[global_allocator]
 static ALLOCATOR: Guarded = Guarded;
 
-/// The memory that is kept; NULL once it was spent.
+/// The reserve; NULL once it was spent.
 static RESERVE: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 
 thread_local! {
-    /// Bytes of this thread's request that failed and could not be refused; 0 once one that could be has succeeded. No
-    /// destructor: it is asked at any time.
+    /// Size of this thread's failed request outside `reserve`; 0 after a successful one through it. No destructor, because
+    /// it is read at any time.
     static FAILED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, and a note of what failed.
+/// The system's allocator, which notes failed requests.
 struct Guarded;
 
 impl Guarded {
-    /// Notes the result of a request; a small one that failed and cannot be refused is repeated without the reserve.
+    /// Notes the result of a request. A small one that failed outside `reserve` is repeated after freeing the reserve.
     #[inline(always)]
     fn noted(bytes: usize, request: impl Fn() -> *mut u8) -> *mut u8 {
         let found = request();
@@ -89,7 +89,7 @@ fn reserve_layout() -> Layout {
     Layout::new::<[u8; RESERVE_BYTES]>()
 }
 
-/// Frees the reserve; false if it was spent before.
+/// Frees the reserve; returns false if it was spent before.
 fn spend_reserve() -> bool {
     let reserve = RESERVE.swap(null_mut(), Ordering::AcqRel);
     if reserve.is_null() {
@@ -100,33 +100,32 @@ fn spend_reserve() -> bool {
     true
 }
 
-// SAFETY: every request is the system allocator's, with the caller's own layout; a repeated one comes after one that
-// gave nothing.
+// SAFETY: every request goes to the system allocator with the caller's own layout, and is repeated only after it returned
+// NULL.
 unsafe impl GlobalAlloc for Guarded {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps to `GlobalAlloc::alloc`, which asks the same of `layout`.
+        // SAFETY: `layout` has a size above 0, as `GlobalAlloc::alloc` requires of its caller.
         Self::noted(layout.size(), || unsafe { System.alloc(layout) })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps to `GlobalAlloc::alloc_zeroed`, which asks the same of `layout`.
+        // SAFETY: `layout` has a size above 0, as `GlobalAlloc::alloc_zeroed` requires of its caller.
         Self::noted(layout.size(), || unsafe { System.alloc_zeroed(layout) })
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: the caller keeps to `GlobalAlloc::realloc`: `ptr` came from `System` with this layout. After a
-        // failure the block is as it was.
+        // SAFETY: `ptr` came from this allocator with `layout`, as `GlobalAlloc::realloc` requires of its caller; a failed
+        // attempt leaves the block valid.
         Self::noted(new_size, || unsafe { System.realloc(ptr, layout, new_size) })
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps to `GlobalAlloc::dealloc`: `ptr` came from `System` with this layout, and is given
-        // back once.
+        // SAFETY: `ptr` came from this allocator with `layout`, as `GlobalAlloc::dealloc` requires of its caller.
         unsafe { System.dealloc(ptr, layout) };
     }
 }
 
-/// Prepares for a lack of memory: once, at the start of the main thread.
+/// Prepares for running out of memory: called once, at the start of the main thread.
 pub fn guard() {
     take_stack();
     // SAFETY: the layout has a size above 0.
@@ -139,7 +138,7 @@ pub fn guard() {
 #[cfg(unix)]
 pub use handler::end_if_a_request_failed;
 
-/// Uses a part of the stack, so that it is there from now on.
+/// Touches a part of the stack, so that its memory is allocated.
 #[inline(never)]
 fn take_stack() {
     let mut room = [0u8; STACK_BYTES];
@@ -150,12 +149,12 @@ fn take_stack() {
 mod handler {
     use super::{FAILED, LITTLE_BYTES};
 
-    /// Has SIGABRT looked at before it ends the process.
+    /// Handles SIGABRT before it ends the process.
     pub(super) fn install() {
         // SAFETY: all zero is a valid `sigaction`: no flags, no blocked signals.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = on_abort as extern "C" fn(libc::c_int) as usize;
-        // SAFETY: the handler calls async-signal-safe functions alone, and the struct lives through the call.
+        // SAFETY: the handler calls only async-signal-safe functions, and the struct lives through the call.
         unsafe { libc::sigaction(libc::SIGABRT, &raw const action, std::ptr::null_mut()) };
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
@@ -164,15 +163,15 @@ mod handler {
         }));
     }
 
-    /// Has [`end_if_a_request_failed`] look, and returns otherwise, so that `abort` goes on.
+    /// Calls [`end_if_a_request_failed`], and otherwise returns, so that `abort` continues.
     extern "C" fn on_abort(_signal: libc::c_int) {
         end_if_a_request_failed();
     }
 
-    /// Ends the process with exit code 7 if a request of this thread failed that could not be refused, or if there is next to
-    /// no memory. For handlers of SIGABRT.
+    /// Ends the process with exit code 7 if a request of this thread failed outside `reserve`, or if there is almost no
+    /// memory. For handlers of SIGABRT.
     pub fn end_if_a_request_failed() {
-        // A constant initialiser and no destructor: this is a load, which a handler may do.
+        // This has a constant initialiser and no destructor, so it is a plain load, which a handler may do.
         let bytes = FAILED.get();
         if bytes == 0 {
             end_if_there_is_none();
@@ -180,18 +179,18 @@ mod handler {
         }
         let mut text = [0u8; 96];
         let text = sentence(bytes, &mut text);
-        // SAFETY: `write` may be called in a handler; the bytes are this function's.
+        // SAFETY: handlers may call `write`; the bytes are local.
         unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
-        // SAFETY: `_exit` may be called in a handler and does not return.
+        // SAFETY: handlers may call `_exit`, which does not return.
         unsafe { libc::_exit(super::EXIT_CODE) }
     }
 
-    /// Ends the process with exit code 7 if the system has no [`LITTLE_BYTES`] to give: then what aborts is most likely code
-    /// that asks the system by itself, such as the C library for a thread's destructors, or Rust's for a thread's stack.
+    /// Ends the process with exit code 7 if the system cannot provide [`LITTLE_BYTES`]. The abort then most likely comes
+    /// from code that asks the system directly: the C library for a thread's destructors, or Rust's for a thread's stack.
     fn end_if_there_is_none() {
         let (read_write, private) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: new memory at no address in particular, a system call that takes no lock of the process.
+        // SAFETY: this maps new memory at an address of the system's choice, and takes no lock of the process.
         let found = unsafe { libc::mmap(std::ptr::null_mut(), LITTLE_BYTES, read_write, private, -1, 0) };
         if found != libc::MAP_FAILED {
             // SAFETY: mapped above with this length, and no pointer to it leaves this function.
@@ -200,13 +199,13 @@ mod handler {
         }
         let text =
             b"error: out of memory: a request of the system's libraries that cannot be refused failed\n";
-        // SAFETY: `write` may be called in a handler; the bytes are static.
+        // SAFETY: handlers may call `write`; the bytes are static.
         unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
-        // SAFETY: `_exit` may be called in a handler and does not return.
+        // SAFETY: handlers may call `_exit`, which does not return.
         unsafe { libc::_exit(super::EXIT_CODE) }
     }
 
-    /// The sentence, without an allocation.
+    /// Formats the message without allocating.
     fn sentence(bytes: usize, text: &mut [u8; 96]) -> &[u8] {
         let mut digits = [0u8; 20];
         let (mut rest, mut first) = (bytes, digits.len());
@@ -247,7 +246,7 @@ mod handler {
     }
 }
 
-/// As [`crate::exit`] has it for too little memory.
+/// The code of [`crate::exit`] for too little memory.
 #[cfg(unix)]
 const EXIT_CODE: i32 = 7;
 
@@ -258,9 +257,9 @@ mod tests {
     use std::hint::black_box;
     use std::process::Command;
 
-    /// What a child of [`aborts`] is to do.
+    /// Variable with the action for a child of [`aborts`].
     const DOES: &str = "MEMORY_TEST_DOES";
-    /// More than a process can address, so that no system gives it.
+    /// More memory than a process can address, so that no system provides it.
     const TOO_MUCH: usize = 1 << 50;
 
     fn want_too_much() {
@@ -271,7 +270,7 @@ mod tests {
         assert!(reserve::with_capacity::<u8>(black_box(TOO_MUCH), "a test").is_err());
     }
 
-    /// Ends the process in one way or another, in a child that [`aborts`] starts; nothing otherwise.
+    /// Ends the process in the given way, in a child that [`aborts`] starts; does nothing otherwise.
     #[test]
     fn child() {
         let Ok(does) = std::env::var(DOES) else { return };
@@ -304,7 +303,7 @@ mod tests {
         }
     }
 
-    /// Lets the system give this process nothing more.
+    /// Stops the system from providing this process any more memory.
     fn take_all_memory() {
         let none = libc::rlimit { rlim_cur: 0, rlim_max: libc::RLIM_INFINITY };
         // SAFETY: the struct lives through the call.
@@ -324,7 +323,7 @@ mod tests {
             ("panic", Some(101), "something went wrong"),
             ("panic without memory", Some(7), "of the system's libraries that cannot be refused failed"),
         ] {
-            // With a backtrace Rust's runtime asks for memory in between.
+            // With a backtrace Rust's runtime allocates in between.
             for backtrace in ["0", "1"] {
                 let mut child = Command::new(&own);
                 child.args(["--exact", "memory::tests::child", "--nocapture", "--test-threads=1"]);

@@ -1,9 +1,9 @@
-//! `devbay new-plugin`: writes a plugin to begin with: one device and three kernels that build and pass the
-//! conformance suite, in C, C++ or Rust.
+//! `devbay new-plugin`: generates a plugin project with one device and three kernels that builds and passes the conformance
+//! suite, in C, C++ or Rust.
 //!
-//! What it writes are the files of `templates/LANGUAGE`, with the plugin's name in them, and the contract: the header for
-//! C and C++, the SDK's sources for Rust, so that the project builds without this repository and without a network. A
-//! project is there whole or not at all.
+//! It consists of the files of `templates/LANGUAGE` with the plugin's name, and the contract: the header for C and C++, the
+//! SDK's sources for Rust. So it builds without this repository and without a network. A project is written completely or
+//! not at all.
 
 use crate::exit::usage;
 use crate::say;
@@ -17,27 +17,27 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// The projects, one folder a language.
+/// The project templates, one folder per language.
 static TEMPLATES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/templates");
 
 /// The contract in Rust, and the SDK.
 static SDK: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../plugin-api/src");
 
-/// What a copy of them has for a manifest: on its own, without dependencies. It is not called Cargo.toml, as cargo would
-/// find two packages of one name in this repository.
+/// Manifest for a copy of them: standalone, without dependencies. It is not called Cargo.toml, because cargo would find two
+/// packages of one name in this repository.
 const SDK_MANIFEST: &str = include_str!("../templates/sdk.toml");
 
-/// The contract in C, and small functions beside it.
+/// The contract in C, and its helper functions.
 const HEADERS: [(&str, &str); 2] = [
     ("include/devbay_plugin.h", include_str!("../../plugin-api/include/devbay_plugin.h")),
     ("include/devbay_helpers.h", include_str!("../../plugin-api/include/devbay_helpers.h")),
 ];
 
-/// The name that templates have, in file names too.
+/// The plugin's name in the templates, in file names too.
 const TEMPLATE_NAME: &str = "template-plugin";
-/// The same where Rust wants an identifier.
+/// The same name as a Rust identifier.
 const TEMPLATE_IDENTIFIER: &str = "template_plugin";
-/// The release that a project is written by.
+/// Placeholder for the release that writes a project.
 const TEMPLATE_VERSION: &str = "TEMPLATE_DEVBAY_VERSION";
 
 /// Arguments of the command.
@@ -65,7 +65,7 @@ enum Language {
 }
 
 impl Language {
-    /// Its folder in the templates.
+    /// Returns its folder in the templates.
     fn folder(self) -> &'static str {
         match self {
             Self::C => "c",
@@ -74,7 +74,7 @@ impl Language {
         }
     }
 
-    /// How to build and test, in the project's folder.
+    /// Returns the commands that build and test, in the project's folder.
     fn next(self) -> &'static [&'static str] {
         match self {
             Self::C | Self::Cpp => {
@@ -85,10 +85,10 @@ impl Language {
     }
 }
 
-/// Writes the project and says what to do next.
+/// Writes the project and prints the next steps.
 ///
 /// # Errors
-/// For a name that no plugin can have, a folder that is not empty, and what cannot be written; then nothing is.
+/// For an invalid name, a folder that is not empty, and files that cannot be written; then nothing is written.
 pub fn main(arguments: &Arguments) -> Result<()> {
     let Arguments { name, lang, dir, json } = arguments;
     if !valid_name(name) {
@@ -122,10 +122,10 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The files of a project: paths in its folder, and what they say.
+/// Returns the files of a project: paths in its folder, and their content.
 ///
 /// # Errors
-/// For a file of ours that is no text: a bug.
+/// For a file of ours that is not text: a bug.
 fn project(lang: Language, name: &str) -> Result<BTreeMap<PathBuf, String>> {
     let identifier = name.replace('-', "_");
     let named = |text: &str| {
@@ -155,7 +155,7 @@ fn project(lang: Language, name: &str) -> Result<BTreeMap<PathBuf, String>> {
     Ok(files)
 }
 
-/// All files below a folder, with paths from there.
+/// Returns all files below a folder, with relative paths.
 fn texts<'a>(folder: &'a Dir<'_>) -> Result<Vec<(&'a Path, &'a str)>> {
     let mut found = Vec::new();
     let mut folders = vec![folder];
@@ -170,10 +170,10 @@ fn texts<'a>(folder: &'a Dir<'_>) -> Result<Vec<(&'a Path, &'a str)>> {
     Ok(found)
 }
 
-/// Writes files into a folder that is not there or empty: all of them, or nothing.
+/// Writes files into a new or empty folder: all of them, or none.
 ///
 /// # Errors
-/// For a folder that has something in it or lies nowhere, and for what the system refuses.
+/// For a folder that is not empty or whose parent does not exist, and for errors of the system.
 fn write(folder: &Path, files: &BTreeMap<PathBuf, String>) -> Result<()> {
     let shown = folder.display();
     match folder.read_dir().map(|mut entries| entries.next().is_none()) {
@@ -199,7 +199,7 @@ fn write(folder: &Path, files: &BTreeMap<PathBuf, String>) -> Result<()> {
 
 fn write_all(folder: &Path, files: &BTreeMap<PathBuf, String>) -> std::io::Result<()> {
     for (path, text) in files {
-        // One by one from the folder on: where it is gone, as after Ctrl-C, it is not made anew.
+        // Create folders one by one below the project's: if that is gone, as after Ctrl-C, it is not created again.
         let mut parent = folder.to_owned();
         for name in path.parent().into_iter().flat_map(Path::components) {
             parent.push(name);
@@ -213,7 +213,7 @@ fn write_all(folder: &Path, files: &BTreeMap<PathBuf, String>) -> std::io::Resul
     Ok(())
 }
 
-/// Whether a folder is where the command was started: moving another one to its place would leave the user nowhere.
+/// Returns whether a folder is the current one: replacing it would leave the user in a deleted folder.
 fn is_current(folder: &Path) -> bool {
     let current = std::env::current_dir().and_then(fs::canonicalize);
     matches!((fs::canonicalize(folder), current), (Ok(folder), Ok(current)) if folder == current)

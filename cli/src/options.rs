@@ -1,4 +1,4 @@
-//! Options that commands share, and the runtime that they make.
+//! Options that commands share, and the runtime that they create.
 
 use crate::exit::usage;
 use crate::layers::LayerArguments;
@@ -25,7 +25,7 @@ use devbay_plugin_api::sdk::export::LinkedPlugin;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The plugin whose device runs what the chosen one cannot.
+/// The plugin whose device runs nodes that the chosen one cannot.
 const FALLBACK: &str = "cpu";
 
 /// Which plugins and devices.
@@ -134,18 +134,18 @@ impl From<NumericsName> for Numerics {
 pub struct Chosen {
     /// The plugins and devices.
     pub runtime: Runtime,
-    /// The device that was asked for; with `auto` the first, until estimates say more.
+    /// The requested device; with `auto` the first one, until estimates decide.
     pub device: Arc<Device>,
-    /// Whether estimates decide.
+    /// True if estimates decide.
     is_auto: bool,
 }
 
-/// Version of the command, with the ABI versions that it speaks.
+/// Returns the version of the command, with the ABI versions that it speaks.
 pub fn version() -> String {
     format!("{} (plugin ABI {})", env!("CARGO_PKG_VERSION"), MinorRange::CURRENT)
 }
 
-/// Plugins that are part of the command.
+/// Returns the plugins that are part of the command.
 pub fn linked() -> Vec<LinkedPlugin> {
     vec![
         #[cfg(feature = "cpu")]
@@ -154,25 +154,27 @@ pub fn linked() -> Vec<LinkedPlugin> {
 }
 
 impl PluginArguments {
-    /// The runtime that the options describe; with a policy that names a plugin, only that one is loaded.
+    /// Creates the runtime that the options describe; a policy that names a plugin loads only that one.
     ///
     /// # Errors
-    /// For options that cannot be read.
+    /// For invalid options.
     pub fn runtime(&self, policy: Option<&Policy>) -> Result<Runtime> {
         self.runtime_with(policy, &[], None)
     }
 
-    /// As [`PluginArguments::runtime`], with the plugin `name`, for what it compiles: it need not have a device.
+    /// Creates a runtime as [`PluginArguments::runtime`] does, with the plugin `name`, which may compile without having a
+    /// device.
     ///
     /// # Errors
-    /// For options that cannot be read.
+    /// For invalid options.
     pub fn runtime_for_compiling(&self, name: &str) -> Result<Runtime> {
         let (compiler, kernels) = (Policy::Explicit(name.to_owned()), Policy::Explicit(FALLBACK.to_owned()));
         let options = self.runtime_options(Some(&compiler), &[kernels], None)?;
         Ok(options.without_devices().build()?)
     }
 
-    /// As [`PluginArguments::runtime`], with the plugins that further policies name, and who takes their marks.
+    /// Creates a runtime as [`PluginArguments::runtime`] does, with the plugins that other policies name, and a receiver of
+    /// their marks.
     fn runtime_with(
         &self,
         policy: Option<&Policy>,
@@ -201,7 +203,7 @@ impl PluginArguments {
             search = search.with_project(&std::env::current_dir()?);
         }
         let rates_file = rates_file::path_from_environment();
-        // Plugins keep their drivers' compiled code beside the rates.
+        // Plugins keep the output of their drivers' compilers beside the rates.
         let cache_dir = rates_file.as_ref().and_then(|file| file.parent()).and_then(|dir| dir.to_str());
         let probe = match std::env::current_exe() {
             _ if self.no_probe => Probing::Trusted,
@@ -241,10 +243,10 @@ impl DeviceArguments {
         Ok(self.device.as_deref().map(Policy::parse).transpose()?)
     }
 
-    /// What `--pin` asks for.
+    /// Parses `--pin`.
     fn pins(&self) -> Result<Vec<(String, Policy)>> {
         let parse = |text: &String| {
-            // A node's name may have any character; a device's has no `=`.
+            // A node's name may contain any character; a device's has no `=`.
             let parsed =
                 text.rsplit_once('=').filter(|(node, device)| !node.is_empty() && !device.is_empty());
             let (node, device) =
@@ -263,7 +265,7 @@ impl DeviceArguments {
         Ok(Model::load_with(path, LoadOptions { checks, reading })?)
     }
 
-    /// A session for a model, as [`DeviceArguments::session_options`] says.
+    /// Creates a session for a model with [`DeviceArguments::session_options`].
     ///
     /// # Errors
     /// As [`DeviceArguments::session_options`] and [`Session::with_options`].
@@ -278,12 +280,11 @@ impl DeviceArguments {
         Ok((Session::with_options(model, &device, options)?, auto))
     }
 
-    /// The device of a session for a model, and its options: pins, devices for what it cannot run, and who traces it.
-    /// Where the devices were not said and there are several, the cheapest of them for inputs of these types, in the
-    /// model's order.
+    /// Returns the device of a session for a model, and its options: pins, fallback devices, and the recorder of its trace.
+    /// Without a given device, chooses the cheapest of several for inputs of these types, in the model's order.
     ///
     /// # Errors
-    /// For a pin to a device that is not there; as [`auto::choose`].
+    /// For a pin to a missing device; as [`auto::choose`].
     pub fn session_options(
         &self,
         chosen: &Chosen,
@@ -338,10 +339,10 @@ impl DeviceArguments {
         Ok((Arc::clone(device), options, auto))
     }
 
-    /// Starts a runtime, whose plugins' marks `trace` takes, and chooses the device for a program.
+    /// Starts a runtime, with `trace` as the receiver of its plugins' marks, and chooses the device for a program.
     ///
     /// # Errors
-    /// As [`Runtime::choose`]; for a plugin that was named and refused, its refusal.
+    /// As [`Runtime::choose`]; for a named plugin that was refused, its refusal.
     pub fn choose(
         &self,
         plugins: &PluginArguments,
@@ -360,8 +361,7 @@ impl DeviceArguments {
         };
         let is_auto = policy == Policy::Auto;
         let requirements = match policy {
-            // For a named device, planning reports what it lacks, with each kernel's words. Among several devices the
-            // estimates decide.
+            // For a named device, planning reports missing kernels in their own words. For several devices the estimates do.
             Policy::Explicit(_) => Requirements::default(),
             Policy::Auto if runtime.devices().len() > 1 => Requirements::default(),
             _ => Requirements { program: Some(program), ..Requirements::default() },
@@ -374,13 +374,13 @@ impl DeviceArguments {
     }
 }
 
-/// A number of bytes, with a unit or without.
+/// Parses a number of bytes with an optional unit.
 fn bytes(text: &str) -> std::result::Result<u64, String> {
     units::bytes_from(text)
         .ok_or_else(|| "expected a number of bytes such as 8000000, 512K, 512M or 2G".to_owned())
 }
 
-/// What a file says that launches took on a runtime's devices; what of it is for others is a warning.
+/// Reads measured times of launches for a runtime's devices; warns about those of other devices.
 fn feedback(path: &Path, runtime: &Runtime) -> Result<Arc<Feedback>> {
     let keyed = |device: &Arc<Device>| (Arc::clone(device), runtime.rates_key(device));
     let devices: Vec<_> = runtime.devices().iter().map(keyed).collect();
@@ -391,7 +391,7 @@ fn feedback(path: &Path, runtime: &Runtime) -> Result<Arc<Feedback>> {
     Ok(Arc::new(feedback))
 }
 
-/// The first device of the first plugin that was named with `--plugin`.
+/// Returns the first device of the first plugin that was named with `--plugin`.
 fn first_of_named(runtime: &Runtime, plugins: &PluginArguments) -> Result<Option<Policy>> {
     if plugins.plugin.is_empty() {
         return Ok(None);
@@ -417,7 +417,7 @@ fn first_of_named(runtime: &Runtime, plugins: &PluginArguments) -> Result<Option
     }
 }
 
-/// Prints what each way to run the model should take, on standard error.
+/// Prints the estimated time of each way to run the model, on standard error.
 fn explain_estimates(auto: &Auto) {
     for (i, candidate) in auto.candidates.iter().enumerate() {
         let mark = if i == auto.chosen { "chosen " } else { "not    " };

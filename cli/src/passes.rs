@@ -1,8 +1,9 @@
-//! `devbay inspect MODEL --passes` and `devbay bench MODEL --passes`: what passes over the program did, and what they save.
+//! `devbay inspect MODEL --passes` and `devbay bench MODEL --passes`: the changes of passes over the program, and their
+//! savings.
 //!
-//! A pass is judged by leaving it out: a session without it beside one with all that are on, predicted by their plans, and
-//! measured by runs of both in turn. Passes wait for each other, so what they save does not add up to what all of them do.
-//! What cannot be predicted or does not run is said in the row, and no figure stands in for it.
+//! A pass is judged by leaving it out. A session without it is compared with one with all enabled passes, as predicted by
+//! their plans and as measured by alternating runs. Passes depend on each other, so their savings do not add up to the
+//! total. If a prediction or run is impossible, the row gives the reason instead of a figure.
 
 use crate::bench::once;
 use crate::{say, table};
@@ -15,14 +16,14 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A model with its passes, and without each of those that changed it.
+/// A model with its passes, and without each pass that changed it.
 pub struct Passes {
-    /// Nodes of the model, and of its program as it is planned.
+    /// Number of nodes of the model, and of its planned program.
     nodes: (usize, usize),
-    /// The plan with all passes that are on.
+    /// The plan with all enabled passes.
     on: Figures,
     rows: Vec<Row>,
-    /// Without any pass.
+    /// The model without any pass.
     none: Without,
 }
 
@@ -30,13 +31,13 @@ pub struct Passes {
 struct Row {
     name: &'static str,
     is_on: bool,
-    /// What it did; None where it did not run.
+    /// Its changes; None if it did not run.
     applied: Option<Applied>,
     /// The model without it; None if that is the same model.
     without: Option<Without>,
 }
 
-/// A model without a pass, or the reason why there is no such thing.
+/// A model without a pass, or the reason why that is impossible.
 type Without = Result<Off, String>;
 
 struct Off {
@@ -44,25 +45,25 @@ struct Off {
     measured: Option<Measured>,
 }
 
-/// What a plan has.
+/// Figures of a plan.
 #[derive(Clone, Copy)]
 struct Figures {
     launches: usize,
     work_ns: f64,
-    /// Stages that are planned when they are reached, of which launches and work have nothing.
+    /// Number of stages that are planned when reached; launches and work exclude them.
     unplanned: usize,
 }
 
-/// Runs with and without a pass, in turn: nanoseconds, each a median.
+/// Median nanoseconds of runs with and without a pass, in turn.
 struct Measured {
     pairs: usize,
     off_ns: f64,
     on_ns: f64,
-    /// Of the pairs' differences: the lower quartile, the median and the upper quartile.
+    /// Lower quartile, median and upper quartile of the pairs' differences.
     saves_ns: [f64; 3],
 }
 
-/// What sessions have in common.
+/// Common properties of the sessions.
 pub struct Subject<'a> {
     /// The model.
     pub model: &'a Model,
@@ -70,31 +71,31 @@ pub struct Subject<'a> {
     pub device: &'a Arc<Device>,
     /// Their options; passes that are off here are off in all of them.
     pub options: &'a SessionOptions,
-    /// The plan of a session for the inputs in question.
+    /// Returns a session's plan for the inputs in question.
     pub plan: &'a dyn Fn(&Session) -> devbay_host::Result<Arc<Plan>>,
 }
 
-/// Runs that are measured.
+/// Settings for measured runs.
 #[derive(Clone, Copy)]
 pub struct Runs<'a> {
     /// Inputs by name.
     pub given: &'a [(&'a str, &'a Tensor)],
-    /// How runs end early.
+    /// Deadline and cancellation of runs.
     pub options: &'a RunOptions,
-    /// Pairs of runs for each comparison; 0 for as many as fit the time, and five at least.
+    /// Pairs of runs per comparison; 0 for as many as fit the time, but at least five.
     pub pairs: usize,
-    /// Seconds of each comparison.
+    /// Seconds per comparison.
     pub seconds: f64,
-    /// Pairs that are not counted, first.
+    /// Initial pairs that are not counted.
     pub warmup: usize,
 }
 
 impl Passes {
-    /// Plans the model with all passes that are on, without each of those that changed it, and without any; measures all of
-    /// these if `runs` says how.
+    /// Plans the model with all enabled passes, without each pass that changed it, and without any; measures all of these if
+    /// `runs` is given.
     ///
     /// # Errors
-    /// What keeps the model from running with all passes that are on; cancelled.
+    /// Errors that keep the model from running with all enabled passes; cancelled.
     pub fn of(subject: &Subject<'_>, runs: Option<Runs<'_>>) -> Result<Self> {
         let switches = &subject.options.plans.passes;
         let session = subject.session(switches)?;
@@ -119,7 +120,7 @@ impl Passes {
         Ok(Self { nodes: (subject.model.program().n_nodes(), plan.program.n_nodes()), on, rows, none })
     }
 
-    /// As data.
+    /// Returns them as JSON.
     pub fn json(&self) -> Value {
         let row = |row: &Row| {
             json!({
@@ -155,7 +156,7 @@ impl Passes {
         })
     }
 
-    /// Nanoseconds that plans say are saved; None where either leaves a part of the model for later.
+    /// Returns the predicted saving in nanoseconds; None if either plan leaves a part of the model for run time.
     fn predicted(&self, off: &Off) -> Option<f64> {
         let is_whole = off.plan.unplanned == 0 && self.on.unplanned == 0;
         is_whole.then_some(off.plan.work_ns - self.on.work_ns)
@@ -183,7 +184,7 @@ impl Passes {
                     Some(applied) => {
                         cells.extend([applied.changes, applied.before, applied.after].map(|n| n.to_string()));
                     }
-                    // It may be on without having found anything.
+                    // A pass may be on and change nothing.
                     None if row.is_on => cells.push("0".to_owned()),
                     None => cells.push("off".to_owned()),
                 }
@@ -223,7 +224,7 @@ impl Passes {
         cells
     }
 
-    /// Says what the row of a pass leaves open.
+    /// Prints remarks on the row of a pass.
     fn remark(&self, name: &str, without: &Without) {
         match without {
             Err(why) => say!("without {name} the model does not run: {why}"),
@@ -244,7 +245,7 @@ impl Subject<'_> {
         Session::with_options(self.model, self.device, options)
     }
 
-    /// The model with fewer passes beside a session `on` with more.
+    /// Compares the model with fewer passes to a session `on` with more.
     fn without(&self, on: &Session, switches: &Switches, runs: Option<Runs<'_>>) -> Result<Without> {
         let off = || -> Result<Off> {
             let session = self.session(switches)?;
@@ -269,11 +270,10 @@ impl Figures {
     }
 }
 
-/// Pairs of a comparison at least, where only their time is given: fewer have no quartiles.
+/// Minimum number of pairs if only their time is given: fewer have no quartiles.
 const PAIRS_MIN: usize = 5;
 
-/// Runs two sessions in turn; which one is first changes from pair to pair, so that neither gains by what the other left
-/// in caches.
+/// Runs two sessions in turn, alternating the first one, so that neither profits from the other's cache contents.
 fn measure(on: &Session, off: &Session, runs: Runs<'_>) -> Result<Measured> {
     let results = on.run_with(runs.given, runs.options)?;
     off.run_with(runs.given, runs.options)?;
@@ -315,13 +315,13 @@ fn measure(on: &Session, off: &Session, runs: Runs<'_>) -> Result<Measured> {
     Ok(Measured { pairs: saves_ns.len(), off_ns, on_ns, saves_ns: quartiles(&mut saves_ns) })
 }
 
-/// The lower quartile, the median and the upper quartile of what is not empty; of two in the middle the upper.
+/// Returns the lower quartile, the median and the upper quartile of a non-empty list; the upper of two middle values.
 fn quartiles(values: &mut [f64]) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     [0.25, 0.5, 0.75].map(|share| values[((values.len() - 1) as f64 * share).round() as usize])
 }
 
-/// A time that may be below zero.
+/// Formats a time that may be negative.
 fn signed(ns: f64) -> String {
     let sign = if ns < 0.0 { "-" } else { "" };
     format!("{sign}{}", table::duration(ns.abs()))

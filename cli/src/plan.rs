@@ -1,4 +1,4 @@
-//! A plan as JSON: what its text form says, as data.
+//! A plan as JSON, with the content of its text form.
 
 use devbay_host::internals::core::plan::cost::{Rates, WorkRates};
 use devbay_host::internals::core::plan::report::{
@@ -9,7 +9,7 @@ use devbay_host::internals::core::plan::tasks::OneTask;
 use devbay_host::internals::core::plan::work::WorkKind;
 use serde_json::{Value, json};
 
-/// A plan's report.
+/// Returns a plan's report as JSON.
 pub fn json(report: &PlanReport) -> Value {
     let conditions = &report.conditions;
     let Rates { flops_per_ns, bytes_per_ns, launch_ns, hand_over_ns, by_work, to_device, from_device } =

@@ -1,6 +1,6 @@
-//! `devbay probe`: loads one library, makes an instance, lists its devices, and says so on one marked line.
+//! `devbay probe`: loads one library, makes an instance, lists its devices, and prints one marked line.
 //!
-//! Run as a child by whoever does not trust the library yet; see `devbay_host::internals::probe`.
+//! A process runs this as a child to try an untrusted library; see `devbay_host::internals::probe`.
 
 use crate::exit::usage;
 use anyhow::Result;
@@ -20,10 +20,10 @@ pub struct Arguments {
     option: Vec<String>,
 }
 
-/// Tries the library and prints the result. What it finds out is a result, also a refusal; the exit code is 0.
+/// Tries the library and prints the result. Every finding is a result, even a refusal; the exit code is 0.
 ///
 /// # Errors
-/// For options that cannot be read.
+/// For invalid options.
 pub fn main(arguments: &Arguments) -> Result<()> {
     let mut options = Vec::new();
     for text in &arguments.option {

@@ -1,4 +1,4 @@
-//! `--profile FILE`: a timeline of the runs, and what of it is worth saying at once.
+//! `--profile FILE`: writes a timeline of the runs, and prints its main figures.
 
 use crate::{exit, say, table, tell};
 use anyhow::Result;
@@ -7,7 +7,7 @@ use devbay_host::trace::{self, OpTime, Recorder, Summary, Timeline};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// Ops that are listed, those that take longest.
+/// Maximum number of listed ops, slowest first.
 const OPS_SHOWN: usize = 10;
 
 /// Whether there is to be a timeline.
@@ -18,26 +18,26 @@ pub struct ProfileArguments {
     profile: Option<PathBuf>,
 }
 
-/// A timeline that is being taken down.
+/// A timeline that is being recorded.
 pub struct Profile {
     path: PathBuf,
     recorder: Recorder,
 }
 
 impl ProfileArguments {
-    /// What takes the timeline down; None if nobody asked for one.
+    /// Starts recording; None if no timeline was requested.
     pub fn start(&self) -> Option<Profile> {
         self.profile.clone().map(|path| Profile { path, recorder: Recorder::default() })
     }
 }
 
 impl Profile {
-    /// For the runtime and the session.
+    /// Returns the recorder for the runtime and the session.
     pub fn recorder(&self) -> &Recorder {
         &self.recorder
     }
 
-    /// Writes the file; gives what is worth saying.
+    /// Writes the file; returns its summary.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -48,8 +48,8 @@ impl Profile {
         Ok(Summary::of(&timeline))
     }
 
-    /// Writes the file after a failure, for whoever looks for how far it came. Says on standard error what came of it, and
-    /// leaves it to the caller to tell the failure, which decides the exit code.
+    /// Writes the file after a failure, to show how far the run came. Prints the outcome on standard error, and leaves the
+    /// failure to the caller, since that decides the exit code.
     pub fn finish_failed(&self) {
         match self.finish() {
             Ok(_) => tell!("timeline until the failure written to {}", self.path.display()),
@@ -93,7 +93,7 @@ impl Profile {
         say!("timeline written to {}: open it at https://ui.perfetto.dev", self.path.display());
     }
 
-    /// A summary as data.
+    /// Returns a summary as JSON.
     pub fn json(&self, summary: &Summary) -> Value {
         let ops: Vec<Value> = summary
             .ops

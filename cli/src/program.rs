@@ -1,6 +1,6 @@
-//! `devbay run` of a program that a device's compiler takes whole: StableHLO, as JAX and PyTorch/XLA export it.
+//! `devbay run` for a program that a device's compiler takes as a whole: StableHLO, as JAX and PyTorch/XLA export it.
 //!
-//! The text or bytecode is handed to the compiler as it is. Such programs name neither inputs nor results: they are `in0`,
+//! The text or bytecode goes to the compiler unchanged. Such programs name neither inputs nor results: they are `in0`,
 //! `in1`, ... and `out0`, `out1`, ... in the order of the entry function.
 
 use crate::exit::usage;
@@ -13,19 +13,19 @@ use devbay_host::{Error, ErrorKind, Tensor, TensorType};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The format of a program's file by its name; None for what is a model.
+/// Returns the format of a program's file by its name; None for a model.
 pub fn format_of(path: &Path) -> Option<&'static str> {
     let extension = path.extension()?.to_str()?;
     matches!(extension, "mlir" | "mlirbc" | "stablehlo").then_some("stablehlo")
 }
 
-/// How long a run may take without a deadline.
+/// Time limit of a run without a deadline.
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 /// Compiles the program for the device, and runs it once.
 ///
 /// # Errors
-/// Unsupported for a device that has no compiler for it; what the compiler says; a mismatch with `--compare`.
+/// Unsupported for a device that has no compiler for it; errors of the compiler; a mismatch with `--compare`.
 pub fn main(arguments: &Arguments, format: &str) -> Result<Done> {
     if arguments.image.is_some()
         || arguments.inputs.random.is_some()
@@ -63,7 +63,7 @@ pub fn main(arguments: &Arguments, format: &str) -> Result<Done> {
     run::report_program(arguments, format, device, &named, &[("run", run), ("compile", compile)])
 }
 
-/// The inputs `in0`, `in1`, ... as far as they go; an archive may also have what is expected.
+/// Returns the inputs `in0`, `in1`, ... up to the first gap; an archive may also hold expected results.
 fn ordered_inputs(arguments: &Arguments) -> Result<Vec<Tensor>> {
     let mut given = arguments.inputs.given.read()?;
     given.retain(|(name, _)| !name.starts_with("out"));

@@ -1,4 +1,4 @@
-//! `devbay run`: a model, its inputs, its results.
+//! `devbay run`: runs a model on its inputs and shows the results.
 
 use crate::exit::usage;
 use crate::image;
@@ -72,15 +72,15 @@ pub struct Arguments {
 /// Runs the model once.
 ///
 /// # Errors
-/// Whatever keeps it from running, a mismatch with `--compare`, and what layers found.
+/// Errors that keep the model from running, a mismatch with `--compare`, and findings of layers.
 pub fn main(arguments: &Arguments) -> Result<()> {
     arguments.plugins.layers.conclude(run(arguments))
 }
 
-/// Writes, compares and shows what a program gave that was run without a session: its kind, and what took how long.
+/// Writes, compares and shows the results of a program that ran without a session: its kind, and the times of its steps.
 ///
 /// # Errors
-/// For files that cannot be read or written; a mismatch with `--compare` is in the verdict.
+/// For files that cannot be read or written; the verdict holds a mismatch with `--compare`.
 pub fn report_program(
     arguments: &Arguments,
     kind: &str,
@@ -135,10 +135,10 @@ fn run(arguments: &Arguments) -> Result<Done> {
         return Err(usage("--verify is for .dbx files: other models have no checksums"));
     }
     let deadline = arguments.deadline_ms.map(Duration::from_millis);
-    // Results that are there are written, even after the deadline.
+    // Finished results are written even after the deadline.
     let Ran { profile, chosen, preprocessing, inputs, session, auto, plan, outputs, import, prepare, run } =
         interrupt::under(deadline, |cancel| ran(arguments, cancel))?;
-    // Another plan, on other devices, if one failed.
+    // After a device failed, the plan is another one, for other devices.
     let plan = if session.failures().is_empty() { plan } else { session.plan_for(&given(&inputs))? };
     let device = session.current().device();
     let memory: Vec<DeviceMemory> =
@@ -203,7 +203,7 @@ fn run(arguments: &Arguments) -> Result<Done> {
     Ok(Done { json, verdict: verdict(verdicts.as_deref()) })
 }
 
-/// What a run was made of, and what it gave.
+/// The parts of a run, and its results.
 struct Ran {
     profile: Option<Profile>,
     chosen: Chosen,
@@ -275,7 +275,7 @@ fn ran(arguments: &Arguments, cancel: &Cancel) -> Result<Ran> {
     Ok(Ran { profile, chosen, preprocessing, inputs, session, auto, plan, outputs, import, prepare, run })
 }
 
-/// The first output that differs, as an error.
+/// Returns the first output that differs, as an error.
 pub fn verdict(verdicts: Option<&[Verdict]>) -> Result<()> {
     match verdicts.into_iter().flatten().find(|verdict| !verdict.matches) {
         None => Ok(()),
@@ -293,7 +293,7 @@ pub fn verdict(verdicts: Option<&[Verdict]>) -> Result<()> {
     }
 }
 
-/// An output for programs: its name, its type and its first values.
+/// Returns an output as JSON: its name, its type and its first values.
 pub fn output_json(name: &str, tensor: &Tensor) -> serde_json::Value {
     json!({
         "name": name, "type": tensor.tensor_type().to_string(), "shape": tensor.shape(),
@@ -301,14 +301,14 @@ pub fn output_json(name: &str, tensor: &Tensor) -> serde_json::Value {
     })
 }
 
-/// Shows that something goes on, on a terminal, when it takes longer than a moment.
+/// Shows a spinner on a terminal if something takes longer than a moment.
 fn spinner(message: &str) -> ProgressBar {
     let bar = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
         bar.set_style(style);
     }
     bar.set_message(say::plain(message).into_owned());
-    // indicatif panics if it cannot start its own thread.
+    // indicatif's own thread panics if no thread can be started.
     let turning = bar.downgrade();
     let turn = move || {
         while let Some(bar) = turning.upgrade().filter(|bar| !bar.is_finished()) {
@@ -343,14 +343,14 @@ fn is_archive(path: &Path) -> Result<bool> {
 /// Writes outputs to an archive, or to a folder.
 ///
 /// # Errors
-/// What cannot be written.
+/// For files that cannot be written.
 pub fn write_outputs(path: &Path, outputs: &[(&str, &Tensor)]) -> Result<()> {
     if is_archive(path)? {
         return Ok(arrays::write_npz(path, outputs)?);
     }
     std::fs::create_dir_all(path).with_context(|| format!("cannot make the folder {}", path.display()))?;
     for (i, (name, tensor)) in outputs.iter().enumerate() {
-        // Names of outputs may hold anything; a name that cannot be a file name becomes a number.
+        // Names of outputs may contain any character; a name that is not a valid file name becomes a number.
         let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
         let file =
             if plain && !name.starts_with('.') { format!("{name}.npy") } else { format!("output_{i}.npy") };
@@ -359,10 +359,10 @@ pub fn write_outputs(path: &Path, outputs: &[(&str, &Tensor)]) -> Result<()> {
     Ok(())
 }
 
-/// Compares outputs with those of an archive; its arrays `in0`, `in1`, ... of a program are passed over.
+/// Compares outputs with those of an archive; skips its arrays `in0`, `in1`, ... of a program.
 ///
 /// # Errors
-/// For an archive without an output, or with one that there is not.
+/// For an archive without outputs, or with unknown ones.
 pub fn compare_all(path: &Path, outputs: &[(&str, &Tensor)], arguments: &Arguments) -> Result<Vec<Verdict>> {
     let tolerance = Tolerance { relative: arguments.rtol, absolute: arguments.atol };
     let mut expected = arrays::read_npz(path)?;
@@ -394,7 +394,7 @@ fn first_values(tensor: &Tensor, n: usize) -> Vec<serde_json::Value> {
     tensor.to_ints().ok().flatten().unwrap_or_default().iter().take(n).map(|&v| json!(v)).collect()
 }
 
-/// A table of outputs.
+/// Prints a table of outputs.
 pub fn print_outputs(outputs: &[(&str, &Tensor)]) {
     let rows: Vec<Vec<String>> = outputs
         .iter()
@@ -413,7 +413,7 @@ pub fn print_outputs(outputs: &[(&str, &Tensor)]) {
     table::print(&["OUTPUT", "TYPE", "VALUES"], &rows);
 }
 
-/// A table of what was compared.
+/// Prints a table of comparisons.
 pub fn print_verdicts(verdicts: &[Verdict]) {
     say!();
     let rows: Vec<Vec<String>> = verdicts

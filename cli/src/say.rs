@@ -1,10 +1,10 @@
 //! Standard output, where results go, and standard error.
 //!
-//! Names and messages come from models, files and plugins, and a terminal obeys what is in them. So all that is printed
-//! has its control characters escaped here, at the edge. JSON escapes its own.
+//! Names and messages come from models, files and plugins, and a terminal interprets control characters in them. So all
+//! output has its control characters escaped here, at the edge. JSON escapes its own.
 //!
-//! `println!` panics when nobody can take its text, such as a full disk; here that is an error like others, and
-//! the command ends with code 1. The lint `print_stdout` keeps `println!` out of this crate.
+//! `println!` panics when writing fails, such as on a full disk; here that is an ordinary error, and the command ends with
+//! code 1. The lint `print_stdout` keeps `println!` out of this crate.
 
 use crate::crash;
 use std::borrow::Cow;
@@ -29,11 +29,11 @@ pub fn line(text: fmt::Arguments<'_>) {
     styled("", text, "");
 }
 
-/// Prints a line between two codes for the terminal, or ends the process.
+/// Prints a line between two terminal codes, or ends the process.
 pub fn styled(begin: &str, text: fmt::Arguments<'_>, end: &str) {
     let text = text.to_string();
     let mut out = std::io::stdout().lock();
-    // Complete lines are written at once, so an error comes with its line.
+    // Standard output writes complete lines at once, so the failing line reports the error.
     if let Err(error) = writeln!(out, "{begin}{}{end}", plain(&text)) {
         tell!("error: cannot write to standard output: {error}");
         crash::end_is_near();
@@ -47,8 +47,7 @@ pub fn aside(text: fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stderr().lock(), "{}", plain(&text));
 }
 
-/// Text without what a terminal would obey: control characters, and those that turn the direction of writing, are escaped.
-/// Ends of lines and tabs stay.
+/// Escapes text for a terminal: control characters and bidirectional formatting characters. Line ends and tabs stay.
 pub fn plain(text: &str) -> Cow<'_, str> {
     if !text.chars().any(|c| is_obeyed(c) && !"\n\t".contains(c)) {
         return Cow::Borrowed(text);
@@ -57,7 +56,7 @@ pub fn plain(text: &str) -> Cow<'_, str> {
     Cow::Owned(escape(text, escaped))
 }
 
-/// As [`plain`], for what stands in a line: ends of lines and tabs are escaped too.
+/// Escapes as [`plain`], for text within a line: line ends and tabs are escaped too.
 pub fn cell(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_obeyed) {
         return Cow::Borrowed(text);
@@ -76,8 +75,8 @@ fn escape(text: &str, keep: impl Fn(char) -> Result<char, char>) -> String {
 }
 
 fn is_obeyed(c: char) -> bool {
-    // Directional formatting and line separators: Unicode Standard Annex 9, section 2; they are no control characters
-    // to Rust.
+    // Directional formatting and line separators: Unicode Standard Annex 9, section 2; Rust does not count them as control
+    // characters.
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 

@@ -1,4 +1,4 @@
-//! `devbay bench --sessions N`: sessions that come and go, and what memory they leave behind.
+//! `devbay bench --sessions N`: opens and closes sessions, and reports memory that they leave behind.
 
 use anyhow::Result;
 use devbay_host::internals::core::units::percent;
@@ -8,23 +8,23 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Sessions that fill pools and a driver's caches before anything is counted.
+/// Number of initial sessions that fill pools and a driver's caches before counting starts.
 const WARMUP: usize = 50;
 
-/// What sessions left behind.
+/// Memory left behind by sessions.
 pub struct Left {
     n: usize,
     took: Duration,
-    /// Bytes of this process that are in memory, before and after; None where the system does not say.
+    /// Resident bytes of this process, before and after; None if the system does not report them.
     resident: Option<(u64, u64)>,
-    /// Bytes of the device's that the host allocated, before and after.
+    /// Bytes of device memory that the host allocated, before and after.
     device: (u64, u64),
 }
 
-/// Opens, runs and closes `n` sessions, one after the other, of a model that no other session has.
+/// Opens, runs and closes `n` sessions, one after the other, of a model that no other session uses.
 ///
 /// # Errors
-/// The first that a session has; cancelled.
+/// The first error of a session; cancelled.
 pub fn come_and_go(
     n: usize,
     path: &Path,
@@ -45,7 +45,7 @@ pub fn come_and_go(
     Ok(Left { n, took, resident: resident.zip(resident_bytes()), device: (in_use, device.bytes_in_use().0) })
 }
 
-/// Bytes of this process that are in memory.
+/// Returns the resident bytes of this process.
 fn resident_bytes() -> Option<u64> {
     const PAGE_BYTES: u64 = 4096;
     let status = std::fs::read_to_string("/proc/self/statm").ok()?;
@@ -58,7 +58,7 @@ impl Left {
         self.took.as_nanos() as f64 / self.n as f64
     }
 
-    /// For a person.
+    /// Returns the figures as text.
     pub fn text(&self) -> String {
         let mut text = format!("{} sessions, {} each", self.n, crate::table::duration(self.per_session_ns()));
         if let Some((before, after)) = self.resident {
@@ -78,7 +78,7 @@ impl Left {
         text
     }
 
-    /// As data.
+    /// Returns the figures as JSON.
     pub fn json(&self) -> Value {
         json!({
             "n": self.n, "session_ns": self.per_session_ns(),

@@ -1,4 +1,4 @@
-//! Options for inputs whose extents change: how many plans are kept, and what they are padded to.
+//! Options for inputs of changing extents: the number of plans to keep, and padding.
 
 use crate::exit::usage;
 use anyhow::Result;
@@ -24,14 +24,14 @@ pub struct ShapeArguments {
     check_buckets: bool,
 }
 
-/// How far results of padded inputs may be from those of inputs as they are: sums have another order.
+/// Tolerance between results of padded and unpadded inputs: their sums have a different order.
 const TOLERANCE: Tolerance = Tolerance { relative: 1e-4, absolute: 1e-5 };
 
 impl ShapeArguments {
-    /// Sets what was given.
+    /// Applies the given options.
     ///
     /// # Errors
-    /// For sizes and values that cannot be read.
+    /// For invalid sizes and values.
     pub fn apply(&self, options: &mut SessionOptions) -> Result<()> {
         if let Some(plans_max) = self.plans_max {
             options.plans.plans_max = plans_max as usize;

@@ -1,4 +1,4 @@
-//! What of a plan's work each device does and why, and which failed, for a person and as JSON.
+//! Each device's share of a plan's work with the reasons, and failed devices, as text and as JSON.
 
 use crate::table;
 use devbay_host::internals::auto::Auto;
@@ -7,8 +7,8 @@ use devbay_host::internals::core::plan::estimate::Candidate;
 use devbay_host::{Device, Failure, PlaceBy, Session};
 use serde_json::{Value, json};
 
-/// The arithmetic of a plan, device by device, as `1.2 G operations: 99.5 % on wgpu:0, 0.5 % on cpu:0`, and what is
-/// copied between their memories; None if no kernel says. What is planned as it runs is not counted, and that is said.
+/// Returns the arithmetic of a plan by device, as `1.2 G operations: 99.5 % on wgpu:0, 0.5 % on cpu:0`, and the bytes copied
+/// between their memories; None if no kernel reports operations. Stages planned at run time are excluded, with a note.
 pub fn text(plan: &Plan) -> Option<String> {
     let flops = plan.flops();
     let all: u64 = flops.iter().map(|(_, flops)| flops).sum();
@@ -46,7 +46,7 @@ pub fn headline<'a>(plan: &'a Plan, device: &'a Device) -> &'a Device {
     }
 }
 
-/// What plans were used for and what making them took, as `3 plans made in 95.1 ms (specialising 20.0 ms, ...)`.
+/// Returns the use and the cost of plans, as `3 plans made in 95.1 ms (specialising 20.0 ms, ...)`.
 pub fn plans_text(session: &Session) -> String {
     let plans = session.plan_statistics();
     let time = |ns: u64| table::duration(ns as f64);
@@ -68,7 +68,7 @@ pub fn plans_text(session: &Session) -> String {
     )
 }
 
-/// What plans were used for and what making them took, as data.
+/// Returns the use and the cost of plans, as JSON.
 pub fn plans(session: &Session) -> Value {
     let plans = session.plan_statistics();
     json!({
@@ -79,7 +79,7 @@ pub fn plans(session: &Session) -> Value {
     })
 }
 
-/// Why devices were chosen by estimate, as data; null if they were not.
+/// Returns the reasons for choosing devices by estimate, as JSON; null if they were chosen otherwise.
 pub fn placement(auto: Option<&Auto>) -> Value {
     let Some(auto) = auto else { return Value::Null };
     let candidate = |(i, found): (usize, &Candidate)| {
@@ -97,7 +97,7 @@ pub fn placement(auto: Option<&Auto>) -> Value {
     json!({ "candidates": candidates, "unmeasured": auto.unmeasured() })
 }
 
-/// Devices that failed, and who went on.
+/// Returns the failed devices and their replacements.
 pub fn failures(session: &Session) -> Value {
     let failure = |failure: &Failure| {
         let (error, place) = (&failure.error, failure.error.place());
@@ -109,7 +109,7 @@ pub fn failures(session: &Session) -> Value {
     session.failures().iter().map(failure).collect()
 }
 
-/// What each device does, as data: operations by device, and copies.
+/// Returns each device's work as JSON: operations by device, and copies.
 pub fn json(plan: &Plan) -> Value {
     let flops: serde_json::Map<String, Value> =
         plan.flops().into_iter().map(|(device, flops)| (device.name().to_owned(), flops.into())).collect();

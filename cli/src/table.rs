@@ -1,15 +1,15 @@
-//! Tables that a person likes to read.
+//! Aligned tables for the terminal.
 
 use crate::say;
 pub use devbay_host::internals::core::units::{bytes, duration};
 use std::io::IsTerminal;
 
-/// Whether a stream is a terminal that shows colour.
+/// Returns whether a stream is a terminal that supports colour.
 pub fn colour(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("NO_COLOR").is_none()
 }
 
-/// Prints rows under a head, columns aligned; columns whose head begins with `>` to the right.
+/// Prints rows under a header, with aligned columns; columns whose header begins with `>` are right-aligned.
 pub fn print(head: &[&str], rows: &[Vec<String>]) {
     let text = text(head, rows);
     let (first, rest) = text.split_once('\n').unwrap_or((&text, ""));
@@ -18,7 +18,7 @@ pub fn print(head: &[&str], rows: &[Vec<String>]) {
     rest.lines().for_each(|line| say!("{line}"));
 }
 
-/// What [`print()`] prints, without colour; each row ends with a new line.
+/// Returns the output of [`print()`] without colour; each row ends with a new line.
 pub fn text(head: &[&str], rows: &[Vec<String>]) -> String {
     let right: Vec<bool> = head.iter().map(|title| title.starts_with('>')).collect();
     let head: Vec<String> = head.iter().map(|title| title.trim_start_matches('>').to_owned()).collect();
@@ -39,7 +39,7 @@ pub fn text(head: &[&str], rows: &[Vec<String>]) -> String {
     [&head].into_iter().chain(&rows).map(|row| line(row) + "\n").collect()
 }
 
-/// A bar of a share between 0 and 1.
+/// Returns a bar for a share between 0 and 1.
 pub fn bar(share: f64, width: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;

@@ -1,4 +1,4 @@
-//! `devbay bench --vary NAME=LOW..HIGH`: inputs of another length for each run.
+//! `devbay bench --vary NAME=LOW..HIGH`: varies the length of inputs from run to run.
 
 use crate::exit::usage;
 use anyhow::Result;
@@ -8,7 +8,7 @@ use devbay_host::internals::random::Random;
 use devbay_host::{Dim, Tensor, TensorType};
 use std::ops::RangeInclusive;
 
-/// The lengths of an extent that the model names.
+/// The lengths of a named extent of the model.
 #[derive(Clone)]
 pub struct Vary {
     name: String,
@@ -16,10 +16,10 @@ pub struct Vary {
 }
 
 impl Vary {
-    /// Reads `NAME=LOW..HIGH`, both counted.
+    /// Parses `NAME=LOW..HIGH`, an inclusive range.
     ///
     /// # Errors
-    /// For text of another form, and for a name that no input of the program has.
+    /// For malformed text, and for a name that no input of the program has.
     pub fn parse(text: &str, program: &Program) -> Result<Self> {
         let parsed = text.rsplit_once('=').and_then(|(name, range)| {
             let (low, high) = range.split_once("..")?;
@@ -40,10 +40,10 @@ impl Vary {
         format!("{}={}", self.name, self.lengths.end())
     }
 
-    /// The beginnings of inputs, one set for each length, in ascending order.
+    /// Returns the leading parts of inputs, one set per length, in ascending order.
     ///
     /// # Errors
-    /// For inputs of another length than the greatest.
+    /// For inputs whose length is not the greatest.
     pub fn cut(&self, program: &Program, given: &[(String, Tensor)]) -> Result<Vec<Vec<(String, Tensor)>>> {
         let set = |length: usize| {
             let cut = |(name, tensor): &(String, Tensor)| {
@@ -88,7 +88,7 @@ fn inputs(program: &Program) -> impl Iterator<Item = &Value> {
     program.main.inputs.iter().map(|&id| program.value(id))
 }
 
-/// Which of `n` sets a run takes: anyone, and the same whenever the command is run.
+/// Returns which of `n` sets a run takes: pseudorandom, and the same each time the command is run.
 pub fn pick(run: usize, n: usize) -> usize {
     Random::of_seed(run as u64).below(n)
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use support::{COMPILER, child, library, pairs, patterns};
 
-/// What cannot be asked of a plugin that is linked and judged in the test's own process.
+/// Cases that do not apply to a plugin that is linked and tested in the test's own process.
 const IN_PROCESS: &[&str] = &[
     "load.exports",
     "load.imports",
@@ -26,8 +26,8 @@ const IN_PROCESS: &[&str] = &[
     "fault.memory",
 ];
 
-/// What the CPU plugin does not offer: limits on streams, ops whose shapes ONNX does not define, kernels that only some of its
-/// devices have; and what nobody can, an older minor.
+/// Features that the CPU plugin does not offer: limits on streams, ops whose shapes ONNX does not define, kernels that only
+/// some of its devices have; and an older minor, which no plugin offers.
 const INLINE: &[&str] = &[
     "devices.timeline",
     "stream.max",
@@ -66,7 +66,7 @@ const INLINE: &[&str] = &[
     "negotiate.older",
 ];
 
-/// Asynchronous streams keep their memory to themselves.
+/// Asynchronous streams have private memory.
 const ASYNC: &[&str] = &[
     "memory.host_visible",
     "stream.max",
@@ -86,8 +86,7 @@ fn expect_no_failures(report: &Report) {
     assert!(failures.is_empty(), "{} tests failed:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Fails with every case that failed, and with those that say more than expected that they were not run. ONNX's node
-/// tests are looked at by themselves.
+/// Fails with every failed case, and with unexpected ones that were not run. ONNX's node tests are checked separately.
 fn expect_green(report: &Report, not_run: &[&str]) {
     expect_no_failures(report);
     let not_passed = report.tests.iter().filter(|test| test.verdict != Verdict::Passed);
@@ -129,13 +128,13 @@ fn linked_async() {
 fn library_inline() {
     let report = loaded(&[], &["onnx"]);
     expect_green(&report, &[INLINE, COMPILER].concat());
-    // What a case measures is with it.
+    // Cases note their measurements.
     let note = |id: &str| report.test(id).and_then(|test| test.note.clone()).unwrap_or_default();
     assert!(note("figure.launch").contains("ns a launch"), "{}", note("figure.launch"));
     assert!(note("numerics.lstm").contains("16 trials right"), "{}", note("numerics.lstm"));
 }
 
-/// The numbers of kernels on asynchronous streams are judged behind the validation layer.
+/// The numbers of kernels on asynchronous streams are tested through the validation layer.
 #[test]
 fn library_async() {
     let report = loaded(&[("streams", "async")], &["onnx", "numerics.*", "specials.*"]);
@@ -145,7 +144,7 @@ fn library_async() {
     assert!(report.tests.iter().all(|test| test.reproduce.is_some()));
 }
 
-/// Behind the validation layer, which finds nothing; leaks are measured without it.
+/// Tests through the validation layer, which must find nothing; leaks are measured without it.
 fn check_validated(streams: &str) {
     let settings = Settings {
         options: pairs(&[("streams", streams)]),
@@ -190,7 +189,7 @@ fn b28_the_cpu_plugin_has_one_export_and_prints_nothing() {
     assert_eq!((report.tests.len(), report.summary().passed), (4, 4));
 }
 
-/// ONNX's node tests on the library's kernels: none fails, and as many pass as did.
+/// ONNX's node tests on the library's kernels: none fails, and as many pass as before.
 #[test]
 fn node_tests_pass() {
     let settings = Settings {
@@ -204,7 +203,7 @@ fn node_tests_pass() {
     assert!(nodes.plugin.passed >= PASSED_ON_KERNELS, "{nodes:?}");
 }
 
-/// As many again, as `devbay run` runs a model.
+/// The same number passes in sessions, which is how `devbay run` runs a model.
 #[test]
 fn node_tests_pass_in_sessions() {
     let settings = Settings {
@@ -219,11 +218,11 @@ fn node_tests_pass_in_sessions() {
     assert!(nodes.plugin.passed >= PASSED_IN_SESSIONS, "{nodes:?}");
 }
 
-/// Of 1,884, as docs/onnx-coverage.md has it; onnxruntime 1.31 passes 1,398.
+/// Of 1,884, as in docs/onnx-coverage.md; onnxruntime 1.31 passes 1,398.
 const PASSED_ON_KERNELS: usize = 1709;
 const PASSED_IN_SESSIONS: usize = 1795;
 
-/// The kernel of our plugins that takes strides, so that the case about them is passed by somebody.
+/// A kernel of our plugins takes strides, so that at least one plugin passes the case about them.
 #[test]
 fn a_kernel_that_takes_strides_passes() {
     let settings = Settings {
@@ -235,7 +234,7 @@ fn a_kernel_that_takes_strides_passes() {
     assert_eq!(report.summary().passed, 3, "{:?}", report.tests);
 }
 
-/// No op has kernels whose numbers ONNX's tests alone judge.
+/// Every op with a kernel has generated numbers besides ONNX's tests.
 #[test]
 fn every_op_with_a_kernel_has_generated_numbers() {
     let agreement = negotiate(Entry::Linked(&devbay_plugin_cpu::PLUGIN), MinorRange::CURRENT);

@@ -1,5 +1,5 @@
 //! The CUDA plugin passes the suite on an emulator of CUDA's driver, NVRTC, cuBLASLt and cuDNN, whose kernels run on the
-//! processor: what the host's side of the plugin does, and nothing of a GPU (`bench/gpu-check` is for those).
+//! processor. This tests the plugin's host side, and nothing of a GPU (`bench/gpu-check` does).
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 mod support;
@@ -11,13 +11,13 @@ use std::process::Command;
 use std::sync::OnceLock;
 use support::{COMPILER, judged_with, library};
 
-/// The emulator's folder, built once in a process: a library by the names of all that it stands for.
+/// Returns the emulator's folder, built once per process: one library under the names of all that it replaces.
 fn emulator() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let name = format!("devbay-cuda-emulator-{}", std::process::id());
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        // Of another process of this number.
+        // Left by an earlier process with the same id.
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("a folder for the emulator");
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/cuda/emulator");
@@ -47,14 +47,14 @@ fn judged(only: &[&str], except: &[&str], environment: &[(&str, &str)]) -> Repor
         ("LD_LIBRARY_PATH", &*folder),
         ("DEVBAY_NVRTC", &*driver),
         ("EMULATOR_DIR", &*folder),
-        // Kernels of another emulator are not this one's.
+        // Kernels of another emulator must not be reused.
         ("DEVBAY_CACHE_DIR", &*folder),
     ];
     let environment: Vec<(&str, &str)> = own.iter().chain(environment).copied().collect();
     judged_with(library("devbay_plugin_cuda"), only, except, &environment)
 }
 
-/// Fails with every case that failed, and with those that were left out and are not named.
+/// Fails with every failed case, and with unlisted ones that were skipped.
 fn expect_green(report: &Report, not_run: &[&str]) {
     let not_passed = report.tests.iter().filter(|test| test.verdict != Verdict::Passed);
     let is_expected = |id: &str, verdict: &Verdict| {
@@ -67,8 +67,8 @@ fn expect_green(report: &Report, not_run: &[&str]) {
     assert!(wrong.is_empty() && report.summary().passed > 0, "{}", wrong.join("\n"));
 }
 
-/// What the plugin does not offer: graphs whose memory is elsewhere in a replay, zero-copy host memory as the space of operands, a limit on streams, a function that
-/// flushes, kernels with strides or packed constants, ops whose shapes ONNX does not define.
+/// Features that the plugin does not offer: graphs whose memory moves between replays, zero-copy host memory for operands, a
+/// limit on streams, a flush function, kernels with strides or packed constants, ops whose shapes ONNX does not define.
 const NOT_OFFERED: &[&str] = &[
     "memory.host_visible",
     "stream.max",
@@ -95,7 +95,7 @@ fn the_base_is_green_on_an_emulator() {
     );
 }
 
-/// Older devices have neither pools of memory nor words that streams write, and recordings may not be had.
+/// Older devices lack memory pools and stream writes, and may lack recordings.
 #[test]
 fn older_drivers_do() {
     let lacks = [("EMULATOR_NO_POOLS", "1"), ("EMULATOR_NO_WORDS", "1"), ("EMULATOR_NO_GRAPHS", "1")];
@@ -103,15 +103,15 @@ fn older_drivers_do() {
     expect_green(&judged(&topics, &[], &lacks), &[NOT_OFFERED, COMPILER].concat());
 }
 
-/// By the libraries, and by the plugin's own kernels where those have no algorithm.
+/// With the libraries, and with the plugin's own kernels where those have no algorithm.
 #[test]
 fn products_are_right_with_and_without_libraries() {
     expect_green(&judged(&["numerics.matmul", "numerics.fusedgemm", "numerics.fusedconv"], &[], &[]), &[]);
     expect_green(&judged(&["numerics.gemm"], &[], &[("EMULATOR_NO_ALGORITHM", "1")]), &[]);
 }
 
-/// What a driver makes of the kernels that takes it that comparisons never see NaN. NVIDIA's for Vulkan, which compiles the
-/// same texts, made a maximum of Relu's comparison, and 0 of NaN.
+/// Models a driver that compiles kernels under the assumption that comparisons never see NaN. NVIDIA's Vulkan driver, which
+/// compiles the same sources, turned Relu's comparison into a maximum, and NaN into 0.
 #[test]
 fn nan_stays_where_a_compiler_does_not_expect_it() {
     let ops =

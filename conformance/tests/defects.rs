@@ -1,10 +1,10 @@
-//! The suite is tested: plugins that are right but for one thing are each caught by the case that is about it.
+//! Tests of the suite itself: plugins with exactly one defect are each caught by the case that covers it.
 //!
-//! They are one library, `conformance/fixtures/defective`, whose defect is chosen by a variable; each is judged as a
-//! vendor's library is, in processes of its own. `docs/conformance-defects.md` has what caught what.
+//! They are one library, `conformance/fixtures/defective`, with its defect selected by a variable; each is tested like a
+//! vendor's library, in child processes. `docs/conformance-defects.md` lists which case catches which defect.
 //!
-//! The gate asks the cases of a defect's own topic, one of which has to find it and no other. That no case of another topic
-//! finds it too, the tests of [`alone`] say.
+//! The gate runs only the cases of a defect's own topic, exactly one of which must find it. The tests of [`alone`] check
+//! that no case of another topic finds it too.
 
 mod support;
 
@@ -15,13 +15,13 @@ use devbay_plugin_defective::{COMPILER, Defect, VARIABLE, all};
 use std::collections::BTreeSet;
 use support::{judged_with, library};
 
-/// Node tests judge numbers that `numerics` judges too, and stress finds once more, in ten times the time, what cases
-/// have found.
+/// Node tests check numbers that `numerics` checks too, and stress repeats the findings of other cases in ten times the
+/// time.
 const COSTLY: &[&str] = &["onnx", "stress", "fault", "figure"];
 
 /// Cases that launch every kernel in many ways take most of the suite's time, and recordings build on them; data at fault
-/// needs all that reports failures. The gate asks them about defects that they are to find, and the tests of [`alone`] about all
-/// of their topic.
+/// needs every function that reports failures. The gate runs these cases only for the defects that they must find; the tests
+/// of [`alone`] run them for all defects of their topic.
 const LAUNCH_EVERYTHING: &[&str] = &[
     "launch.order",
     "launch.slots",
@@ -37,7 +37,7 @@ const LAUNCH_EVERYTHING: &[&str] = &[
     "replay.bindings",
 ];
 
-/// The ops whose numbers are judged where a defect is not about those of every op.
+/// Ops whose numbers are tested unless a defect concerns those of every op.
 const OPS: &[&str] = &[
     "numerics.add",
     "numerics.matmul",
@@ -47,11 +47,12 @@ const OPS: &[&str] = &[
     "specials.fusedconv",
 ];
 
-/// Defects that use freed memory in other cases too, and those cases: whether that ends the process, or is noticed, is chance.
+/// Defects that also use freed memory in these other cases; whether that crashes or is noticed is chance.
 const BY_CHANCE: &[(&str, &[&str])] = &[
-    // Results are judged through a runtime, which frees what this one goes on to use. The suite's own services are leaked.
+    // Results are checked through a runtime, which frees memory that this one still uses. The suite's own services are
+    // leaked.
     ("the-host-is-called-after-destroy", OPS),
-    // Buffers are freed behind points that were not reached, while copies go on in them.
+    // Buffers are freed after unreached points, while copies in them continue.
     ("a-point-is-reached-when-it-is-signalled-async", &["event.host_wait", "event.wait"]),
 ];
 
@@ -65,25 +66,25 @@ fn is_other_op(id: &str) -> bool {
     ["numerics", "specials"].iter().any(|topic| case::matches(topic, id)) && !OPS.contains(&id)
 }
 
-/// The cases that have to find a defect.
+/// Returns the cases that must find a defect.
 fn cases(defect: &Defect) -> BTreeSet<&'static str> {
     case::all().map(|case| case.id).filter(|id| case::matches(defect.case, id)).collect()
 }
 
-/// Which cases a defect is judged by.
+/// The cases that test a defect.
 #[derive(Clone, Copy, PartialEq)]
 enum Asked {
-    /// Those of its own topic.
+    /// The cases of its own topic.
     OwnTopic,
     All,
 }
 
-/// The topic of a case: `launch` of `launch.order`.
+/// Returns the topic of a case: `launch` of `launch.order`.
 fn topic(id: &str) -> &str {
     id.split('.').next().unwrap_or(id)
 }
 
-/// Judges the defects whose case is in one of the topics, and says which were not caught, or not alone.
+/// Tests the defects whose case is in one of the topics, and lists those that were not caught, or not by one case alone.
 fn check(topics: &[&str], asked: Asked) {
     let mut wrong = Vec::new();
     let of_topics = |defect: &Defect| topics.iter().any(|topic| case::matches(topic, defect.case));
@@ -97,7 +98,7 @@ fn check(topics: &[&str], asked: Asked) {
             except.extend(LAUNCH_EVERYTHING.iter().filter(|id| !expected.contains(*id)));
         }
         if expected.len() > 1 && case::matches("specials", defect.case) {
-            // The numbers of plain ops have some of these among their edges.
+            // Some of these are edge cases in the numbers of plain ops.
             except.push("numerics");
         }
         except.extend(
@@ -137,7 +138,7 @@ fn without_a_defect_the_compiler_passes() {
     let failures: Vec<_> = report.failures().map(|test| (&test.id, &test.verdict)).collect();
     assert!(failures.is_empty(), "{failures:?}");
     let passes = |id: &str| report.tests.iter().any(|test| test.id == id && test.verdict == Verdict::Passed);
-    // Its memory is typed and written once, which the base has cases for.
+    // Its memory is typed and written once, which base has cases for.
     let asked = ["memory.alloc", "memory.sizes", "transfer.round_trip", "transfer.range", "stress.threads"];
     let compiler = case::all().map(|case| case.id).filter(|id| case::matches("compile", id));
     let missing: Vec<_> =
@@ -154,7 +155,7 @@ fn names_are_unique() {
     assert!(names.len() > 100, "{}", names.len());
 }
 
-/// Tests that judge the defects of some topics by their own topic, and one of each name below `alone`.
+/// Defines tests of the defects of some topics by their own topic, and one of the same name below `alone`.
 macro_rules! topics {
     ($(#[test] fn $name:ident() { check([$($topic:literal),*]) })*) => {
         $(
@@ -164,7 +165,7 @@ macro_rules! topics {
             }
         )*
 
-        /// Each defect judged by all cases.
+        /// Each defect tested by all cases.
         mod alone {
             use super::{Asked, check};
 
@@ -222,7 +223,7 @@ topics! {
     }
 }
 
-/// What no defect here trips, and why.
+/// Cases that no defect here trips, with reasons.
 const WITHOUT_A_DEFECT: &[(&str, &str)] = &[
     ("negotiate.older", "there is no older minor yet that hosts of 0.9 speak"),
     ("figure.launch", "a figure for a person, which nothing fails"),
@@ -249,7 +250,7 @@ fn every_case_has_a_defect_or_is_on_the_list_of_those_without() {
     assert!(stale.is_empty(), "these have a defect and an excuse: {stale:?}");
 }
 
-/// The document's list of cases is the suite's.
+/// The document lists the suite's cases.
 #[test]
 fn the_document_lists_every_case() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/conformance.md");
@@ -274,7 +275,7 @@ fn the_document_lists_every_case() {
     assert!(stale.is_empty(), "docs/conformance.md has rows of cases that are no more: {stale:?}");
 }
 
-/// As is its list of defects.
+/// The document lists the suite's defects.
 #[test]
 fn the_document_lists_every_defect() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/conformance-defects.md");

@@ -8,13 +8,13 @@ use devbay_conformance::hostile::{Case, Corpus, Selection};
 use std::time::Duration;
 use support::{built, library};
 
-/// One in so many changes is run.
+/// One of this many changes is run.
 const EVERY: usize = 97;
 
-/// As above, of changes that are made to an input and to a constant.
+/// The same, for changes to both an input and a constant.
 const PAIRS_EVERY: usize = 11;
 
-/// A machine that is busy with other tests is no hang.
+/// Generous limits: being busy with other tests is not a hang.
 fn workers() -> Workers {
     Workers {
         program: env!("CARGO_BIN_EXE_devbay-hostile").into(),
@@ -40,7 +40,7 @@ fn corpus(ops: &[&str], every: usize) -> (Corpus, Vec<Case>) {
     (corpus, cases)
 }
 
-/// What was found, a line each.
+/// Returns the findings, one per line.
 fn lines(corpus: &Corpus, cases: &[Case], sides: &[SideOutcomes]) -> Vec<String> {
     let line = |Finding { class, op, case, text, .. }: Finding| {
         format!("{class} {op} {case}, {}: {text}", corpus.describe(&case))
@@ -48,7 +48,7 @@ fn lines(corpus: &Corpus, cases: &[Case], sides: &[SideOutcomes]) -> Vec<String>
     findings(corpus, cases, sides).into_iter().map(line).collect()
 }
 
-/// A part of every op's changes runs or is refused on the processor, and nothing else.
+/// A part of every op's changes runs or is refused on the processor, without any other outcome.
 #[test]
 fn hostile_models_run_or_are_refused_on_the_processor() {
     let (corpus, cases) = corpus(&[], EVERY);
@@ -60,7 +60,7 @@ fn hostile_models_run_or_are_refused_on_the_processor() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// Runs cases on the processor and on those of the others that there are.
+/// Runs cases on the processor and on all other available sides.
 fn on_all_devices(cases: &[Case]) -> Vec<SideOutcomes> {
     let cpu = run_side(&side("cpu"), &workers(), cases, &mut |_| ()).expect("workers start");
     let mut sides = vec![cpu];
@@ -79,7 +79,7 @@ fn on_all_devices(cases: &[Case]) -> Vec<SideOutcomes> {
             }
         }
     }
-    // There is something to compare.
+    // There is a result to compare.
     for side in &sides {
         let ran = side.outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Ok(_))).count();
         assert!(ran > 0, "{} ran none of {} cases", side.side.name, cases.len());
@@ -87,7 +87,7 @@ fn on_all_devices(cases: &[Case]) -> Vec<SideOutcomes> {
     sides
 }
 
-/// GPUs give the processor's verdicts on indices, sizes and special numbers of a few ops.
+/// GPUs agree with the processor on indices, sizes and special numbers of a few ops.
 #[test]
 fn devices_agree_on_hostile_models() {
     let (corpus, cases) = corpus(&["Gather", "Relu", "Clip", "MatMul", "Where"], 5);
@@ -96,7 +96,7 @@ fn devices_agree_on_hostile_models() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// What is an input has the verdict and the result that it has as a constant, for every op.
+/// For every op, a value as an input has the same verdict and result as the same value as a constant.
 #[test]
 fn what_comes_with_a_run_is_judged_as_a_constant_is() {
     let (corpus, all) = corpus(&[], 1);
@@ -109,7 +109,7 @@ fn what_comes_with_a_run_is_judged_as_a_constant_is() {
     assert!(found.is_empty(), "{} cases\n{}", cases.len(), found.join("\n"));
 }
 
-/// Attributes of every op that are missing, of another type, or lists of another length have one verdict; those of
+/// For every op, all devices agree on attributes that are missing, have another type, or lists of another length; those of
 /// another type are refused.
 #[test]
 fn devices_agree_on_the_form_of_attributes() {
@@ -119,7 +119,7 @@ fn devices_agree_on_the_form_of_attributes() {
     let mut found = lines(&corpus, &cases, &sides);
     let mut n_types = 0;
     for (case, outcome) in cases.iter().zip(&sides[0].outcomes) {
-        // A seed of one version knows nothing of attributes that others have.
+        // A seed of one version lacks the attributes of others.
         let (op, words) = (corpus.op(case), corpus.describe(case));
         let row = devbay_ops::find("", &op);
         let is_known = row.is_some_and(|row| {
@@ -140,7 +140,7 @@ fn devices_agree_on_the_form_of_attributes() {
 #[test]
 fn what_ends_a_worker_is_the_outcome_of_its_case() {
     let (corpus, cases) = corpus(&["Relu"], 1);
-    // A program that begins the first case of each batch and ends as its variable says.
+    // A program that begins the first case of each batch and then ends as its variable selects.
     let script = r#"read case; printf '\n@devbay-hostile "Ready"\n\n@devbay-hostile {"Begin":0}\n'; "#;
     let check = |end: &str, class: &str| {
         let workers = Workers {

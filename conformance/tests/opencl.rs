@@ -1,4 +1,4 @@
-//! The OpenCL plugin, which is plain C, passes the suite on whatever driver the machine has; in the gate that is PoCL.
+//! The OpenCL plugin, which is plain C, passes the suite on the machine's driver; in the gate that is PoCL.
 
 mod support;
 
@@ -8,8 +8,9 @@ use devbay_conformance::verdict::Verdict;
 use std::time::Duration;
 use support::{COMPILER, built, child, patterns};
 
-/// What the plugin does not offer: memory that the host sees, a limit on streams, kernels with strides, workspaces or
-/// packed constants, ops whose shapes ONNX does not define, recordings, native memory and streams, and a compiler of whole programs.
+/// Features that the plugin does not offer: memory that the host can access, a limit on streams, kernels with strides,
+/// workspaces or packed constants, ops whose shapes ONNX does not define, recordings, native memory and streams, and a
+/// compiler of whole programs.
 const NOT_OFFERED: &[&str] = &[
     "memory.host_visible",
     "stream.max",
@@ -35,12 +36,12 @@ const NOT_OFFERED: &[&str] = &[
     "negotiate.older",
 ];
 
-/// Node tests that pass on the plugin's kernels, of 1,884, and ops whose generated numbers are judged.
+/// Node tests that pass on the plugin's kernels, of 1,884, and ops whose generated numbers are tested.
 const NODE_TESTS_PASSED: usize = 320;
 const OPS_JUDGED: usize = 65;
 
-/// A report, unless the plugin was not built or the machine has no driver; with the word `opencl` in `DEVBAY_REQUIRE`
-/// that is a failure.
+/// Returns a report, unless the plugin was not built or the machine has no driver; with the word `opencl` in
+/// `DEVBAY_REQUIRE` that is a failure.
 fn judged(only: &[&str], except: &[&str], validation: bool) -> Option<Report> {
     let required = std::env::var("DEVBAY_REQUIRE").unwrap_or_default();
     let required = required.split([',', ' ']).any(|word| word == "opencl");
@@ -77,11 +78,11 @@ fn expect_no_failures(report: &Report) {
     assert!(failures.is_empty(), "{} tests failed:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// What measures is judged without the layer.
+/// Cases that measure run without the layer.
 const WITHOUT_LAYER: &[&str] = &["figure", "stress.*"];
 
-/// All cases but the numbers of kernels: none fails, and none is left out that is not named here. They run behind the
-/// validation layer, which finds nothing.
+/// All cases but the numbers of kernels: none fails, and only listed ones are skipped. They run through the validation
+/// layer, which finds nothing.
 #[test]
 fn the_base_is_green() {
     let except = [&["onnx", "numerics.*", "specials.*"], WITHOUT_LAYER].concat();

@@ -1,5 +1,5 @@
-//! The PJRT plugin is as the suite's cases want it, on the libraries that `DEVBAY_PJRT_PLUGINS` names: the base on memory that
-//! is typed and written once, and the compiler.
+//! The PJRT plugin passes the suite on the libraries that `DEVBAY_PJRT_PLUGINS` names: the base on memory that is typed and
+//! written once, and the compiler.
 
 mod support;
 
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use support::{child, judged_with, library, patterns};
 
-/// Whether there are libraries to judge on.
+/// Returns whether there are libraries to test.
 fn is_there() -> bool {
     let required = std::env::var("DEVBAY_REQUIRE").unwrap_or_default();
     let required = required.split([',', ' ']).any(|word| word == "pjrt");
@@ -21,10 +21,10 @@ fn is_there() -> bool {
     is_there
 }
 
-/// The libraries are opened untried: on a busy machine a probe may take longer than it is given.
+/// Libraries are opened without a probe, which may exceed its limit on a busy machine.
 const UNTRIED: &[(&str, &str)] = &[("DEVBAY_PROBE", "off")];
 
-/// Refuses failures, and cases that were not asked.
+/// Fails on failures and on unlisted skipped cases.
 fn check(report: &Report, not_asked: &[&str]) {
     let failures: Vec<String> =
         report.failures().map(|test| format!("{}: {:?}", test.id, test.verdict)).collect();
@@ -37,9 +37,9 @@ fn check(report: &Report, not_asked: &[&str]) {
 #[test]
 fn b23_the_compiler_is_green() {
     if is_there() {
-        // PJRT makes the results of its programs.
+        // PJRT allocates the results of its programs.
         let not_asked = &["compile.graph.outputs"];
-        // Behind the validation layer, which finds nothing.
+        // Through the validation layer, which finds nothing.
         let settings = Settings {
             only: patterns(&["compile"]),
             validation: true,
@@ -51,8 +51,8 @@ fn b23_the_compiler_is_green() {
     }
 }
 
-/// What the plugin does not offer: how much memory there is, limits on streams, waits between streams, recordings,
-/// failures on request, kernels; and what its memory is not for: parts of a buffer, and writing it twice.
+/// Features that the plugin does not offer: the amount of memory, limits on streams, waits between streams, recordings,
+/// failures on request, kernels; and uses that its memory does not support: parts of a buffer, and writing it twice.
 const NOT_ASKED: &[&str] = &[
     "devices.memory_info",
     "memory.too_large",

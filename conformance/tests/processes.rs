@@ -1,5 +1,5 @@
-//! Plugins in C, judged in processes of their own: the one that vendors start from passes, and those that crash,
-//! hang, print or leak cost one case each.
+//! Plugins in C, tested in child processes: the one that vendors start from passes, and those that crash, hang, print or
+//! leak cost one case each.
 
 mod support;
 
@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 use support::{child, patterns};
 
-/// Compiles a fixture as its first lines say, and gives the library.
+/// Compiles a fixture with the command in its first lines, and returns the library.
 fn compile(source: &str, name: &str, defines: &[&str]) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("libdevbay_plugin_{name}.so"));
@@ -60,7 +60,7 @@ fn the_plugin_that_vendors_start_from_passes() {
         let test = report.test(id).expect("the case exists");
         assert_eq!(test.verdict, Verdict::Passed, "{id}");
     }
-    // One object a case, with the outcome beside the id.
+    // One object per case, with the outcome beside the id.
     let json = report.to_json();
     let tests = json["tests"].as_array().expect("tests are a list");
     assert_eq!(tests.len(), report.tests.len());
@@ -73,7 +73,7 @@ fn the_plugin_that_vendors_start_from_passes() {
 
 #[test]
 fn a_plugin_with_a_worker_thread_passes() {
-    // What is left out asks nothing of streams, and takes longest: kernels and leaks are asked of minimal.c.
+    // The skipped cases do not test streams, and take longest; minimal.c is tested for kernels and leaks.
     let except = ["onnx", "stress.leak", "figure"];
     let report = judged_but(compile("worker.c", "worker", &[]), &[], &except, LONG);
     assert_eq!(failures(&report), []);
@@ -109,12 +109,12 @@ fn a_plugin_of_the_next_minor_passes() {
     assert_eq!(plugin.abi_minors.1, plugin.abi_minor + 1);
 }
 
-/// Judges a defect, and expects that one case fails in one way.
+/// Tests a defect, and expects one case to fail in one way.
 fn expect(defect: &str, defines: &[&str], only: &[&str], limit: Duration, case: &str, failure: Failure) {
     let define = format!("DEFECT={defect}");
     let defines = [&[define.as_str()], defines].concat();
     let library = compile("negative_process.c", &defect.to_lowercase(), &defines);
-    // What takes long finds once more what others have found.
+    // The slow cases repeat findings of others.
     let report = judged_but(library, only, &["stress", "fault", "onnx"], limit);
     match failures(&report).as_slice() {
         [(id, Verdict::Failed { failure: found, .. })] if *id == case && *found == failure => {}
@@ -140,7 +140,7 @@ fn a_plugin_that_hangs_costs_one_case() {
     let limit = Duration::from_secs(5);
     expect("HANG_IN_CREATE", &[], &[], limit, "negotiate.create", Failure::TimedOut);
     expect("HANG_ON_ALIGNMENT", &[], &["memory"], limit, "memory.align", Failure::TimedOut);
-    // Nor is it taken for a verdict what a plugin prints, though it looks like one.
+    // A plugin's output is not taken for a verdict, even if it looks like one.
     let library = compile("negative_process.c", "forges", &["DEFECT=FORGES"]);
     let report = judged(library, &["negotiate.create", "shutdown.output"], limit);
     match failures(&report).as_slice() {
@@ -150,7 +150,7 @@ fn a_plugin_that_hangs_costs_one_case() {
         ] => {}
         others => panic!("expected create to time out, and what was printed, found {others:?}"),
     }
-    // Words are no sign of life.
+    // Output does not count as a sign of life.
     expect("TALKS_WITHOUT_END", &[], &["negotiate"], limit, "negotiate.create", Failure::TimedOut);
 }
 

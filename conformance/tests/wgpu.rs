@@ -1,4 +1,4 @@
-//! The wgpu plugin passes the suite on whatever Vulkan driver the machine has; in the gate that is Mesa's lavapipe.
+//! The wgpu plugin passes the suite on the machine's Vulkan driver; in the gate that is Mesa's lavapipe.
 
 mod support;
 
@@ -8,9 +8,9 @@ use devbay_conformance::verdict::Verdict;
 use std::time::Duration;
 use support::{COMPILER, child, library, patterns};
 
-/// What the plugin does not offer: memory that the host sees, a limit on streams, how much memory there is, which wgpu
-/// does not say, kernels with strides or packed constants, ops whose shapes ONNX does not define, recordings,
-/// native memory and streams, and a compiler of whole programs.
+/// Features that the plugin does not offer: memory that the host can access, a limit on streams, the amount of memory, which
+/// wgpu does not report, kernels with strides or packed constants, ops whose shapes ONNX does not define, recordings, native
+/// memory and streams, and a compiler of whole programs.
 const NOT_OFFERED: &[&str] = &[
     "devices.memory_info",
     "memory.host_visible",
@@ -37,11 +37,11 @@ const NOT_OFFERED: &[&str] = &[
     "negotiate.older",
 ];
 
-/// Node tests that pass on the plugin's kernels, of 1,884, and ops whose generated numbers are judged.
+/// Node tests that pass on the plugin's kernels, of 1,884, and ops whose generated numbers are tested.
 const NODE_TESTS_PASSED: usize = 1100;
 const OPS_JUDGED: usize = 140;
 
-/// A report, unless the machine has no driver; with the word `vulkan` in `DEVBAY_REQUIRE` that is a failure.
+/// Returns a report, unless the machine has no driver; with the word `vulkan` in `DEVBAY_REQUIRE` that is a failure.
 fn judged(only: &[&str], except: &[&str], validation: bool) -> Option<Report> {
     let settings = Settings {
         only: patterns(only),
@@ -68,11 +68,11 @@ fn expect_no_failures(report: &Report) {
     assert!(failures.is_empty(), "{} tests failed:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// What measures is judged without the layer.
+/// Cases that measure run without the layer.
 const WITHOUT_LAYER: &[&str] = &["figure", "stress.leak.*"];
 
-/// All cases but the numbers of kernels: none fails, and none is left out that is not named here. They run behind the
-/// validation layer, which finds nothing.
+/// All cases but the numbers of kernels: none fails, and only listed ones are skipped. They run through the validation
+/// layer, which finds nothing.
 #[test]
 fn the_base_is_green() {
     let except = [&["onnx", "numerics.*", "specials.*"], WITHOUT_LAYER].concat();

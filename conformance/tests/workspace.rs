@@ -1,13 +1,13 @@
-//! What must hold of the house itself: which way dependencies point, that every file says what it is for, and
-//! that documents name files that are there.
+//! Rules of the repository itself: the direction of dependencies, that every file has module documentation, and that
+//! documents name existing files.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The arrows that there are (docs/ARCHITECTURE.md): crate, what it may depend on, also for its tests. A crate uses what stands
-/// above it.
+/// The allowed dependencies (docs/ARCHITECTURE.md): a crate, and the crates that it may depend on, also for its tests. A
+/// crate uses only crates listed above it.
 const ARROWS: &[(&str, &[&str])] = &[
     ("devbay-plugin-api", &[]),
     ("devbay-ops", &["devbay-plugin-api"]),
@@ -27,26 +27,26 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("xtask", &["devbay-plugin-api"]),
 ];
 
-/// Where plugins are: ours, the fixtures, and the one that benchmarks launch.
+/// Folders of plugins: ours, the fixtures, and the one that benchmarks launch.
 const PLUGIN_FOLDERS: &[&str] = &["plugins", "conformance/fixtures", "bench/plugin"];
 
-/// What plugins may depend on.
+/// The allowed dependencies of plugins.
 const PLUGIN_ARROWS: &[&str] = &["devbay-plugin-api", "devbay-ops", "devbay-shaders"];
 
-/// A plugin that is another one with a defect.
+/// Plugins that wrap another one with a defect.
 const LAYERED_PLUGINS: &[(&str, &[&str])] = &[
     ("devbay-plugin-defective", &["devbay-plugin-api", "devbay-plugin-cpu"]),
     ("devbay-plugin-defect", &["devbay-plugin-api", "devbay-plugin-defective"]),
 ];
 
-/// Tests may use these besides: plugins to judge and to be let down by.
+/// Further dependencies of tests: plugins to test, and faulty ones.
 const TEST_ARROWS: &[(&str, &[&str])] = &[
     ("devbay-host", &["devbay-plugin-cpu", "devbay-plugin-faulty", "devbay-plugin-wgpu", "devbay-shaders"]),
     ("devbay-conformance", &["devbay-plugin-cpu", "devbay-plugin-defective"]),
 ];
 
-/// The arrows between core's modules: each with those that it may use, which all stand above it, so that there is no
-/// circle. A module is a file or a folder of `core/src`.
+/// The allowed dependencies between core's modules: each with those that it may use, all of them listed above it, so that
+/// there are no cycles. A module is a file or a folder of `core/src`.
 const CORE_ARROWS: &[(&str, &[&str])] = &[
     ("sync", &[]),
     ("units", &[]),
@@ -109,7 +109,7 @@ fn dependencies_point_one_way() {
     assert!(wrong.is_empty(), "dependencies that may not be: {}", wrong.join(", "));
 }
 
-/// The arrows between the families of the processor's kernels, likewise.
+/// The same for the families of the processor's kernels.
 const KERNEL_ARROWS: &[(&str, &[&str])] = &[
     ("types", &[]),
     ("cost", &[]),
@@ -138,12 +138,13 @@ fn modules_of_core_point_one_way() {
 
 #[test]
 fn families_of_kernels_point_one_way() {
-    // What is outside of the kernels is not asked for.
+    // Dependencies outside the kernels are not checked.
     let within = |code: &str| code.replace("crate::", "outer::").replace("outer::kernels::", "crate::");
     check_modules("plugins/cpu/src/kernels", "mod.rs", KERNEL_ARROWS, within);
 }
 
-/// Compares the arrows between the modules of a folder with a table; `within` makes `crate` stand for the folder in their code.
+/// Compares the dependencies between the modules of a folder with a table; `within` makes `crate` stand for the folder in
+/// their code.
 fn check_modules(folder: &str, file: &str, table: &[(&str, &[&str])], within: impl Fn(&str) -> String) {
     let source = root().join(folder);
     let lib = std::fs::read_to_string(source.join(file)).expect("the folder has a first file");
@@ -166,7 +167,7 @@ fn check_modules(folder: &str, file: &str, table: &[(&str, &[&str])], within: im
         let place = module_path(file);
         let Some(&own) = place.first().and_then(|own| known.get(own.as_str())) else { continue };
         for (line, used) in used_modules(&within(&without_tests(&code_of(&content))), &place) {
-            // What the first file gives by another name hides where it is from.
+            // An item that the first file re-exports hides its origin.
             let Some(&used) = known.get(used.as_str()) else {
                 wrong.push(format!("{}:{line}: {used} names no module", file.display()));
                 continue;
@@ -181,7 +182,7 @@ fn check_modules(folder: &str, file: &str, table: &[(&str, &[&str])], within: im
     assert!(unused.is_empty(), "the table has arrows that no file has: {unused:?}");
 }
 
-/// The files of a folder that are not compiled for tests alone.
+/// Returns the files of a folder, without those compiled only for tests.
 fn files_of(source: &Path) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> =
         walk(source).into_iter().filter(|path| path.extension().is_some_and(|e| e == "rs")).collect();
@@ -205,7 +206,7 @@ fn files_of(source: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Where a file is in the tree of modules.
+/// Returns a file's place in the tree of modules.
 fn module_path(file: &Path) -> Vec<String> {
     let mut path: Vec<String> = file
         .with_extension("")
@@ -218,15 +219,15 @@ fn module_path(file: &Path) -> Vec<String> {
     path
 }
 
-/// A module that is in a file of its own.
+/// A module in a separate file.
 struct Declared<'a> {
     name: &'a str,
-    /// The file, if it has not the module's name.
+    /// The file, unless it has the module's name.
     path: Option<&'a str>,
     is_for_tests: bool,
 }
 
-/// The modules that a file declares without their content.
+/// Returns the modules that a file declares without content.
 fn declared(content: &str) -> impl Iterator<Item = Declared<'_>> {
     let (mut is_for_tests, mut path) = (false, None);
     content.lines().filter_map(move |line| {
@@ -247,7 +248,7 @@ fn is_test_attribute(line: &str) -> bool {
     line.starts_with("#[cfg(test)]") || line.starts_with("#[cfg(all(test")
 }
 
-/// A file's code, comments and the content of strings left out; lines stay where they are.
+/// Returns a file's code without comments and the content of strings; lines keep their numbers.
 fn code_of(content: &str) -> String {
     let mut code = String::with_capacity(content.len());
     let mut rest = content;
@@ -265,7 +266,7 @@ fn code_of(content: &str) -> String {
                 });
                 end.map_or(rest.len(), |end| end + 2)
             }
-            // The one character that would begin a string.
+            // The only character literal that would begin a string.
             '\'' if rest.starts_with("'\"'") => 3,
             '\'' if rest.starts_with("'\\\"'") => 4,
             c => {
@@ -280,11 +281,11 @@ fn code_of(content: &str) -> String {
     code
 }
 
-/// Code without its modules for tests; lines stay where they are.
+/// Returns code without its test modules; lines keep their numbers.
 fn without_tests(code: &str) -> String {
     let mut kept = String::with_capacity(code.len());
     let mut is_for_tests = false;
-    // How deep braces are open within a module for tests.
+    // Depth of open braces within a test module.
     let mut depth = 0i32;
     for line in code.lines() {
         let trimmed = line.trim();
@@ -306,7 +307,7 @@ fn without_tests(code: &str) -> String {
     kept
 }
 
-/// The modules of the crate that code at a place names, with the line of each: behind `crate::`, and behind as many
+/// Returns the modules of the crate that code at a place uses, with their lines: after `crate::`, and after as many
 /// `super::` as lead there.
 fn used_modules(code: &str, place: &[String]) -> Vec<(usize, String)> {
     let mut found = Vec::new();
@@ -320,7 +321,7 @@ fn used_modules(code: &str, place: &[String]) -> Vec<(usize, String)> {
         while let Some(behind) = rest.strip_prefix("super::") {
             (rest, n_up) = (behind, n_up + 1);
         }
-        // Whatever is less far up is in the module itself.
+        // Fewer `super::` stay within the module itself.
         if n_up == place.len() {
             found.extend(heads(rest).into_iter().map(|head| (line_of(at), head)));
         }
@@ -328,7 +329,7 @@ fn used_modules(code: &str, place: &[String]) -> Vec<(usize, String)> {
     found
 }
 
-/// What paths begin with that stand here: one, or several in braces.
+/// Returns the first segments of paths here: one, or several in braces.
 fn heads(code: &str) -> Vec<String> {
     let name = |code: &str| -> String {
         code.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
@@ -414,7 +415,7 @@ fn documents_name_files_that_are_there() {
     assert!(missing.is_empty(), "documents name what is not there:\n{}", missing.join("\n"));
 }
 
-/// Where sizes are a model's, an input's or a file's: memory is taken through `devbay_plugin_api::reserve` there.
+/// Files whose sizes come from a model, an input or a file: they allocate through `devbay_plugin_api::reserve`.
 const RESERVED: &[&str] = &[
     "ops/src/read",
     "plugins/cpu/src/kernels",
@@ -423,7 +424,7 @@ const RESERVED: &[&str] = &[
     "host/src/arrays.rs",
 ];
 
-/// Lengths of lists that may be made in ways that cannot fail, with the reason why each is short.
+/// Lengths of lists that may be allocated infallibly, with the reason why each is short.
 const SHORT: &[(&str, &[&str])] = &[
     (
         "dimensions, of which a tensor has at most 64",
@@ -506,7 +507,7 @@ fn lists_of_a_models_size_are_reserved() {
     );
 }
 
-/// Poison is ignored for one reason, which stands in one file.
+/// The only reason to ignore poison is in a single file.
 #[test]
 fn poison_of_locks_is_ignored_in_one_place() {
     let name = ["Poison", "Error"].concat();
@@ -521,7 +522,7 @@ fn poison_of_locks_is_ignored_in_one_place() {
     );
 }
 
-/// An ABI list has no lifetime: one of an array that is made in its argument points to nothing a statement later, unless the array is
+/// An ABI list has no lifetime: a list of an array created in its argument dangles after the statement, unless the array is
 /// a constant of literals.
 #[test]
 fn abi_lists_borrow_what_has_a_name() {
@@ -538,7 +539,7 @@ fn abi_lists_borrow_what_has_a_name() {
     }
 }
 
-/// The lengths of lists that a line makes in ways that cannot fail.
+/// Returns the lengths of lists that a line allocates infallibly.
 fn lengths(code: &str) -> Vec<String> {
     let mut found = Vec::new();
     let inside = |rest: &str, open: char, close: char| {
@@ -585,7 +586,7 @@ fn lengths_are_found() {
     check("vec![1, 2, 3]", &[]);
 }
 
-/// Targets of links to files: `](path)` without a scheme.
+/// Returns the targets of links to files: `](path)` without a scheme.
 fn links(content: &str) -> Vec<String> {
     let targets = content.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     targets
@@ -594,7 +595,7 @@ fn links(content: &str) -> Vec<String> {
         .collect()
 }
 
-/// Words that begin with one of the house's folders and name a source file in it.
+/// Returns words that begin with one of the repository's folders and name a source file in it.
 fn code_paths(content: &str) -> Vec<String> {
     const FOLDERS: &[&str] = &[
         "plugin-api/",
@@ -634,7 +635,7 @@ fn sources() -> Vec<PathBuf> {
     files.filter(|path| path.extension().is_some_and(|e| e == "rs")).collect()
 }
 
-/// Files below a folder, without what is built there.
+/// Returns the files below a folder, without build output.
 fn walk(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {

@@ -1,4 +1,4 @@
-//! Arrays in the three forms that inputs have; the first byte says which.
+//! Arrays in the three formats of inputs, selected by the first byte.
 
 use devbay_host::arrays::{read_npy, read_npz};
 use devbay_host::internals::import::read_tensor;

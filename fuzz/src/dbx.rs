@@ -1,9 +1,9 @@
-//! Compiled models, whose head's checksum is made right so that what is behind it is reached.
+//! Compiled models; the head's checksum is corrected so that the code after its check is reached.
 
 use devbay_host::{Checks, Model};
 use sha2::{Digest, Sha256};
 
-/// Writes the checksum that the layout in `host/src/dbx/form.rs` asks for.
+/// Writes the checksum of the layout in `host/src/dbx/form.rs`.
 fn repaired(data: &[u8]) -> Vec<u8> {
     let mut file = data.to_vec();
     let covered = file.get(24..32).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);

@@ -1,6 +1,6 @@
-//! Photos, as `--image` makes inputs of them: decoded, resized, cut. The first byte says to which form.
+//! Photos as `--image` converts them to inputs: decoded, resized, cropped. The first byte selects the form.
 
-// The command's own code: a program cannot be depended on.
+// The command's own code, because a binary cannot be a dependency.
 #[path = "../../cli/src/image.rs"]
 #[allow(dead_code, reason = "the command also names classes, which reads fields that a photo's way does not")]
 mod photo;
@@ -8,10 +8,10 @@ mod photo;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// Pixels of a photo that is decoded.
+/// Maximum number of pixels of a decoded photo.
 const PIXELS_MAX: u64 = 1 << 14;
 
-/// Forms that take little memory, whatever the photo's shape is.
+/// Forms that take little memory for a photo of any shape.
 const FORMS: [&str; 4] = [
     r#""channels":"RGB","layout":"NCHW","width":8,"height":8,"mean":[0,0,0],"std":[1,1,1]"#,
     r#""channels":"BGR","layout":"NHWC","width":5,"height":7,"resize_shorter_side":8,"mean":[0,0,0],"std":[1,1,1]"#,
@@ -19,7 +19,7 @@ const FORMS: [&str; 4] = [
     r#""channels":"GRAY","layout":"NHWC","width":3,"height":3,"resize_shorter_side":2,"mean":[0],"std":[1]"#,
 ];
 
-/// The forms, each read as that of a model in a folder of its own, and a name for the photo.
+/// Returns the forms, each read like that of a model in its own folder, and a path for the photo.
 fn forms() -> &'static (Vec<photo::Preprocessing>, PathBuf) {
     static FOLDER: OnceLock<(Vec<photo::Preprocessing>, PathBuf)> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -37,7 +37,7 @@ fn forms() -> &'static (Vec<photo::Preprocessing>, PathBuf) {
 /// Runs one input.
 pub fn run(data: &[u8]) {
     let Some((form, rest)) = data.split_first() else { return };
-    // Large photos take long and run the same code; that they are refused in time is the command's tests' to show.
+    // Large photos take long and run the same code; the command's own tests show that they are refused in time.
     let reader = image::ImageReader::new(std::io::Cursor::new(rest)).with_guessed_format();
     let pixels = reader.ok().and_then(|reader| reader.into_dimensions().ok());
     if pixels.is_some_and(|(width, height)| u64::from(width) * u64::from(height) > PIXELS_MAX) {

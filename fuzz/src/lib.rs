@@ -1,5 +1,5 @@
-//! Readers of bytes that a stranger may have written, each as a function of the bytes alone. libFuzzer calls them
-//! (`libfuzzer/`), and a test calls them with the seeds and with what failed once.
+//! Readers of untrusted bytes, each as a function of the bytes alone. libFuzzer calls them (`libfuzzer/`), and a test calls
+//! them with the seeds and with earlier failures.
 
 pub mod abi_lists;
 pub mod arrays;
@@ -10,10 +10,10 @@ pub mod mutate;
 pub mod onnx_run;
 pub mod text;
 
-/// A target: it may refuse its input in any way but a panic, an abort, or memory and time without end.
+/// A target. It may refuse its input, but must not panic, abort, or use unbounded memory or time.
 pub type Target = fn(&[u8]);
 
-/// The targets by name, which is their module's.
+/// The targets by name, which is their module's name.
 pub const TARGETS: &[(&str, Target)] = &[
     ("onnx_run", onnx_run::run),
     ("text", text::run),
@@ -24,10 +24,10 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("abi_lists", abi_lists::run),
 ];
 
-/// The target of that name.
+/// Returns the target with a name.
 ///
 /// # Errors
-/// A sentence with the names that there are.
+/// A sentence with the existing names.
 pub fn target(name: &str) -> Result<Target, String> {
     let found = TARGETS.iter().find(|(other, _)| *other == name);
     found.map(|(_, target)| *target).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! Manifests, and what is checked of one before anything is loaded.
+//! Manifests, and their checks before anything is loaded.
 
 use devbay_host::internals::manifest::Manifest;
 use devbay_plugin_api::abi::version::MinorRange;

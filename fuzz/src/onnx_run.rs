@@ -1,15 +1,15 @@
-//! ONNX models: import, passes, planning, and a run on zeros within a deadline. The plugin is a library without
-//! instrumentation, which `DEVBAY_FUZZ_PLUGIN` names; without it models are imported alone.
+//! ONNX models: import, passes, planning, and a run on zeros within a deadline. `DEVBAY_FUZZ_PLUGIN` names the plugin, a
+//! library without instrumentation; without it models are only imported.
 
 use devbay_host::internals::import::from_bytes;
 use devbay_host::{Device, Model, RunOptions, Runtime, Session, Tensor, TensorType};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Time limit of a run: mutations find loops without end at once, and most of a campaign would be spent in them.
+/// Time limit of a run: mutations find endless loops at once, and most of a campaign would be spent in them.
 const DEADLINE: Duration = Duration::from_millis(50);
 
-/// Inputs larger than this are no finding of a fuzz target's.
+/// Maximum elements of an input; larger ones only cost time.
 const ELEMENTS_MAX: usize = 1 << 16;
 
 fn device() -> Option<&'static Arc<Device>> {

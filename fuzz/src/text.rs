@@ -1,4 +1,4 @@
-//! Programs in text form: read, verified, and what is printed is read as the same.
+//! Programs in text form: parsed, verified, printed, and parsed again with the same result.
 
 use devbay_host::internals::core::program::{text, verify};
 

@@ -1,4 +1,4 @@
-//! The first stage: which plugins there are, which were refused and why, and the devices of the others.
+//! The first stage: lists plugins, refused ones with their reasons, and the devices of the others.
 //!
 //! `cargo run -p devbay-host --example 01_list [PLUGIN]`; without a plugin, the CPU plugin is used.
 
@@ -10,7 +10,7 @@ mod setup;
 use devbay_host::{Outcome, Result, SearchPaths};
 
 fn main() -> Result<()> {
-    // Besides, the plugins of the user and the system, and those in DEVBAY_PLUGIN_PATH.
+    // In addition, the plugins of the user and the system, and those in DEVBAY_PLUGIN_PATH.
     let runtime = setup::runtime().search(SearchPaths::from_environment()).build()?;
     // A bad plugin is a line in the report. It never stops the others.
     for plugin in &runtime.report().plugins {

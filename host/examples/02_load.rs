@@ -1,4 +1,4 @@
-//! The second stage: loads one plugin and prints its name, version and options; then refuses a wrong file.
+//! The second stage: loads one plugin and prints its name, version and options; then loads a wrong file.
 //!
 //! `cargo run -p devbay-host --example 02_load [PLUGIN]`; without a plugin, the CPU plugin is used.
 
@@ -18,7 +18,7 @@ fn main() -> Result<()> {
             println!("  option {} = {}: {}", option.key, option.default, option.doc);
         }
     }
-    // A file that is no plugin is refused with its reason, and the runtime goes on without it.
+    // A file that is not a plugin is refused with its reason, and the runtime continues without it.
     let runtime = Runtime::builder().plugin(std::env::current_exe().unwrap_or_default()).build()?;
     for (plugin, refusal) in runtime.report().refused() {
         println!("{}: refused: {refusal}", plugin.title());

@@ -1,4 +1,4 @@
-//! The third stage: a model file becomes a program, whose inputs and outputs are known and whose text can be read.
+//! The third stage: reads a model file as a program, and prints its inputs, outputs and text.
 //!
 //! `cargo run -p devbay-host --example 03_import [MODEL]`; needs no plugin.
 
@@ -29,7 +29,7 @@ fn main() -> Result<()> {
     for (op, n) in ops {
         println!("{n:>4} {op}");
     }
-    // The text form says everything but the numbers of large constants, and can be read back.
+    // The text form has everything except the numbers of large constants, and can be parsed again.
     for line in text::print(program).lines().take(8) {
         println!("{}", line.chars().take(100).collect::<String>());
     }

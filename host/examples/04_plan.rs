@@ -1,4 +1,4 @@
-//! The fourth stage: a program becomes a plan for a device. What is launched, in which memory.
+//! The fourth stage: plans a program for a device, and prints its launches and memory.
 //!
 //! `cargo run -p devbay-host --example 04_plan [PLUGIN]`; without a plugin, the CPU plugin is used.
 
@@ -13,7 +13,7 @@ fn main() -> Result<()> {
     let (_runtime, device, model) = setup::runtime_and_model()?;
     let session = Session::new(&model, &device)?;
     let image = setup::image(&session)?;
-    // Planned for the shapes of the inputs: once, then shared by all runs.
+    // Planned once for the shapes of the inputs, then shared by all runs.
     let plan = session.plan_for(&[(&session.inputs()[0].name, &image)])?;
     println!("{} stages, from {} nodes", plan.stages.len(), model.program().main.nodes.len());
     for stage in &plan.stages {

@@ -1,4 +1,4 @@
-//! The fifth stage: a plan is run. On inputs by name; and into memory of one's own, which allocates nothing.
+//! The fifth stage: runs a plan on named inputs, then into the caller's memory, which allocates nothing.
 //!
 //! `cargo run -p devbay-host --example 05_run [PLUGIN]`; without a plugin, the CPU plugin is used.
 
@@ -20,7 +20,7 @@ fn main() -> Result<()> {
             println!("  {:.4?}", &values[..values.len().min(10)]);
         }
     }
-    // Again, into memory that stays: from the second time on nothing is allocated.
+    // Again, into existing memory: from the second run on nothing is allocated.
     let mut memory: Vec<Vec<u8>> = outputs.iter().map(|output| vec![0; output.bytes().len()]).collect();
     for _ in 0..3 {
         let mut views: Vec<&mut [u8]> = memory.iter_mut().map(Vec::as_mut_slice).collect();

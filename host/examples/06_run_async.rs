@@ -1,4 +1,4 @@
-//! Runs that are started and not waited for: many at once on one plan, and what follows from their results.
+//! Asynchronous runs: many at once on one plan, with continuations on their results.
 //!
 //! `cargo run -p devbay-host --example 06_run_async [PLUGIN]`; without a plugin, the CPU plugin is used.
 
@@ -12,7 +12,7 @@ use std::num::NonZeroUsize;
 
 fn main() -> Result<()> {
     let (_runtime, device, model) = setup::runtime_and_model()?;
-    // No more than eight in flight: who starts a ninth waits until one has ended.
+    // At most eight in flight: starting a ninth waits until one has ended.
     let options = SessionOptions { runs_max: NonZeroUsize::new(8), ..SessionOptions::default() };
     let session = Session::with_options(&model, &device, options)?;
     let image = setup::image(&session)?;
@@ -23,7 +23,7 @@ fn main() -> Result<()> {
     };
     let mut runs: Vec<Run> = (0..20).map(|_| start(Priority::Normal)).collect::<Result<_>>()?;
     runs.push(start(Priority::High)?);
-    // What follows from a result is said before the result is there.
+    // Continuations are attached before the results are available.
     let largest: Vec<_> = runs
         .iter()
         .map(|run| {

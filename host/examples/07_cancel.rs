@@ -1,4 +1,4 @@
-//! Runs that end early: cancelled, or past their deadline. The next one is as if nothing had been.
+//! Runs that end early: cancelled, or past their deadline. The next run is unaffected.
 //!
 //! `cargo run -p devbay-host --example 07_cancel [PLUGIN]`; without a plugin, the CPU plugin is used.
 

@@ -1,8 +1,7 @@
-//! A model on two devices at once: nodes that are pinned, the copies in the plan, and what each device did.
+//! A model on two devices at once: pinned nodes, the plan's copies, and each device's share.
 //!
-//! `cargo run -p devbay-host --example 08_two_devices [PLUGIN]`; without a plugin, the CPU plugin is used. The CPU plugin
-//! stands for two devices: one that works in the host's memory, and one with memory, streams and copies of its own, as
-//! an accelerator has them.
+//! `cargo run -p devbay-host --example 08_two_devices [PLUGIN]`; without a plugin, the CPU plugin is used. It provides both
+//! devices: one that works in the host's memory, and one with its own memory, streams and copies, like an accelerator.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it finds")]
 

@@ -9,7 +9,7 @@ mod setup;
 use devbay_host::{AppStream, DeviceTensor, Error, ErrorKind, Model, Result, RunOptions, Session};
 use std::ptr::null_mut;
 
-/// A second model, which turns the scores of the first into probabilities.
+/// A second model, which turns the scores of the first one into probabilities.
 const BEHIND: &str = r#"devbay-program 1
 
 program "probabilities"(%scores: f32[1,10]) {
@@ -34,8 +34,8 @@ fn main() -> Result<()> {
     let found = scores.to_tensor()?;
     println!("the same as by way of the host: {}", found.bytes() == expected[0].bytes());
 
-    // What an application enqueued on a stream of its own comes first; NULL is CUDA's default one.
-    // SAFETY: NULL is a stream wherever there are native ones.
+    // Work that an application enqueued on its own stream comes first; NULL is CUDA's default stream.
+    // SAFETY: NULL is a valid stream in every native API that has streams.
     match unsafe { AppStream::wrap(&device, null_mut()) } {
         Ok(mut stream) => {
             let inputs = [(&*first.inputs()[0].name, &image)];
@@ -58,7 +58,7 @@ fn main() -> Result<()> {
             let device = view.device();
             println!("by DLPack: {:?} on {:?}:{}", view.shape(), device.device_type, device.device_id);
         }
-        // A plugin need not have native memory to hand out.
+        // A plugin need not offer native memory.
         Err(error) => println!("not by DLPack: {error}"),
     }
     Ok(())

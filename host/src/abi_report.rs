@@ -1,7 +1,7 @@
 //! Differences between a plugin's view of the ABI and this host's: sizes, slot by slot, and field by field (B30).
 //!
-//! It reads only fields that never move and those within the plugin's own sizes. So it also explains a plugin that is
-//! refused.
+//! Reads only fields whose offset never changes and fields within the plugin's own sizes, so it can also explain a refused
+//! plugin.
 
 use crate::load::Library;
 use crate::negotiate::{Entry, negotiate};
@@ -10,14 +10,14 @@ use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::abi::{FUNCTIONS, Growable, LAYOUTS, PluginInfo, PluginTable, read_struct};
 use std::collections::BTreeSet;
 
-/// Content of a slot of a plugin's table.
+/// State of a slot in a plugin's table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Slot {
     /// A function.
     Filled,
     /// NULL.
     Empty,
-    /// Its table ends before.
+    /// Past the end of the plugin's table.
     Beyond,
 }
 
@@ -26,9 +26,9 @@ pub enum Slot {
 pub struct SizeSeen {
     /// Name in C.
     pub name: &'static str,
-    /// Bytes that the plugin says.
+    /// Size that the plugin reports.
     pub found: usize,
-    /// Bytes that this host's header has.
+    /// Size in this host's header.
     pub expected: usize,
     /// Fields of this host's header that lie beyond the plugin's size.
     pub lacks: Vec<&'static str>,
@@ -41,13 +41,13 @@ pub struct AbiReport {
     pub minors: MinorRange,
     /// The minor that was agreed on, or why there is none.
     pub verdict: Result<u32, Refusal>,
-    /// The plugin's data and its table, as far as they are there.
+    /// The plugin's info struct and its table, if present.
     pub sizes: Vec<SizeSeen>,
     /// Each slot of the table, in the header's order; empty without a table.
     pub slots: Vec<(&'static str, Slot)>,
-    /// Fields that the plugin shows of its header; none if it shows none, as plugins in C.
+    /// Fields that the plugin reports of its header; 0 for plugins that report none, such as plugins in C.
     pub n_shown: usize,
-    /// Fields that both have and that lie elsewhere, or have another size.
+    /// Fields that both have at a different offset or with a different size.
     pub differs: Vec<String>,
     /// Structs and fields that only the plugin has.
     pub only_there: Vec<String>,
@@ -56,29 +56,30 @@ pub struct AbiReport {
 }
 
 impl AbiReport {
-    /// Asks a library.
+    /// Compares a library's view of the ABI with this host's.
     ///
     /// # Errors
-    /// A refusal for a library that says nothing at all.
+    /// A refusal for a library that reports nothing at all.
     pub fn of(library: &Library) -> Result<Self, Refusal> {
         let info = library.query();
-        // SAFETY: what the entry returned, of a library that is loaded; here and below.
+        // SAFETY: `info` came from the library's entry point, and the library stays loaded while `library` lives; here and
+        // below.
         let head = unsafe { about::read_head(info) }?;
         let verdict =
             negotiate(Entry::Library(library), MinorRange::CURRENT).map(|agreement| agreement.minor);
         let mut sizes = vec![seen::<PluginInfo>("devbay_plugin_info", head.struct_size as usize)];
         let mut slots = Vec::new();
-        // SAFETY: as above.
+        // SAFETY: `info` came from the entry point of a loaded library.
         if let Ok(whole) = unsafe { read_struct(info) }
             && !whole.table.is_null()
         {
-            // SAFETY: a table of some version, which begins with its size.
+            // SAFETY: a table of every version begins with its size.
             let size = unsafe { whole.table.cast::<u32>().read_unaligned() } as usize;
             sizes.push(seen::<PluginTable>("devbay_plugin_table", size));
-            // SAFETY: as above, and as long as it says.
+            // SAFETY: the table is the loaded plugin's, and `size` is the size it gives for itself.
             slots = unsafe { slots_of(whole.table, size) };
         }
-        // SAFETY: as above.
+        // SAFETY: `info` came from the entry point of a loaded library.
         let layout = unsafe { about::read_layout(info) };
         let (only_there, only_here) = one_sided(&layout);
         Ok(Self {
@@ -93,7 +94,7 @@ impl AbiReport {
         })
     }
 
-    /// Slots of a kind.
+    /// Returns the names of the slots in a given state.
     pub fn slots_that_are(&self, kind: Slot) -> Vec<&'static str> {
         self.slots.iter().filter(|(_, slot)| *slot == kind).map(|(name, _)| *name).collect()
     }
@@ -116,7 +117,7 @@ unsafe fn slots_of(table: *const PluginTable, size: usize) -> Vec<(&'static str,
         if field.offset + field.size > size {
             return Slot::Beyond;
         }
-        // SAFETY: within the table, as the caller promises; a slot's bits may be read as a number.
+        // SAFETY: the field lies within the table's `size` bytes (`# Safety`), and a slot's bits may be read as a number.
         let bits = unsafe { table.cast::<u8>().add(field.offset).cast::<usize>().read_unaligned() };
         if bits == 0 { Slot::Empty } else { Slot::Filled }
     };

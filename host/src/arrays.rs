@@ -1,6 +1,6 @@
 //! Tensors in files: `.npy`, `.npz`, and ONNX's TensorProto (feature `arrays`).
 //!
-//! Errors are [`ErrorKind::Io`], whatever is wrong with a file, or [`ErrorKind::OutOfMemory`]; their causes say what.
+//! Errors are [`ErrorKind::Io`] for every fault of a file, or [`ErrorKind::OutOfMemory`]; their causes give the details.
 
 use crate::file::{open_regular, read_regular, write_whole};
 use crate::import;
@@ -16,13 +16,13 @@ use std::path::Path;
 use zip::write::SimpleFileOptions;
 use zip::{DateTime, ZipArchive, ZipWriter};
 
-/// Bytes that a message of protobuf's may have.
+/// Maximum size of a protobuf message in bytes.
 const PROTO_SIZE_MAX: u64 = 2 << 30;
 
-/// Bytes that the text before an array's data may have: what two bytes can count, and more than NumPy reads.
+/// Maximum size in bytes of the header before an array's data: the range of a two-byte length, and more than NumPy reads.
 const HEAD_SIZE_MAX: u32 = u16::MAX as u32;
-/// Brackets within each other in that text: an array of numbers has two, one of records four. Each more doubles the time
-/// that npyz takes to find out that they do not match.
+/// Maximum nesting of brackets in the header: an array of numbers has two levels, a record array four. Each further level
+/// doubles the time that npyz takes to find a mismatch.
 const HEAD_NESTING_MAX: usize = 4;
 
 /// NumPy's names of element types: kind and bytes.
@@ -45,7 +45,7 @@ fn wrong(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::Io, text)
 }
 
-/// Adds what was being done, as the error whose cause this one is.
+/// Adds a description of the operation, as an error whose cause is the original one.
 trait Doing<T> {
     fn doing<D: Display>(self, what: impl FnOnce() -> D) -> Result<T>;
 }
@@ -87,7 +87,7 @@ pub fn read_npy(mut reader: impl Read) -> Result<Tensor> {
     if bytes.len() != size {
         return Err(wrong(format!("the array's data is cut off: {} of {size} bytes", bytes.len())));
     }
-    // An archive checks an entry's sum when its end is read.
+    // Reading to the end makes the archive verify the entry's checksum.
     if reader.read(&mut [0]).doing(|| "the array's data cannot be read")? != 0 {
         return Err(wrong(format!("the array's data goes on behind its {size} bytes")));
     }
@@ -101,7 +101,7 @@ fn too_large() -> Error {
     wrong("an array larger than memory")
 }
 
-/// Reads up to `n` bytes more; the list grows with what is there, not by what a head says.
+/// Reads up to `n` bytes more; the list grows with the data read, not by the length that a header claims.
 fn read_into(bytes: &mut Vec<u8>, reader: &mut impl Read, n: usize) -> Result<()> {
     const WHAT: &str = "an array's data";
     let mut chunk = [0; 16 << 10];
@@ -121,11 +121,11 @@ fn read_into(bytes: &mut Vec<u8>, reader: &mut impl Read, n: usize) -> Result<()
     Ok(())
 }
 
-/// The bytes before an array's data. npyz 0.9 multiplies the extents that they hold without a check, and panics or
-/// wraps; takes as much memory as they claim for themselves; and calls itself for each bracket. Numbers that have no
-/// product, text that is cut off or longer than NumPy's own, and nesting that no array of numbers has, are refused here.
+/// Reads the header of an array. npyz 0.9 multiplies extents unchecked and so panics or wraps, allocates as much as a header
+/// claims, and recurses for each bracket. So this refuses extents whose product overflows, headers that are truncated or
+/// longer than NumPy's own, and nesting deeper than any array of numbers has.
 fn read_head(reader: &mut impl Read) -> Result<Vec<u8>> {
-    // Magic, version, and the length of the text in two bytes, from version 2 on in four.
+    // The magic and the version come first, then the header's length: two bytes in version 1, four from version 2 on.
     let not_npy = || "not a .npy array";
     let mut head = vec![0; 8];
     reader.read_exact(&mut head).doing(not_npy)?;
@@ -195,7 +195,7 @@ pub fn read_npz(path: &Path) -> Result<Vec<(String, Tensor)>> {
     let mut archive = ZipArchive::new(file)
         .map_err(std::io::Error::from)
         .doing(|| format!("{} is not a .npz archive", path.display()))?;
-    // What is no array is passed over, as NumPy does.
+    // Entries that are not arrays are skipped, as NumPy does.
     let files: Vec<String> = archive
         .file_names()
         .filter_map(|file| file.map(|file| file.ends_with(".npy").then(|| file.into_owned())).transpose())
@@ -222,7 +222,7 @@ pub fn read_file(path: &Path) -> Result<Tensor> {
         Some("npy") => open().and_then(|file| read_npy(std::io::BufReader::new(file))),
         Some("pb") => {
             let bytes = read_regular(path, PROTO_SIZE_MAX).doing(|| "the file cannot be opened");
-            // Another kind than these would say that a model is damaged.
+            // Kinds other than these would blame a model.
             let as_file = |error: Error| match error.kind() {
                 ErrorKind::OutOfMemory => error,
                 _ => wrong(error.to_string()),
@@ -241,7 +241,7 @@ pub fn read_file(path: &Path) -> Result<Tensor> {
 pub fn write_npz(path: &Path, arrays: &[(&str, &Tensor)]) -> Result<()> {
     let write = |file: &mut std::fs::File| -> std::io::Result<()> {
         let mut archive = ZipWriter::new(BufWriter::new(file));
-        // The same outputs are the same bytes: without the time of day, as NumPy writes them.
+        // No timestamps, as NumPy writes archives, so that equal outputs give equal bytes.
         let options = SimpleFileOptions::default().last_modified_time(DateTime::default());
         for (name, tensor) in arrays {
             archive.start_file(file_name_from_array_name(name), options)?;
@@ -266,8 +266,8 @@ pub fn write_npy(path: &Path, tensor: &Tensor) -> Result<()> {
     write_whole(path, write).doing(|| format!("cannot write {}", path.display()))
 }
 
-/// NumPy's name of an element type. Of those that NumPy does not have, integers of fewer than 8 bits are written as
-/// integers of a byte each, and others as so many bytes.
+/// Returns NumPy's name of an element type. For types that NumPy lacks, integers below 8 bits are written as one-byte
+/// integers, and others as raw bytes of their size.
 fn type_name(dtype: DType) -> String {
     if let Some((name, _)) = TYPES.iter().find(|(_, known)| *known == dtype) {
         let order = if dtype.bits > 8 { '<' } else { '|' };
@@ -280,10 +280,10 @@ fn type_name(dtype: DType) -> String {
     }
 }
 
-/// Writes an array piece by piece: its size is a model's, and a copy of it would be as large.
+/// Writes an array piece by piece, because a copy of a model-sized array would double its memory.
 fn write_array(to: &mut impl Write, tensor: &Tensor) -> std::io::Result<()> {
     let (dtype, bits) = (tensor.dtype(), usize::from(tensor.dtype().bits));
-    // One extent has a comma behind it, as Python writes it.
+    // A tuple of one has a trailing comma in Python.
     let comma = if tensor.shape().len() == 1 { "," } else { "" };
     let extents = tensor.shape().iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
     let name = type_name(dtype);
@@ -302,7 +302,7 @@ fn write_array(to: &mut impl Write, tensor: &Tensor) -> std::io::Result<()> {
     for i in 0..tensor.n_elements() {
         let at = i * bits;
         let code = tensor.bytes()[at / 8] >> (at % 8) & ((1 << bits) - 1);
-        // The sign goes on to the left.
+        // Sign extension.
         let signed = [I4, I2].contains(&dtype);
         let byte = if signed { ((code << (8 - bits)) as i8 >> (8 - bits)) as u8 } else { code };
         to.write_all(&[byte])?;
@@ -315,7 +315,7 @@ mod tests {
     use super::*;
     use devbay_core::tensor::{BF16, F4E2M1};
 
-    /// Type and data of the file of an array.
+    /// Returns the type and data of an array's file.
     fn written(dtype: DType, shape: &[usize], bytes: &[u8]) -> (String, Vec<u8>) {
         let tensor = Tensor::from_bytes(dtype, shape, bytes).expect("a tensor");
         let mut file = Vec::new();
@@ -346,7 +346,7 @@ mod tests {
         }
     }
 
-    /// What the fuzz target `arrays` found, and its like.
+    /// Inputs that the fuzz target `arrays` found, and similar ones.
     #[test]
     fn a_head_that_claims_or_nests_too_much_is_refused() {
         let file = |version: u8, length: &[u8], text: &str| {
@@ -383,7 +383,7 @@ mod tests {
         let again = read_npy(&file[..]).expect("it is an array");
         assert_eq!((again.shape(), again.bytes()), (&[1, 2][..], &f16[..]));
         assert_eq!(written(BF16, &[1], &[0x80, 0x3f]), ("|V2".to_owned(), vec![0x80, 0x3f]));
-        // A byte for each element.
+        // One byte per element.
         assert_eq!(written(I4, &[3], &[0x2f, 0x08]), ("|i1".to_owned(), vec![255, 2, 248]));
         assert_eq!(written(U2, &[2, 2], &[0b11_10_01_00]), ("|u1".to_owned(), vec![0, 1, 2, 3]));
         assert_eq!(written(F4E2M1, &[2], &[0x7f]), ("|V1".to_owned(), vec![0xf, 7]));

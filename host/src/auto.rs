@@ -1,8 +1,8 @@
-//! The cheapest way to run a model on several devices, by estimates, and why.
+//! Chooses the cheapest way to run a model on several devices by estimates, and explains the choice.
 //!
-//! Every device is estimated alone, with the processor for what it has no kernel for, and all of them together, each node
-//! where launches and copies take least (`docs/plans.md`). Kernels are asked what they cost and nothing is prepared, so
-//! that devices which are not chosen cost next to no time.
+//! Estimates each device alone, with the processor running nodes that it has no kernel for, and all devices together, with
+//! each node where launches and copies cost least (`docs/plans.md`). Kernels only report their cost and nothing is prepared,
+//! so devices that lose cost next to no time.
 
 use crate::model::Model;
 use devbay_core::device::Device;
@@ -23,19 +23,19 @@ pub struct Allowed<'a> {
     pub whole: bool,
 }
 
-/// A choice among ways to run a model.
+/// A choice among the ways to run a model.
 pub struct Auto {
-    /// All of them: each device alone, in their order, then all together.
+    /// All candidates: each device alone, in their order, then all together.
     pub candidates: Vec<Candidate>,
-    /// The position of the cheapest; the first of several.
+    /// Position of the cheapest candidate; the first one on a tie.
     pub chosen: usize,
 }
 
 /// Chooses the cheapest way to run a model on devices for inputs of given types, in the model's order.
 ///
 /// # Errors
-/// [`ErrorKind::NotFound`] without a device that works, [`ErrorKind::UnsupportedOp`] if no device or devices together
-/// take all nodes, with what each lacks; else what the model says of these types.
+/// [`ErrorKind::NotFound`] if no device works; [`ErrorKind::UnsupportedOp`] if neither one device nor all together take all
+/// nodes, with the ops that each lacks; else the model's error for these types.
 pub fn choose(
     model: &Model,
     devices: &[Arc<Device>],
@@ -80,12 +80,12 @@ pub fn choose(
 }
 
 impl Auto {
-    /// Returns the devices to run the model on, and what decides among them.
+    /// Returns the devices to run the model on, and the rule that places nodes among them.
     pub fn placement(&self) -> &Placement {
         &self.candidates[self.chosen].placement
     }
 
-    /// Devices of the candidates whose rates nobody measured.
+    /// Returns the candidates' devices that have no measured rates.
     pub fn unmeasured(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for device in self.candidates.iter().flat_map(|candidate| candidate.placement.devices()) {
@@ -96,8 +96,8 @@ impl Auto {
         names
     }
 
-    /// Why, in one line: what was chosen, with its estimate, then each of the others; a second one if estimates rest on
-    /// guesses.
+    /// Returns the reason in one line: the choice with its estimate, then the other candidates; a second line if estimates
+    /// rest on default rates.
     pub fn reason(&self) -> String {
         let own = &self.candidates[self.chosen];
         let others = self.candidates.iter().enumerate().filter(|(i, _)| *i != self.chosen);
@@ -118,7 +118,7 @@ impl Auto {
     }
 }
 
-/// Returns a candidate's devices, with how many nodes each has where there are several.
+/// Returns a candidate's devices, with the number of nodes on each if there are several.
 pub fn title(candidate: &Candidate) -> String {
     let devices = candidate.placement.devices();
     let count = |(device, n): (&&Arc<Device>, &usize)| match n {

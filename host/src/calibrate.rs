@@ -1,14 +1,14 @@
 //! Measures how fast a device works, for the planner's estimates.
 //!
-//! Everything is measured the ordinary way: small programs run in sessions, and a loop runs on the work queue. A
-//! program is a chain of equal launches; it is run short and long in turn, and the difference of the two times is what
-//! the additional launches take. What a run costs besides (copies, waiting, checks) drops out. Of many such pairs the
-//! median counts. Copies between the memories of host and device are measured alike, but for the wait that a copy to the
-//! host always ends with.
+//! Measurements use the ordinary path: small programs run in sessions, and a loop runs on the work queue. A program is a
+//! chain of equal launches. A short and a long chain run in turn, and the difference of their times is the cost of the
+//! additional launches. So the fixed costs of a run (copies, waiting, checks) cancel out. The result is the median of many
+//! such pairs. Copies between host and device memory are measured alike, except for the wait that always ends a copy to the
+//! host.
 //!
-//! Rates are those of one thread where a device is the processor: its kernels divide their loops among the queue's
-//! threads, so the device that is measured has a queue of one. What cannot be measured keeps its default, with the
-//! reason. Nothing is measured unasked: a runtime reads what was measured before ([`crate::rates_file`]).
+//! Rates are per thread if the device is the processor: its kernels divide their loops among the queue's threads, so the
+//! measured device has a queue of one. A rate that cannot be measured keeps its default, with the reason. Measurement
+//! happens only on request: a runtime reads stored rates ([`crate::rates_file`]).
 
 use crate::model::Model;
 use crate::probes;
@@ -28,24 +28,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time for which each figure is measured. Fewer pairs than [`PAIRS_MIN`] never count as a result.
+/// Measuring time per figure. A result needs at least [`PAIRS_MIN`] pairs.
 const BUDGET: Duration = Duration::from_millis(250);
-/// Maximum time for a figure, where the clock gives no result.
+/// Maximum measuring time per figure, if the clock gives no result.
 const BUDGET_MAX: Duration = Duration::from_secs(4);
 const PAIRS_MIN: usize = 5;
 const PAIRS_MAX: usize = 2000;
 
-/// Rows and columns of the matrices: their product is arithmetic, not traffic.
+/// Rows and columns of the matrices; at this size their product is bound by arithmetic, not memory traffic.
 const MATRIX: usize = 256;
 
-/// Elements of the tensors that are added: 4 MiB each, more than a core's own caches hold.
+/// Elements of the tensors that are added: 4 MiB each, more than a core's private caches hold.
 const ELEMENTS: usize = 1 << 20;
 
-/// Bytes of a copy that is nothing but its latency, and of one that is nothing but its bytes.
+/// Bytes of a copy bound by latency, and of one bound by bandwidth.
 const SMALL: usize = 64;
 const LARGE: usize = 8 << 20;
 
-/// After so long nobody has taken what was offered.
+/// Time after which an offered chunk counts as not taken.
 const HAND_OVER_MAX: Duration = Duration::from_millis(1);
 
 /// One of a device's rates.
@@ -57,13 +57,13 @@ pub enum Quantity {
     Bytes,
     /// A launch that does nothing.
     Launch,
-    /// From offering a task until another thread runs it.
+    /// Time from offering a task until another thread runs it.
     HandOver,
-    /// A copy of nothing to the device.
+    /// Latency of a copy to the device.
     ToDevice,
     /// Copies to the device.
     ToDeviceBytes,
-    /// A copy of nothing to the host, until the host may read it.
+    /// Latency of a copy to the host, until the host may read it.
     FromDevice,
     /// Copies to the host.
     FromDeviceBytes,
@@ -89,7 +89,7 @@ impl Quantity {
         own.into_iter().chain(WorkKind::ALL.into_iter().flat_map(of))
     }
 
-    /// Returns its name in [`Rates`] and in JSON, which ends with the unit.
+    /// Returns its name in [`Rates`] and in JSON; the name ends with the unit.
     pub fn name(self) -> String {
         match self {
             Self::Flops => "flops_per_ns".to_owned(),
@@ -131,7 +131,7 @@ impl Quantity {
         }
     }
 
-    /// Returns its place in rates. A kind of work that had none then has the device's own.
+    /// Returns its place in rates. A kind of work that had no rates gets the device's own.
     pub fn of(self, rates: &mut Rates) -> &mut f64 {
         match self {
             Self::Flops => &mut rates.flops_per_ns,
@@ -158,7 +158,7 @@ impl Quantity {
 /// One of the rates of a kind of work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WorkRate {
-    /// A launch that does next to nothing, among others.
+    /// A launch that does next to nothing, between other launches.
     Launch,
     /// Arithmetic.
     Flops,
@@ -188,12 +188,12 @@ pub struct Figure {
     pub default_because: Option<String>,
 }
 
-/// A device's rates as they were measured.
+/// Measured rates of a device.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Calibration {
-    /// Figures of the quantities to measure, in the order of [`Quantity::all`].
+    /// Measured quantities, in the order of [`Quantity::all`].
     pub figures: Vec<Figure>,
-    /// Default rates of devices of its kind, used for every quantity that was not measured.
+    /// Default rates for this kind of device, used for quantities that were not measured.
     pub defaults: Rates,
     /// Time that calibration took.
     pub took: Duration,
@@ -210,12 +210,12 @@ impl Calibration {
     }
 }
 
-/// Measures `device`. `alone` is the same device in a runtime of one thread, which arithmetic, traffic, launches and
-/// copies are measured on; hand-overs are measured on the queue of `device`. Takes some seconds.
+/// Measures `device`. `alone` is the same device in a runtime of one thread; arithmetic, traffic, launches and copies are
+/// measured on it, and hand-overs on the queue of `device`. Takes some seconds.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidArgument`] if `alone` is another device, or has more than one thread. What fails while it is
-/// measured is no error but a figure's reason.
+/// [`ErrorKind::InvalidArgument`] if `alone` is another device, or has more than one thread. A failed measurement is not an
+/// error; it is the reason of its figure.
 pub fn calibrate(device: &Arc<Device>, alone: &Arc<Device>) -> Result<Calibration> {
     let n_alone = alone.plugin().services().queue().n_threads();
     if n_alone != 1 || alone.stable_id() != device.stable_id() {
@@ -228,7 +228,7 @@ pub fn calibrate(device: &Arc<Device>, alone: &Arc<Device>) -> Result<Calibratio
     }
     let begin = Instant::now();
     let said = |result: Result<f64>| result.map_err(|error| error.to_string());
-    // A launch first: what it takes in any case is no part of arithmetic and traffic.
+    // Launches come first, because their cost is subtracted from arithmetic and traffic.
     let launch = said(launch_ns(alone));
     let launch_ns = launch.clone().unwrap_or(0.0);
     let rate = |work: usize, link: Result<f64>| -> std::result::Result<f64, String> {
@@ -254,9 +254,9 @@ pub fn calibrate(device: &Arc<Device>, alone: &Arc<Device>) -> Result<Calibratio
     Ok(Calibration { figures, defaults, took: begin.elapsed() })
 }
 
-/// Measures copies to the device, then from it: first nanoseconds of an empty copy, then bytes per nanosecond.
+/// Measures copies to the device, then from it: first latency in nanoseconds, then bytes per nanosecond.
 ///
-/// Copies to a device are enqueued back to back, without waiting for each; a copy from it is waited for.
+/// Copies to a device are enqueued back to back; each copy from it is awaited.
 fn links(device: &Arc<Device>) -> [std::result::Result<f64, String>; 4] {
     let about = device.about();
     if about.host_refs && device.space().host_visible {
@@ -273,7 +273,7 @@ fn links(device: &Arc<Device>) -> [std::result::Result<f64, String>; 4] {
     [to, to_rate, from, from_rate].map(|result: Result<f64>| result.map_err(|error| error.to_string()))
 }
 
-/// Copies so many times.
+/// Makes a given number of copies.
 type Copy = fn(&mut Ferry, usize) -> Result<()>;
 
 /// Measures one copy in nanoseconds: the median of pairs of few and many copies.
@@ -291,7 +291,7 @@ fn ns_of(ferry: &mut Ferry, copy: Copy, n: usize) -> Result<f64> {
     Ok(begin.elapsed().as_nanos() as f64)
 }
 
-/// Measures a product of two matrices, the second one constant, as weights are.
+/// Measures a product of two matrices, the second one constant like weights.
 fn product_ns(device: &Arc<Device>) -> Result<f64> {
     let shape = [MATRIX, MATRIX];
     let weights = Tensor::from_elements(&shape, &[1.0 / MATRIX as f32; MATRIX * MATRIX])?;
@@ -329,8 +329,8 @@ fn link_ns(
     })
 }
 
-/// The median of what `measure` gives within the budget. On a busy machine the longer of two runs may seem the shorter one: a
-/// median that is not above zero is measured for longer.
+/// Returns the median of `measure` within the budget. On a busy machine the longer of two runs may seem shorter, so a median
+/// that is not above zero is measured for longer.
 fn median(mut measure: impl FnMut() -> Result<f64>) -> Result<f64> {
     let begin = Instant::now();
     let mut budget = BUDGET;
@@ -348,7 +348,7 @@ fn median(mut measure: impl FnMut() -> Result<f64>) -> Result<f64> {
     }
 }
 
-/// Launches of which each takes the result of the one before, and a constant.
+/// A chain of launches, each taking a constant and the result of the one before.
 struct Chain {
     session: Session,
     input: Tensor,
@@ -372,7 +372,7 @@ impl Chain {
             value = next;
         }
         program.main.outputs.push(value);
-        // Of the chain's launches each counts.
+        // Fusion and other passes would change the number of launches.
         let options = PlanOptions { tasks: Policy::One, passes: Switches::none(), ..PlanOptions::default() };
         let session = Session::with_options(&Model::from_program(program), device, options)?;
         let ones = vec![1f32; shape.iter().product()];
@@ -416,7 +416,7 @@ fn one_hand_over_ns(queue: &WorkQueue) -> f64 {
             }
         } else {
             let ns = (offered.elapsed().as_nanos() as u64).max(1);
-            // The first one counts; who comes later changes nothing.
+            // Only the first thread's time counts.
             let _ = taken.compare_exchange(0, ns, Ordering::Relaxed, Ordering::Relaxed);
         }
         0

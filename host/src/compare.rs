@@ -1,4 +1,4 @@
-//! Comparing outputs with what was expected.
+//! Compares outputs with expected ones.
 
 use devbay_core::Tensor;
 use devbay_core::tensor::{F32, F64};
@@ -9,7 +9,7 @@ use serde::Serialize;
 pub struct Tolerance {
     /// Share of the largest expected value.
     pub relative: f64,
-    /// Added to it.
+    /// Term added to that share.
     pub absolute: f64,
 }
 
@@ -24,7 +24,7 @@ pub struct Verdict {
     pub max_difference: f64,
     /// Largest difference that is allowed.
     pub allowed: f64,
-    /// The mismatch, if it is not the numbers.
+    /// Reason for a mismatch that is not in the numbers.
     pub reason: Option<String>,
 }
 
@@ -51,7 +51,7 @@ pub fn compare(name: &str, found: &Tensor, expected: &Tensor, tolerance: Toleran
     let mut worst = 0.0f64;
     for (x, y) in a.iter().zip(&b) {
         let difference = if x == y || (x.is_nan() && y.is_nan()) { 0.0 } else { (x - y).abs() };
-        // A difference that is no number is none that is allowed.
+        // NaN exceeds every tolerance.
         worst = if difference.is_nan() { f64::INFINITY } else { worst.max(difference) };
         if worst.is_infinite() {
             break;

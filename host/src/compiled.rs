@@ -1,7 +1,7 @@
-//! Files of models that a device's compiler made into a program, for a present device or an absent one.
+//! Files that hold a model compiled by a device's compiler, for a present or an absent device.
 //!
-//! A file is in the safetensors format: the program's bytes and the constants that it takes are tensors. The data needed
-//! to run it is in the metadata under `devbay`.
+//! A file is in the safetensors format: the program's bytes and its constants are tensors. The metadata under `devbay` holds
+//! the data needed to run it.
 
 use crate::file::{read_regular, write_bytes};
 use crate::model::Model;
@@ -24,12 +24,12 @@ use std::time::Duration;
 
 /// The metadata's key.
 const KEY: &str = "devbay";
-/// The tensor that is the program.
+/// The tensor that holds the program.
 const BLOB: &str = "program";
 /// The version of the metadata's form.
 const VERSION: u32 = 1;
 
-/// A model as a compiler's program.
+/// A model as a compiled program.
 pub struct CompiledModel {
     about: About,
     constants: Vec<Tensor>,
@@ -82,7 +82,7 @@ impl CompiledModel {
     /// Compiles a model for inputs of given types; constants are folded on the device `folds`, which has kernels.
     ///
     /// # Errors
-    /// [`ErrorKind::UnsupportedOp`], with the node, for ops that the compiler does not take; other errors of the compiler.
+    /// [`ErrorKind::UnsupportedOp`], with the node, for ops that the compiler rejects; other errors of the compiler.
     pub fn new(
         model: &Model,
         types: &[TensorType],
@@ -136,7 +136,7 @@ impl CompiledModel {
         Ok(Self { about, constants, blob })
     }
 
-    /// Writes it. An existing file is replaced when all is written.
+    /// Writes the model to a file, replacing an existing one atomically.
     ///
     /// # Errors
     /// [`ErrorKind::Io`]; unsupported for constants of types that the format does not have.
@@ -152,7 +152,7 @@ impl CompiledModel {
         }
         let about = serde_json::to_string(&self.about).map_err(|error| failed(&error))?;
         let metadata = HashMap::from([(KEY.to_owned(), about)]);
-        // The format's own way of writing files makes them readable for their owner alone.
+        // The format's own writer makes files readable only by their owner.
         let bytes = serialize(tensors, Some(metadata)).map_err(|error| failed(&error))?;
         write_bytes(path, &bytes).map_err(|error| failed(&error))
     }
@@ -160,7 +160,7 @@ impl CompiledModel {
     /// Reads a file that [`CompiledModel::write`] wrote.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`]; [`ErrorKind::InvalidModel`] for a file that is no compiled model, or is damaged.
+    /// [`ErrorKind::Io`]; [`ErrorKind::InvalidModel`] for a file that is damaged or not a compiled model.
     pub fn read(path: &Path) -> Result<Self> {
         let bytes = read_regular(path, u64::MAX).map_err(|error| {
             Error::new(ErrorKind::of_io(&error), format!("cannot read the program: {error}"))
@@ -214,7 +214,7 @@ impl CompiledModel {
     /// Returns the model's inputs, in its order.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidModel`] for a dtype that is not known.
+    /// [`ErrorKind::InvalidModel`] for an unknown dtype.
     pub fn inputs(&self) -> Result<Vec<Port>> {
         self.about.inputs.iter().map(port).collect()
     }
@@ -227,15 +227,15 @@ impl CompiledModel {
         self.about.outputs.iter().map(port).collect()
     }
 
-    /// Returns the size in bytes of the program, and of the constants that it takes.
+    /// Returns the sizes in bytes of the program and of its constants.
     pub fn size(&self) -> (usize, usize) {
         (self.blob.len(), self.constants.iter().map(|constant| constant.bytes().len()).sum())
     }
 
-    /// Loads it on a device.
+    /// Loads the model on a device.
     ///
     /// # Errors
-    /// [`ErrorKind::UnsupportedOp`] if it was not compiled for such a device.
+    /// [`ErrorKind::UnsupportedOp`] if it was not compiled for this kind of device.
     pub fn load<'a>(&'a self, device: &Arc<Device>) -> Result<LoadedModel<'a>> {
         let (plugin, version, target) = self.target();
         if device.plugin().name() != plugin {

@@ -1,7 +1,6 @@
-//! Deadlines: one thread that sets flags when their time comes.
+//! Deadlines: one thread sets flags when their time comes.
 //!
-//! The launch loop looks at a flag, never at a clock. The thread is started with the first deadline and sleeps
-//! until the nearest one.
+//! The launch loop reads a flag, never a clock. The thread starts with the first deadline and sleeps until the nearest one.
 
 use devbay_core::exec::cancel::Cancel;
 use devbay_plugin_api::locks::{lock, unpoisoned, wait};
@@ -17,19 +16,19 @@ struct Watch {
 
 #[derive(Default)]
 struct Deadlines {
-    /// Flags by deadline; the number tells two of one instant apart.
+    /// Flags by deadline; the number distinguishes equal instants.
     flags: BTreeMap<(Instant, u64), Cancel>,
     n_armed: u64,
 }
 
 static WATCH: OnceLock<Watch> = OnceLock::new();
 
-/// A deadline that stands until this is dropped.
+/// A pending deadline; dropping it cancels it.
 pub struct Armed {
     key: (Instant, u64),
 }
 
-/// Sets `cancel` when `limit` has passed, unless the result is dropped first.
+/// Sets `cancel` after `limit`, unless the result is dropped first.
 pub fn arm(cancel: &Cancel, limit: Duration) -> Armed {
     let mut started = false;
     let watch = WATCH.get_or_init(|| {

@@ -2,9 +2,9 @@
 //! and native streams.
 //!
 //! A tensor is in a device's memory or in the host's; [`Session::run_on_device`](crate::session::Session::run_on_device)
-//! takes and gives such tensors and copies only those that are elsewhere. Devices whose plugin has the extension for
+//! takes and returns such tensors and copies only those that are elsewhere. Devices whose plugin has the extension for
 //! native memory ([`InteropTable`](devbay_plugin_api::abi::InteropTable)) share theirs with other libraries without a copy;
-//! host memory is shared whatever the device.
+//! host memory can be shared for every device.
 
 use devbay_core::device::{Device, Stream};
 use devbay_core::error::{Error, ErrorKind, Result};
@@ -34,14 +34,15 @@ struct Lent {
     owner: Box<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the memory is only read, and stays until the owner is dropped (the promise of who lent it).
+// SAFETY: the memory is only read, and the lender keeps it alive until `owner` is dropped.
 unsafe impl Send for Lent {}
-// SAFETY: as for Send.
+// SAFETY: shared access only reads the memory, which the lender keeps alive and unwritten until `owner` is dropped.
 unsafe impl Sync for Lent {}
 
 impl Bytes for Lent {
     fn bytes(&self) -> &[u8] {
-        // SAFETY: `len` bytes that stay, and that nobody writes, until the owner is dropped.
+        // SAFETY: `len` bytes at `start` that the lender keeps alive and unwritten until `owner`, which `self` holds, is
+        // dropped.
         unsafe { std::slice::from_raw_parts(self.start, self.len) }
     }
 }
@@ -57,7 +58,7 @@ fn shaped(dtype: DType, shape: &[usize]) -> Result<Shaped> {
 }
 
 impl DeviceTensor {
-    /// Copies a tensor to a device; one that works in host memory shares it.
+    /// Copies a tensor to a device; a device that works in host memory shares the tensor.
     ///
     /// # Errors
     /// Out of memory, or the plugin's error for the copy.
@@ -81,7 +82,9 @@ impl DeviceTensor {
     /// As [`DeviceTensor::on_host`].
     pub fn of_host(tensor: Tensor) -> Result<Self> {
         let ty = tensor.tensor_type();
-        RunTensor::host(tensor).map(Self).ok_or_else(|| invalid(format!("a tensor {ty} is larger than memory")))
+        RunTensor::host(tensor)
+            .map(Self)
+            .ok_or_else(|| invalid(format!("a tensor {ty} is larger than memory")))
     }
 
     pub(crate) fn of(value: RunTensor) -> Self {
@@ -102,12 +105,12 @@ impl DeviceTensor {
         &self.0.ty.shape
     }
 
-    /// Returns the device whose memory it is in; None for host memory.
+    /// Returns the device whose memory holds it; None for host memory.
     pub fn device(&self) -> Option<&Arc<Device>> {
         self.0.buffer().map(|buffer| buffer.device())
     }
 
-    /// Returns the content in host memory, copied if it is elsewhere.
+    /// Returns the content in host memory, copied if it is on a device.
     ///
     /// # Errors
     /// Out of memory, or the plugin's error for the copy.
@@ -115,7 +118,7 @@ impl DeviceTensor {
         self.0.to_tensor()
     }
 
-    /// Returns its first byte as the device's native API names it: the address for CUDA and host memory.
+    /// Returns the native name of its first byte in the device's API: the address for CUDA and host memory.
     ///
     /// # Errors
     /// [`ErrorKind::UnsupportedOp`] if the plugin does not hand out native memory.
@@ -127,12 +130,12 @@ impl DeviceTensor {
         }
     }
 
-    /// Wraps a dense, row-major tensor in a device's memory that another owner allocated, by its native name. `owner` is
-    /// dropped when nothing uses the memory any more.
+    /// Wraps a dense, row-major tensor in a device's memory that another owner allocated, by its native name. Drops `owner`
+    /// after the last use of the memory.
     ///
     /// # Safety
-    /// At `native` is a tensor of this type in the memory of `device`. It stays, and nothing writes it, until `owner` is
-    /// dropped. Earlier writes are complete, or come before the point that runs are told to wait for.
+    /// At `native` is a tensor of this type in the memory of `device`. It stays allocated and unwritten until `owner` is
+    /// dropped. Earlier writes are complete, or precede the point that runs are told to wait for.
     ///
     /// # Errors
     /// [`ErrorKind::UnsupportedOp`] if the plugin does not wrap native memory, [`ErrorKind::InvalidArgument`] if it can
@@ -148,17 +151,18 @@ impl DeviceTensor {
         if ty.size == 0 {
             return Self::on_host(&Tensor::zeros(dtype, shape)?);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `native` names `ty.size` bytes of `device` that stay allocated and unwritten until `owner` is dropped
+        // (`# Safety`).
         let buffer = unsafe { device.import(native, ty.size, owner) }?;
         Ok(Self(RunTensor::device(ty, buffer)))
     }
 
     /// Takes a DLPack tensor, versioned or not, and shares its memory: host memory with any device, other memory with the
-    /// device that DLPack names. Its deleter is called when nothing uses it any more, also on an error.
+    /// device that DLPack names. Calls its deleter after the last use, also on an error.
     ///
     /// # Safety
-    /// The tensor describes its memory truly. Nothing writes the memory until its deleter is called. Earlier writes are
-    /// complete, or come before the point that runs are told to wait for.
+    /// The tensor describes its memory truly. The memory stays unwritten until the deleter is called. Earlier writes are
+    /// complete, or precede the point that runs are told to wait for.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a tensor that is not dense and row-major, is on another device, or breaks
@@ -203,7 +207,8 @@ impl DeviceTensor {
             );
             return Err(invalid(text));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller vouches for the tensor's description and unwritten memory (`# Safety`); `tensor` frees it when
+        // dropped.
         unsafe { Self::from_native(device, dtype, &shape, native, Box::new(tensor)) }
     }
 
@@ -227,7 +232,7 @@ impl DeviceTensor {
     pub fn into_dlpack(self) -> Result<versioned::Dlpack> {
         let native = self.native()?;
         let device = self.dlpack_device()?;
-        // Nobody else has the memory if nobody else has the buffer, and it was made here.
+        // The memory is exclusive if its buffer or storage has one owner and devbay allocated it.
         let own_host = self.0.as_host().and_then(Tensor::start_mut);
         let is_own = own_host.is_some()
             || self.0.buffer().is_some_and(|buffer| Arc::strong_count(buffer) == 1 && !buffer.is_imported());
@@ -268,7 +273,7 @@ impl AppStream {
     /// # Errors
     /// [`ErrorKind::UnsupportedOp`] if the device has no native streams; other errors of the plugin.
     pub unsafe fn wrap(device: &Arc<Device>, native: *mut c_void) -> Result<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: `native` is a stream of the device's native API and outlives the result (`# Safety`).
         unsafe { device.import_stream(native) }.map(Self)
     }
 

@@ -1,7 +1,7 @@
 //! The device registry and the choice of a device (B29).
 //!
-//! Devices are in total order: by kind as the policy prefers them, then by plugin in order of precedence, then by
-//! index. The first that meets every requirement is chosen, and every other gets its reason.
+//! Devices are in total order: by kind as the policy prefers them, then by plugin in order of precedence, then by index. The
+//! first that meets every requirement is chosen, and every other device gets its reason.
 
 use crate::report::DeviceVerdict;
 use devbay_core::device::{Device, kind_names};
@@ -15,7 +15,7 @@ use devbay_plugin_api::abi::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The device that is wanted.
+/// The wanted device.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Policy {
     /// The first in the order: accelerators before processors.
@@ -23,7 +23,7 @@ pub enum Policy {
     Auto,
     /// The first of a kind (`gpu`, `cpu`, ...), else as [`Policy::Auto`].
     PreferKind(String),
-    /// This one: `PLUGIN:INDEX`, `PLUGIN` for its first, or `PLUGIN/ID`.
+    /// A given device: `PLUGIN:INDEX`, `PLUGIN` for its first, or `PLUGIN/ID`.
     Explicit(String),
 }
 
@@ -59,11 +59,11 @@ impl Policy {
 pub struct Requirements<'a> {
     /// Kernels for every op of this program.
     pub program: Option<&'a Program>,
-    /// Memory in bytes, where the device says how much it has.
+    /// Memory in bytes, checked if the device reports its memory.
     pub memory: u64,
 }
 
-/// A choice, and why.
+/// A chosen device, with reasons.
 pub struct Choice {
     /// The device.
     pub device: Arc<Device>,
@@ -74,8 +74,8 @@ pub struct Choice {
 /// Chooses a device.
 ///
 /// # Errors
-/// [`ErrorKind::NotFound`] if there is no such device, or none at all; [`ErrorKind::UnsupportedOp`] if none
-/// meets the requirements, with the reason of each.
+/// [`ErrorKind::NotFound`] if the device does not exist or there are no devices; [`ErrorKind::UnsupportedOp`] if none meets
+/// the requirements, with the reason of each.
 pub fn choose(devices: &[Arc<Device>], policy: &Policy, requirements: &Requirements<'_>) -> Result<Choice> {
     if devices.is_empty() {
         return Err(Error::new(
@@ -87,7 +87,7 @@ pub fn choose(devices: &[Arc<Device>], policy: &Policy, requirements: &Requireme
         return explicit(devices, name);
     }
     let mut order: Vec<&Arc<Device>> = devices.iter().collect();
-    // Stable: within a kind, plugins and devices keep their order.
+    // The sort is stable: within a kind, plugins and devices keep their order.
     order.sort_by_key(|device| rank(policy, device.about().kind, device.about().kind_name()));
     let mut verdicts = Vec::with_capacity(order.len());
     let mut chosen: Option<&Arc<Device>> = None;

@@ -1,9 +1,9 @@
 //! Discovery of plugins (B25).
 //!
-//! In order: those named through the API, those linked in, the folders of `DEVBAY_PLUGIN_PATH`, the user's
-//! folder, the system's folders, and a project's folder only when it is asked for. Of two plugins with one
-//! name the first wins and the other is refused; one that is named explicitly replaces a linked-in or
-//! discovered one. The environment is read in [`SearchPaths::from_environment`] alone.
+//! In order: plugins named through the API, linked-in plugins, the folders of `DEVBAY_PLUGIN_PATH`, the user's folder, the
+//! system's folders, and a project's folder only on request. Of two plugins with one name the first wins and the other is
+//! refused; a plugin named explicitly replaces a linked-in or discovered one. Only [`SearchPaths::from_environment`] reads
+//! the environment.
 
 use crate::manifest::Manifest;
 use devbay_core::about::{Refusal, RefusalKind};
@@ -11,7 +11,7 @@ use devbay_plugin_api::sdk::export::LinkedPlugin;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Where a candidate comes from.
+/// Origin of a candidate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Origin {
     /// Named through the API or the command line.
@@ -36,10 +36,10 @@ impl Origin {
     }
 }
 
-/// Something that may be a plugin.
+/// A possible plugin.
 #[derive(Clone)]
 pub struct Candidate {
-    /// Where it comes from.
+    /// Its origin.
     pub origin: Origin,
     /// Its library; None if it is linked in.
     pub library: Option<PathBuf>,
@@ -50,19 +50,19 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Returns the name, if it is known before loading.
+    /// Returns the name, if known before loading.
     pub fn name(&self) -> Option<&str> {
         let linked = self.linked.as_ref().map(LinkedPlugin::name);
         linked.or(self.manifest.as_ref().map(|manifest| manifest.name.as_str()))
     }
 }
 
-/// Folders to look in, the first first.
+/// Folders to search, highest precedence first.
 #[derive(Clone, Default, Debug)]
 pub struct SearchPaths {
-    /// Folders with manifests.
+    /// Folders searched for manifests.
     pub manifest_folders: Vec<PathBuf>,
-    /// Folders with manifests, or with libraries that have none.
+    /// Folders searched for manifests, and for libraries without one.
     pub library_folders: Vec<PathBuf>,
 }
 
@@ -77,7 +77,7 @@ impl SearchPaths {
         Self::from_variables(elevated(), |name| std::env::var_os(name))
     }
 
-    /// As [`SearchPaths::from_environment`], for given variables of a process that may be elevated.
+    /// Collects as [`SearchPaths::from_environment`], from given variables, for a process that may be elevated.
     pub fn from_variables(elevated: bool, variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let mut paths = Self::default();
         if !elevated && let Some(list) = variable("DEVBAY_PLUGIN_PATH") {
@@ -87,7 +87,7 @@ impl SearchPaths {
         let config = variable("XDG_CONFIG_HOME")
             .map(PathBuf::from)
             .or_else(|| variable("HOME").map(|home| PathBuf::from(home).join(".config")));
-        // An elevated process trusts the system's folders alone.
+        // An elevated process trusts only the system's folders.
         if !elevated && let Some(config) = config {
             paths.manifest_folders.push(config.join("devbay/plugins.d"));
         }
@@ -99,7 +99,7 @@ impl SearchPaths {
         paths
     }
 
-    /// Adds a project's folder, `FOLDER/.devbay/plugins.d`, which is never looked at unasked.
+    /// Adds a project's folder, `FOLDER/.devbay/plugins.d`, which is searched only on request.
     #[must_use]
     pub fn with_project(mut self, folder: &Path) -> Self {
         self.manifest_folders.push(folder.join(".devbay/plugins.d"));
@@ -107,11 +107,11 @@ impl SearchPaths {
     }
 }
 
-/// Returns whether the process has rights that its user does not have.
+/// Returns whether the process has privileges beyond its user's.
 pub(crate) fn elevated() -> bool {
     #[cfg(target_os = "linux")]
     {
-        // The kernel says so in the auxiliary vector, also for capabilities (getauxval(3), AT_SECURE).
+        // The kernel reports this in the auxiliary vector, also for capabilities (getauxval(3), AT_SECURE).
         const AT_SECURE: u64 = 23;
         let Ok(auxv) = std::fs::read("/proc/self/auxv") else {
             return true;
@@ -131,13 +131,13 @@ pub(crate) fn elevated() -> bool {
 /// Results of discovery: candidates in order of precedence, and unreadable files.
 #[derive(Default)]
 pub struct Discovered {
-    /// Candidates, the first first.
+    /// Candidates, highest precedence first.
     pub candidates: Vec<Candidate>,
-    /// Files that look like plugins and cannot be read, and why.
+    /// Unreadable files named like plugins, with reasons.
     pub refused: Vec<(PathBuf, Refusal)>,
 }
 
-/// Looks for plugins.
+/// Searches for plugins.
 pub fn discover(explicit: &[PathBuf], linked: &[LinkedPlugin], paths: &SearchPaths) -> Discovered {
     let mut found = Discovered::default();
     for path in explicit {
@@ -182,11 +182,11 @@ impl Discovered {
         }
     }
 
-    /// Visits files of a folder by name, so that the order is the same everywhere.
+    /// Visits files of a folder by name, so that the order is the same on every system.
     fn folder(&mut self, folder: &Path, with_libraries: bool) {
         let entries = match std::fs::read_dir(folder) {
             Ok(entries) => entries,
-            // A folder that is not there has no plugins.
+            // A missing folder has no plugins.
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return,
             Err(e) => {
                 let refusal = Refusal::new(RefusalKind::Unreadable, format!("cannot read the folder: {e}"));
@@ -217,7 +217,7 @@ impl Discovered {
     }
 }
 
-/// Returns whether a file is named as plugin libraries are: `libdevbay_plugin_NAME.so`, or the platform's form of it.
+/// Returns whether a file is named like a plugin library: `libdevbay_plugin_NAME.so`, or the platform's form of it.
 fn is_plugin_library(path: &Path) -> bool {
     name_of_library(path).is_some()
 }

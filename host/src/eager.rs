@@ -20,8 +20,8 @@ use std::sync::Arc;
 /// Runs an op of ONNX's domain, in the version that programs hold, on host tensors.
 ///
 /// # Errors
-/// [`ErrorKind::UnsupportedOp`] for an op that is unknown or that the device has no kernel for; errors of shape
-/// inference and of the device.
+/// [`ErrorKind::UnsupportedOp`] for an unknown op, or one that the device has no kernel for; errors of shape inference and
+/// of the device.
 pub fn run(
     device: &Arc<Device>,
     op: &str,
@@ -32,20 +32,20 @@ pub fn run(
     let def = catalogue::find("", op).ok_or_else(|| {
         Error::new(ErrorKind::UnsupportedOp, format!("there is no op {op} in the catalogue"))
     })?;
-    // The numbers only tell operands apart; there is no program.
+    // The numbers only distinguish operands; there is no program.
     let ids = |from: usize, n: usize| (from..from + n).map(|i| Some(ValueId(i as u32))).collect();
     let mut node = Node::new(Op::onnx(op, def.version), ids(0, inputs.len()), ids(inputs.len(), n_outputs));
     node.attrs = attrs.iter().map(|(name, value)| (Arc::from(*name), value.clone())).collect();
     let operands: Vec<Option<RunTensor>> =
         inputs.iter().map(|&input| RunTensor::host(input.clone())).collect();
-    // What the application hands over is known; a kernel that needs a value beforehand has it.
+    // All inputs are known, so a kernel that needs a value beforehand gets it.
     let known = inputs.iter().map(|&input| Some(input.clone())).collect();
     run_on(device, &node, operands, known)
 }
 
-/// Runs a node of a program on host tensors, in the order of its operands; returns the results that are used.
-/// Nothing is folded, expanded or handed to another device: views and questions about shapes are answered by the
-/// host, everything else by the device's own kernels. A kernel is told the values that its op needs beforehand.
+/// Runs a node of a program on host tensors, in the order of its operands; returns the used results. It folds, expands and
+/// moves nothing: the host answers views and shape queries, and the device's own kernels do the rest. A kernel receives the
+/// values that its op needs beforehand.
 ///
 /// # Errors
 /// As [`run`]; [`ErrorKind::UnsupportedOp`] also for control flow.

@@ -1,12 +1,12 @@
-//! Failover: sessions go on without a device that failed.
+//! Failover: sessions continue without a failed device.
 //!
-//! A session that may fail over keeps the model and the devices that are left. When a run fails because of a device, the
-//! model is planned once for the others. The run is repeated there from its inputs, which are still the caller's, and
-//! later runs go there too. Programs have no variables. So the first attempt leaves nothing behind but writes to the
-//! caller's results, all of which are written again.
+//! A session that may fail over keeps the model and the remaining devices. When a device fails a run, the model is planned
+//! once for the other devices. The run is repeated there from its inputs, which the caller still has, and later runs go
+//! there too. Programs have no variables, so the first attempt leaves nothing behind except writes to the caller's results,
+//! all of which are written again.
 //!
-//! Not repeated: a run that was cancelled or is past its deadline, one whose inputs or model are at fault, one for which
-//! there is too little memory, and a run of a model with a node pinned to the failed device.
+//! Some runs are not repeated: those that were cancelled, are past their deadline or lack memory, those whose inputs or
+//! model are at fault, and those of a model with a node pinned to the failed device.
 
 use crate::model::Model;
 use crate::session::{Session, SessionOptions};
@@ -21,32 +21,32 @@ pub(crate) struct Failover {
     pub model: Model,
     pub placement: Placement,
     pub plans: PlanOptions,
-    /// Devices to go on with beside those of the session.
+    /// Devices to fall back to, besides those of the session.
     pub spares: Vec<Arc<Device>>,
-    /// The session that runs go to since a device failed.
+    /// The session that takes over runs after a device failed.
     pub next: OnceLock<(Failure, Session)>,
-    /// Held while the session that goes on is made.
+    /// Held while the replacing session is created.
     pub planning: Mutex<()>,
 }
 
-/// A device that failed, and the devices that go on.
+/// A failed device, and the devices that take over.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// The device that failed, `PLUGIN:INDEX`.
     pub device: String,
-    /// Its error, with the op that it failed at if known.
+    /// Its error, with the failing op if known.
     pub error: Error,
-    /// The devices that go on, the first one first.
+    /// The devices that take over, first choice first.
     pub went_on_with: Vec<String>,
 }
 
 impl Failover {
-    /// Returns the session that runs go to since a device failed; None if none has failed.
+    /// Returns the session that takes over runs; None if no device has failed.
     pub fn next(&self) -> Option<&Session> {
         self.next.get().map(|(_, session)| session)
     }
 
-    /// Returns the session on which a failed run goes on; None if the failure is the run's, or nothing is left.
+    /// Returns the session that repeats a failed run; None if the run itself is at fault, or no device is left.
     pub fn after(&self, error: &Error) -> Option<&Session> {
         if !is_of_device(error.kind()) {
             return None;
@@ -61,7 +61,7 @@ impl Failover {
                         failure.went_on_with.join(" and "),
                         failure.error
                     );
-                    // Nobody else sets it: the lock is held.
+                    // Cannot be set already: the lock is held.
                     let _ = self.next.set((failure, session));
                 }
                 Ok(None) => {}
@@ -71,7 +71,7 @@ impl Failover {
         self.next()
     }
 
-    /// Makes the session without the failed devices; None if it is unknown which failed.
+    /// Creates the session without the failed devices; None if the failing device is unknown.
     fn without_failed(&self, error: &Error) -> Result<Option<(Failure, Session)>, String> {
         let devices = self.placement.devices();
         let named = |device: &Device| device.name() == error.place().device;
@@ -102,7 +102,7 @@ impl Failover {
             by,
             runs_max: None,
             failover: Some(Vec::new()),
-            // Inputs are padded before they come here.
+            // The caller pads the inputs.
             buckets: None,
         };
         let session =
@@ -116,7 +116,7 @@ impl Failover {
     }
 }
 
-/// Returns whether a device or its plugin is at fault, and not the caller or the model.
+/// Returns whether a device or its plugin is at fault, not the caller or the model.
 fn is_of_device(kind: ErrorKind) -> bool {
     matches!(
         kind,

@@ -1,9 +1,9 @@
-//! The file in which measured times of launches are kept, to be fed back into plans: JSON, written by
-//! `devbay bench --cost --feedback` and named by whoever wants plans made with it.
+//! The file that keeps measured times of launches, to be fed back into plans: JSON, written by
+//! `devbay bench --cost --feedback`. Callers name it to plan with its times.
 //!
-//! A record belongs to one device of one build of a plugin on one machine ([`Key`]). Times are those of one thread, so
-//! that a record holds for any number of them. The file was asked for by name: one that is damaged is an error, never
-//! passed over. A record of another device or build is passed over, and said to be.
+//! A record belongs to one device of one build of a plugin on one machine ([`Key`]). Times are those of one thread, so a
+//! record holds for any number of threads. A damaged file is an error, never skipped, because the user named it. Records of
+//! another device or build are skipped with a warning.
 
 use crate::file::{read_regular, write_bytes};
 use crate::rates_file::Key;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// Version of the file's form.
 const VERSION: u32 = 1;
 
-/// A larger file is none of ours: room for a hundred thousand launches.
+/// Maximum size of a file: room for a hundred thousand launches.
 const SIZE_MAX: u64 = 64 << 20;
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ pub struct MeasuredTimes {
 }
 
 impl Default for MeasuredTimes {
-    /// Nothing.
+    /// Returns an empty file's content.
     fn default() -> Self {
         Self { version: VERSION, devices: Vec::new() }
     }
@@ -47,8 +47,8 @@ impl MeasuredTimes {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] if it cannot be read, [`ErrorKind::InvalidArgument`] if it is no such file, of another version,
-    /// or has a time that cannot be.
+    /// [`ErrorKind::Io`] if it cannot be read, [`ErrorKind::InvalidArgument`] for another format or version, or an
+    /// impossible time.
     pub fn read(path: &Path) -> Result<Self> {
         let failed = |error: std::io::Error| {
             let text = format!("cannot read the measured times: {error}");
@@ -69,7 +69,7 @@ impl MeasuredTimes {
             let text = format!("{why}; `devbay bench MODEL --cost --feedback FILE` measures anew");
             Err(Error::new(ErrorKind::InvalidArgument, text))
         };
-        // A later version may have other fields: its number says more than the first of them that is missing.
+        // A later version may have other fields; its version number explains more than a missing field.
         #[derive(Deserialize)]
         struct Versioned {
             version: u32,
@@ -91,8 +91,8 @@ impl MeasuredTimes {
         }
     }
 
-    /// Takes what launches took on a device, beside what is known of others; what is known of another build of the same
-    /// plugin goes.
+    /// Adds the times of launches on a device, keeping other devices' records; removes those of another build of the same
+    /// plugin.
     pub fn put(&mut self, key: Key, times: impl IntoIterator<Item = (String, f64)>) {
         self.devices.retain(|record| record.key == key || !key.replaces(&record.key));
         match self.devices.iter_mut().find(|record| record.key == key) {
@@ -126,7 +126,7 @@ impl MeasuredTimes {
     /// Writes the file.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`]; the file that was there is as it was.
+    /// [`ErrorKind::Io`]; the previous file is then unchanged.
     pub fn write(&self, path: &Path) -> Result<()> {
         let failed = |error: std::io::Error| {
             let text = format!("cannot write the measured times: {error}");

@@ -1,18 +1,18 @@
-//! Child processes that end with all that they started.
+//! Child processes that are ended together with all their descendants.
 //!
-//! A child leads a process group of its own. The group is ended as a whole when the child was waited for in vain, has
-//! ended, or is no longer of interest, and on Linux when this process ends. A child that leaves its group on purpose is not
-//! held. There are no core files: that a child crashes is what is found out.
+//! A child leads a process group of its own. The whole group is ended when the child has ended, has exceeded its time limit,
+//! or is no longer needed, and on Linux when this process ends. A child that leaves its group on purpose escapes. Core files
+//! are off, because the caller expects children to crash.
 
 use std::io::Result;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// A child and its group, which end when this is dropped.
+/// A child and its group; dropping it ends both.
 pub struct Group {
     /// The child.
     pub leader: Child,
-    /// Once it was waited for its number may be another's.
+    /// True once the child was reaped: its process id may then be reused.
     is_reaped: bool,
 }
 
@@ -26,7 +26,7 @@ impl Group {
         Ok(Self { leader: command.spawn()?, is_reaped: false })
     }
 
-    /// Tells whether the child ends within a time. It is not reaped, so that its number stays its own.
+    /// Returns whether the child ends within a time. It is not reaped, so that its process id stays its own.
     ///
     /// # Errors
     /// Errors of the system.
@@ -73,7 +73,7 @@ impl Group {
         if let Some(leader) =
             rustix::process::Pid::from_raw(self.leader.id() as i32).filter(|_| !self.is_reaped)
         {
-            // Fails if all of it has ended.
+            // Fails if the whole group has ended.
             let _ = rustix::process::kill_process_group(leader, rustix::process::Signal::KILL);
         }
         if !self.is_reaped {
@@ -86,12 +86,12 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // That it cannot be waited for changes nothing.
+        // A failure to wait changes nothing.
         let _ = self.end();
     }
 }
 
-/// Gives a child a group of its own, no core files, and on Linux the end of the thread that starts it as its own.
+/// Gives a child its own group, no core files, and on Linux a lifetime bound to that of the starting thread.
 fn confine(command: &mut Command) {
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(command, 0);
@@ -99,12 +99,12 @@ fn confine(command: &mut Command) {
     {
         use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
         let prepare = || {
-            // One byte and not none: Linux hands a core to a program in spite of a limit of 0 (core(5)).
+            // One byte, not zero: Linux hands a core to a program in spite of a limit of 0 (core(5)).
             let _ = setrlimit(Resource::Core, Rlimit { current: Some(1), maximum: Some(1) });
             let _ = set_parent_process_death_signal(Some(Signal::KILL));
             Ok(())
         };
-        // SAFETY: between fork and exec it makes two system calls, and neither allocates nor locks.
+        // SAFETY: between fork and exec, `prepare` makes only two system calls, which neither allocate nor lock.
         unsafe { std::os::unix::process::CommandExt::pre_exec(command, prepare) };
     }
 }

@@ -1,11 +1,11 @@
 //! The parts behind the façade, for the tools that come with devbay: the command, the conformance suite and the benchmarks.
 //!
-//! They have no promise of stability: any of them may change or go with any version. An application should need only the types
+//! They carry no promise of stability: any version may change or remove any of them. Applications should need only the types
 //! at the root of this crate.
 
 pub use devbay_core as core;
 
-/// Declares public modules with the content of this crate's private ones.
+/// Declares public modules that re-export this crate's private ones.
 macro_rules! internals {
     ($($name:ident: $doc:literal;)*) => {$(
         #[doc = $doc]

@@ -21,9 +21,10 @@
 //!
 //! # Linking the processor's plugin
 //!
-//! `devbay-plugin-cpu = { version = "0.1", default-features = false }` in the manifest and `.link(devbay_plugin_cpu::PLUGIN)`, as
-//! above, make it part of the program. No file has to be found at run time. The same works for every plugin in Rust; without
-//! its default feature `entry` a plugin exports no symbol, so that several fit into one program.
+//! `devbay-plugin-cpu = { version = "0.1", default-features = false }` in the manifest and
+//! `.link(devbay_plugin_cpu::PLUGIN)`, as above, make it part of the program, so that no file has to be found at run time.
+//! The same works for every plugin in Rust. Without its default feature `entry`, a plugin exports no symbol, so that several
+//! fit into one program.
 //!
 //! # Where to find what
 //!

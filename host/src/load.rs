@@ -1,8 +1,8 @@
-//! From a path to a library's entry (B1, B26).
+//! Loads a library from a path and finds its entry (B1, B26).
 //!
-//! `RTLD_NOW | RTLD_LOCAL`: a missing symbol is found here and not in the middle of a run, and one plugin's
-//! symbols are not another's. A library stays mapped when its plugin goes, unless the plugin says that it can
-//! be unloaded: drivers leave threads and thread-locals behind. A library that was refused stays mapped too.
+//! `RTLD_NOW | RTLD_LOCAL`: a missing symbol is found at load time instead of during a run, and plugins do not see each
+//! other's symbols. A library stays mapped after its plugin is destroyed, unless the plugin declares that it can be
+//! unloaded: drivers leave threads and thread-locals behind. A refused library stays mapped too.
 
 use crate::file::open_regular;
 use crate::manifest::sha256_of_open;
@@ -16,7 +16,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 
-/// Call noted while loading: a library's static constructors run then.
+/// Call noted while loading, since that runs a library's static constructors.
 const LOADING: Call<'static> = Call { plugin: "", function: "static constructors", device: "", node: "" };
 
 /// A loaded library with the ABI's entry.
@@ -31,7 +31,7 @@ impl Library {
     /// Loads a library and finds its entry. Runs the library's static constructors.
     ///
     /// # Errors
-    /// A refusal for a file that cannot be read, is no library for this machine, or has no entry.
+    /// A refusal for a file that cannot be read, is not a library for this machine, or has no entry.
     pub fn open(path: &Path) -> Result<Self, Refusal> {
         LibraryFile::open(path)?.load()
     }
@@ -39,7 +39,7 @@ impl Library {
     fn load(path: PathBuf) -> Result<Self, Refusal> {
         let call = Call { plugin: &path.to_string_lossy(), ..LOADING };
         let handle = calls::during(call, || open_local(&path)).map_err(|e| {
-            // The loader's reason is in the source.
+            // The loader's reason is in the error's source.
             let reason = e.source().map_or_else(|| e.to_string(), ToString::to_string);
             Refusal::new(RefusalKind::NotALibrary, format!("not a loadable library: {reason}"))
         })?;
@@ -58,10 +58,10 @@ impl Library {
         &self.path
     }
 
-    /// Asks the entry who the plugin is.
+    /// Asks the entry for the plugin's info.
     pub fn query(&self) -> *const PluginInfo {
-        // SAFETY: the symbol's name promises this type and that it may be called at any time (B1); the
-        // library stays loaded as long as `self`.
+        // SAFETY: the symbol's name guarantees this type, and it may be called at any time (B1); the library stays loaded as
+        // long as `self`.
         let query = || unsafe { (self.query)() };
         let call = Call { plugin: &self.path.to_string_lossy(), function: "query", ..LOADING };
         calls::during(call, query)
@@ -75,11 +75,11 @@ impl Library {
 
     #[cfg(feature = "abi-stable")]
     pub(crate) fn symbol<T: Copy>(&self, name: &std::ffi::CStr) -> Option<T> {
-        // SAFETY: the caller knows the symbol's type by its name.
+        // SAFETY: each caller passes the type that the symbol's name stands for.
         unsafe { self.handle.get::<T>(name.to_bytes_with_nul()) }.ok().map(|symbol| *symbol)
     }
 
-    /// Unloads the library when this value is dropped: the plugin says that it can be (B26).
+    /// Unloads the library when this value is dropped, because the plugin declares that it can be unloaded (B26).
     pub fn unload_on_drop(&mut self) {
         self.unload = true;
     }
@@ -88,25 +88,25 @@ impl Library {
 impl Drop for Library {
     fn drop(&mut self) {
         if self.unload {
-            // SAFETY: dropped once, here. The plugin declared that it can be unloaded, and its last instance
-            // held this value until it was destroyed.
+            // SAFETY: dropped only here. The plugin declared that it can be unloaded, and its last instance held this value
+            // until it was destroyed.
             unsafe { ManuallyDrop::drop(&mut self.handle) };
         }
     }
 }
 
-/// A library's file, open: what was checked is what is loaded.
+/// An open library file, so that the checked file is the loaded one.
 ///
-/// The system's loader takes a path and not a descriptor. A path through the descriptor (`/proc/self/fd/N`) would be exact,
-/// but `$ORIGIN`, by which repaired wheels find their libraries, would be resolved from there. So the path is loaded, and
-/// then, before anything is called, the file that was mapped is compared with the descriptor's. Static constructors have
-/// run by then: who can exchange a file in a plugin's folder is not held off, but found out.
+/// The system's loader takes a path, not a descriptor. A path through the descriptor (`/proc/self/fd/N`) would be exact, but
+/// `$ORIGIN`, by which repaired wheels find their libraries, would be resolved from there. So the path is loaded, and before
+/// anything is called, the mapped file is compared with the descriptor's. Static constructors have run by then: an attacker
+/// who can replace a file in a plugin's folder is detected, not stopped.
 pub struct LibraryFile {
-    /// As it was named, for messages.
+    /// The given path, for messages.
     named: PathBuf,
     path: PathBuf,
     file: File,
-    /// Of the file when it was hashed.
+    /// Metadata of the file when it was hashed.
     hashed: Option<Metadata>,
 }
 
@@ -119,7 +119,7 @@ impl LibraryFile {
         let unreadable = |e: std::io::Error| {
             Refusal::new(RefusalKind::Unreadable, format!("cannot read {}: {e}", path.display()))
         };
-        // A bare file name would be looked up in the system's folders.
+        // The loader would search the system's folders for a bare file name.
         let real = path.canonicalize().map_err(unreadable)?;
         let (file, _) = open_regular(&real).map_err(unreadable)?;
         Ok(Self { named: path.to_owned(), path: real, file, hashed: None })
@@ -152,8 +152,8 @@ impl LibraryFile {
     /// Loads the library and finds its entry. Runs the library's static constructors.
     ///
     /// # Errors
-    /// A refusal for what is no library for this machine, has no entry, or, if it was hashed, is not the file that was
-    /// loaded.
+    /// A refusal for a file that is not a library for this machine, has no entry, or, if it was hashed, is not the file that
+    /// was loaded.
     pub fn load(self) -> Result<Library, Refusal> {
         check_whole(&self.file).map_err(|reason| {
             Refusal::new(RefusalKind::NotALibrary, format!("not a loadable library: {reason}"))
@@ -185,11 +185,11 @@ fn same_since(file: &File, before: &Metadata) -> bool {
 
 /// Returns whether the code at `entry` is mapped from an open file.
 ///
-/// The file is mapped too, and the kernel asked where both mappings come from: its answers agree with each other also on
-/// file systems where they do not with `fstat`, such as overlayfs and btrfs.
+/// Maps the file too and asks the kernel for the source of both mappings. Its answers agree with each other even on file
+/// systems where they disagree with `fstat`, such as overlayfs and btrfs.
 #[cfg(target_os = "linux")]
 fn is_mapped_from(entry: QueryFn, file: &File) -> bool {
-    // SAFETY: nothing is read through the mapping; its address is all that is used of it.
+    // SAFETY: only the mapping's address is used; nothing is read through it.
     let Ok(ours) = (unsafe { memmap2::MmapOptions::new().len(1).map(file) }) else { return false };
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return false };
     // `begin-end permissions offset device inode path` (proc_pid_maps(5)).
@@ -206,15 +206,15 @@ fn is_mapped_from(entry: QueryFn, file: &File) -> bool {
     source.is_some() && source == source_of(ours.as_ptr().addr())
 }
 
-/// Elsewhere the source of a mapping is unknown.
+/// Returns true, because the source of a mapping is unknown elsewhere.
 #[cfg(not(target_os = "linux"))]
 fn is_mapped_from(_entry: QueryFn, _file: &File) -> bool {
     true
 }
 
-/// Refuses an ELF file that ends before its segments do, as a download that was cut does: the system's loader
-/// would map what is not there, and the process would die of SIGBUS at the first touch. What is no 64-bit ELF file
-/// is left to the loader, which has better words for it.
+/// Refuses an ELF file that is shorter than its segments, such as a truncated download: the system's loader would map
+/// missing pages, and the first access would kill the process with SIGBUS. Files that are not 64-bit ELF are left to the
+/// loader, which reports them better.
 fn check_whole(mut file: &File) -> Result<(), String> {
     const HEADER: usize = 64;
     const PROGRAM_HEADER: usize = 56;
@@ -263,26 +263,26 @@ fn check_whole(mut file: &File) -> Result<(), String> {
 #[cfg(unix)]
 fn open_local(path: &Path) -> Result<libloading::Library, libloading::Error> {
     use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
-    // SAFETY: loading runs foreign constructors; that is what loading a plugin means. Unknown files are
-    // probed in a child process first (B27).
+    // SAFETY: loading runs foreign constructors, which the caller accepts by loading a plugin. Unknown files are probed in a
+    // child process first (B27).
     unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map(Into::into)
 }
 
 #[cfg(not(unix))]
 fn open_local(path: &Path) -> Result<libloading::Library, libloading::Error> {
-    // SAFETY: as on Unix.
+    // SAFETY: loading runs foreign code, which the caller accepts by loading a plugin; unknown files are probed first (B27).
     unsafe { libloading::Library::new(path) }
 }
 
 fn find_entry(handle: &libloading::Library) -> Result<QueryFn, Refusal> {
-    // SAFETY: the symbol's name, with the ABI's major in it, promises this type (B1).
+    // SAFETY: the symbol's name contains the ABI's major, which fixes this type (B1).
     if let Ok(query) = unsafe { handle.get::<QueryFn>(QUERY_SYMBOL.to_bytes_with_nul()) } {
         return Ok(*query);
     }
     let wanted = QUERY_SYMBOL.to_string_lossy();
     for major in (0..10).filter(|&major| major != ABI_MAJOR) {
         let other = format!("devbay_plugin_query_v{major}\0");
-        // SAFETY: only looked up, not called.
+        // SAFETY: the symbol is only looked up, never called.
         if unsafe { handle.get::<*const ()>(other.as_bytes()) }.is_ok() {
             return Err(Refusal::new(
                 RefusalKind::NoCommonVersion,

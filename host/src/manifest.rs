@@ -28,7 +28,7 @@ use std::fmt::Write;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Largest manifest that is read.
+/// Maximum size of a manifest.
 const SIZE_MAX: u64 = 1 << 20;
 
 /// Content of a manifest.
@@ -48,7 +48,7 @@ pub struct Manifest {
     pub arch: Option<String>,
     /// ABI versions that the plugin speaks.
     pub abi: Option<AbiRange>,
-    /// Kinds of device that it drives.
+    /// Kinds of devices that it offers.
     #[serde(default)]
     pub devices: Vec<String>,
     /// The driver that it needs, in words.
@@ -70,10 +70,10 @@ pub struct AbiRange {
 }
 
 impl Manifest {
-    /// Reads a manifest and gives it with its library's path.
+    /// Reads a manifest and resolves its library's path.
     ///
     /// # Errors
-    /// A refusal for a file that cannot be read or is no manifest.
+    /// A refusal for a file that cannot be read or is not a manifest.
     pub fn read(path: &Path) -> Result<(Self, PathBuf), Refusal> {
         let unreadable = |e: &dyn std::fmt::Display| {
             Refusal::new(RefusalKind::Unreadable, format!("cannot read {}: {e}", path.display()))
@@ -102,7 +102,7 @@ impl Manifest {
         Ok((manifest, library))
     }
 
-    /// Checks what is known without the library: machine and ABI versions.
+    /// Checks the claims that need no library: machine and ABI versions.
     ///
     /// # Errors
     /// A refusal that names the mismatch.

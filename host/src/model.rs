@@ -1,4 +1,4 @@
-//! Models: programs that were read from a file, shared by all sessions of a process.
+//! Models: programs read from a file, shared by all sessions of a process.
 
 use crate::dbx::{self, Checks, Compiled};
 use crate::import::{self, Reading};
@@ -25,12 +25,12 @@ pub struct Model {
 
 struct Inner {
     program: Program,
-    /// True if the importer has verified it.
+    /// True if the importer verified it.
     is_verified: bool,
-    /// Results of ahead-of-time compilation, if its file has them; `program` is then the compiled one.
+    /// Results of ahead-of-time compilation, if its file has them; `program` is then the compiled program.
     compiled: Option<Compiled>,
-    /// The program as each device runs it, with its plans and packed constants. A device is known by its
-    /// address, which its unit keeps in use.
+    /// The program as each device runs it, with its plans and packed constants. A device is known by its address, which its
+    /// unit keeps in use.
     units: Mutex<Vec<Weak<Unit>>>,
 }
 
@@ -38,7 +38,7 @@ struct Inner {
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct FileKey {
     path: PathBuf,
-    /// Where it was named, which is where its data files are: in a cache of links one file may stand in several folders.
+    /// Folder of the given path, which holds its data files: in a cache of links one file may appear in several folders.
     folder: PathBuf,
     len: u64,
     modified: Option<SystemTime>,
@@ -57,15 +57,16 @@ pub struct LoadOptions {
 static LOADED: OnceLock<Mutex<HashMap<FileKey, Weak<Inner>>>> = OnceLock::new();
 
 impl Model {
-    /// Reads a model file, or returns the model that this process has of it: ONNX, a program in text form, or a file of
+    /// Reads a model file, or returns the copy that this process already has: ONNX, a program in text form, or a file of
     /// [`Session::compile_to`](crate::Session::compile_to).
     ///
-    /// The file is mapped, as [`Reading::Mapped`] says: a process that shortens it while it is used ends this one with
+    /// The file is mapped ([`Reading::Mapped`]): if another process shortens it while it is in use, this process dies of
     /// SIGBUS. [`Model::load_with`] can copy it instead.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] if a file cannot be read, [`ErrorKind::InvalidModel`] if the model is damaged or breaks ONNX's rules,
-    /// [`ErrorKind::UnsupportedModel`] if it uses what devbay does not do; with the file, and the node if one is at fault.
+    /// [`ErrorKind::Io`] if a file cannot be read, [`ErrorKind::InvalidModel`] if the model is damaged or breaks ONNX's
+    /// rules, [`ErrorKind::UnsupportedModel`] if it uses features that devbay lacks; with the file, and the node if one is
+    /// at fault.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         Self::load_with(path, LoadOptions::default())
     }
@@ -74,7 +75,7 @@ impl Model {
     ///
     /// # Errors
     /// As [`Model::load`]; [`ErrorKind::InvalidModel`] for weights that do not match their checksums;
-    /// [`ErrorKind::OutOfMemory`] for a file that is to be copied and does not fit.
+    /// [`ErrorKind::OutOfMemory`] if copying a file exceeds memory.
     pub fn load_with(path: impl AsRef<Path>, options: LoadOptions) -> Result<Self> {
         let path = path.as_ref();
         let LoadOptions { checks, reading } = options;
@@ -93,7 +94,7 @@ impl Model {
         };
         let loaded = LOADED.get_or_init(Mutex::default);
         let known = lock(loaded).get(&key).and_then(Weak::upgrade);
-        // Whoever asks for the weights' checksums wants them of the file as it is now.
+        // A request to check the weights means the file as it is now.
         if let Some(inner) = known.filter(|_| checks == Checks::Head) {
             return Ok(Self { inner });
         }
@@ -103,12 +104,12 @@ impl Model {
         };
         let mut loaded = lock(loaded);
         loaded.retain(|_, inner| inner.strong_count() > 0);
-        // Of two threads that read it at once, one result is kept for those who come after.
+        // If two threads read it at once, later callers share one of the results.
         loaded.insert(key, Arc::downgrade(&model.inner));
         Ok(model)
     }
 
-    /// Reads a model in memory, of the forms that [`Model::load`] reads. All checksums of a compiled model are checked.
+    /// Reads a model in memory, in any format of [`Model::load`]. All checksums of a compiled model are checked.
     ///
     /// # Errors
     /// As [`Model::load`]; [`ErrorKind::UnsupportedModel`] for a model with data in other files.
@@ -123,7 +124,7 @@ impl Model {
     /// Reads a compiled model from the content of its file, with chosen checks.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidModel`] for content that is no compiled model, is damaged or cut, or is of another version.
+    /// [`ErrorKind::InvalidModel`] for content that is damaged, truncated, of another version, or not a compiled model.
     pub fn from_compiled(file: impl Into<Bytes>, checks: Checks) -> Result<Self> {
         Ok(Self::of_compiled(dbx::from_bytes(file.into(), checks)?))
     }
@@ -136,7 +137,7 @@ impl Model {
         Ok(Self::from_program(text::parse(text)?))
     }
 
-    /// Makes a model from an existing program. It is verified when a session is made of it.
+    /// Makes a model from an existing program. Creating a session verifies it.
     pub fn from_program(program: Program) -> Self {
         Self::of_program(program, false)
     }
@@ -227,7 +228,7 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Refuses a pin that would do nothing.
+/// Refuses a pin that would have no effect.
 fn check_pin(imported: &Program, optimised: &Program, name: &str) -> Result<()> {
     if has_node(&optimised.main, name) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! From a library to a plugin, or a refusal with its reason (B3, B30).
+//! Turns a library into a plugin, or into a refusal with its reason (B3, B30).
 
 use crate::layers::Stack;
 use crate::load::Library;
@@ -16,14 +16,14 @@ pub struct Agreement {
     /// The minor that both speak.
     pub minor: u32,
     /// Differences that abi_stable finds in the plugin's view of the header. Empty without the feature, or if the plugin
-    /// does not show its view. They explain, and refuse nothing.
+    /// does not export its view. They only explain; they never cause a refusal.
     pub differences: Vec<String>,
 }
 
 /// Location of a plugin's entry.
 #[derive(Clone, Copy)]
 pub enum Entry<'a> {
-    /// In a library that was loaded.
+    /// In a loaded library.
     Library(&'a Library),
     /// In this program.
     Linked(&'a LinkedPlugin),
@@ -42,23 +42,23 @@ impl Entry<'_> {
 /// Agrees with a plugin on a version, and reads its data.
 ///
 /// # Errors
-/// A refusal with both ranges, or with what is broken.
+/// A refusal with both ranges, or with the defect.
 pub fn negotiate(entry: Entry<'_>, host: MinorRange) -> Result<Agreement, Refusal> {
-    // SAFETY: what the entry just returned.
+    // SAFETY: the entry just returned this pointer to static data of a loaded plugin.
     unsafe { negotiate_with(entry.query(), entry, host) }
 }
 
-/// As [`negotiate`], with the data that layers show in the plugin's place.
+/// Negotiates as [`negotiate`], with the info that layers present in the plugin's place.
 ///
 /// # Errors
 /// As [`negotiate`].
 pub fn negotiate_layered(stack: &Stack, entry: Entry<'_>, host: MinorRange) -> Result<Agreement, Refusal> {
-    // SAFETY: what the entry returned, or a layer in front of it shows, which is never freed.
+    // SAFETY: the pointer is the entry's, or that of a layer in front of it, whose info is never freed.
     unsafe { negotiate_with(stack.info(), entry, host) }
 }
 
 /// # Safety
-/// `info` is NULL or what the entry returned, or a layer shows: static data, alive as long as the library is loaded.
+/// `info` is NULL, or a pointer from the entry or a layer to static data that lives as long as the library is loaded.
 unsafe fn negotiate_with(
     info: *const PluginInfo,
     entry: Entry<'_>,
@@ -68,21 +68,21 @@ unsafe fn negotiate_with(
         Entry::Library(library) => Some(library),
         Entry::Linked(_) => None,
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: `info` is NULL or points to static data of a loaded plugin or a layer (`# Safety`).
     let head = unsafe { about::read_head(info) }?;
     let minor = agree_on(host, head.minors).map_err(|mut refusal| {
         refusal.details = second_opinion(library);
         refusal
     })?;
-    // SAFETY: as above, and the plugin speaks a minor of this host's.
+    // SAFETY: `info` is valid (`# Safety`), and the plugin speaks a minor of this host's.
     let about = unsafe { about::read(info) }.map_err(|mut refusal| {
-        // SAFETY: as above; what is broken elsewhere may be explained by what it was compiled with.
+        // SAFETY: `info` is valid (`# Safety`); the plugin's layout may explain other defects.
         let layout = unsafe { about::read_layout(info) };
         refusal.details.extend(layout_differences(&layout));
         refusal.details.extend(second_opinion(library));
         refusal
     })?;
-    // Whose fields lie elsewhere is read wrongly, whatever its version says.
+    // A plugin with fields at other offsets would be read wrongly, even with a matching version.
     let moved = layout_differences(&about.layout);
     if !moved.is_empty() {
         let n = moved.len();
@@ -101,7 +101,7 @@ unsafe fn negotiate_with(
 /// Returns the highest minor that both speak (B3).
 ///
 /// # Errors
-/// A refusal with both ranges, and what to update.
+/// A refusal with both ranges, and the side to update.
 pub(crate) fn agree_on(host: MinorRange, plugin: MinorRange) -> Result<u32, Refusal> {
     agree(host, plugin).map_err(|mismatch| {
         let reason = match mismatch {
@@ -121,8 +121,8 @@ pub(crate) fn agree_on(host: MinorRange, plugin: MinorRange) -> Result<u32, Refu
     })
 }
 
-/// Compares the plugin's layout of the header's structs with this build's, field by field. A struct or field
-/// that only one side has, and a size that grew, is no difference but an older or newer minor.
+/// Compares the plugin's layout of the header's structs with this build's, field by field. A struct or field that only one
+/// side has, or a larger size, is not a difference but a sign of an older or newer minor.
 pub fn layout_differences(layout: &[FieldSeen]) -> Vec<String> {
     let ours: BTreeMap<(&str, &str), (usize, usize)> = LAYOUTS
         .iter()
@@ -137,7 +137,7 @@ pub fn layout_differences(layout: &[FieldSeen]) -> Vec<String> {
         .filter_map(|seen| {
             let &(offset, size) = ours.get(&(seen.struct_name.as_str(), seen.field_name.as_str()))?;
             let found = (seen.offset as usize, seen.size as usize);
-            // A growable struct of another minor is as long as its fields.
+            // The size of a growable struct of another minor follows from its fields.
             let may_grow = seen.field_name.is_empty() && growable.contains(seen.struct_name.as_str());
             (found != (offset, size) && !may_grow).then(|| {
                 format!(
@@ -158,8 +158,8 @@ fn second_opinion(library: Option<&Library>) -> Vec<String> {
     else {
         return Vec::new();
     };
-    // SAFETY: the symbol's name has abi_stable's version in it, which is the one this host is built with, and
-    // promises a static `TypeLayout`.
+    // SAFETY: the symbol's name contains abi_stable's version, the one this host is built with, and guarantees a static
+    // `TypeLayout`.
     let Some(theirs) = (unsafe { export().cast::<TypeLayout>().as_ref() }) else {
         return Vec::new();
     };
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn b30_the_second_opinion_is_a_line_for_each_difference() {
         assert_eq!(opinion_on(abi::PluginInfo::LAYOUT), Vec::<String>::new());
-        // What a plugin of another build shows: here, another struct altogether.
+        // A plugin of another build exports its view; here, that of an entirely different struct.
         let lines = opinion_on(abi::OptionInfo::LAYOUT);
         assert!(!lines.is_empty());
         assert!(

@@ -1,12 +1,12 @@
 //! Probing: an unknown library is tried in a child process with a time limit before it is loaded here (B27).
 //!
-//! Real libraries abort when their hardware is missing, or hang when a network is. The child is this program's
-//! own command (`devbay probe PATH`), which loads the library, makes an instance, lists its devices ([`answer`])
-//! and prints one line that begins with [`MARK`] and a token of this probe; whatever else the library prints, also such a
-//! line of another's, is not mistaken for it. The token is printed behind the load: a library that ends the process before,
-//! with whatever code, has not answered.
+//! Real libraries abort if their hardware is missing, or hang if a network is. The child is this program's own command
+//! (`devbay probe PATH`), which loads the library, makes an instance, lists its devices ([`answer`]) and prints one line
+//! that begins with [`MARK`] and a token of this probe. The token distinguishes that line from the library's own output,
+//! even from another probe's line. It is printed only after loading: a library that ends the process earlier, with whatever
+//! exit code, has not answered.
 //!
-//! The child and all that it started end when the time is over or the child has answered ([`crate::group`]).
+//! The child and all its descendants end when the time is over or the child has answered ([`crate::group`]).
 
 use crate::discover::name_of_library;
 use crate::group::Group;
@@ -26,13 +26,13 @@ use std::time::Duration;
 /// Begins the line with the result.
 pub const MARK: &str = "devbay-probe-result ";
 
-/// Treatment of libraries that no manifest vouches for by their SHA-256.
+/// Treatment of libraries whose SHA-256 is in no manifest.
 #[derive(Clone, Debug, Default)]
 pub enum Probing {
-    /// They are refused. One that is named explicitly is loaded as it is, because naming it means trusting it.
+    /// They are refused. A library named explicitly is loaded as it is, because naming it means trusting it.
     #[default]
     Refused,
-    /// They are tried in a child process first, also those named explicitly.
+    /// They are tried in a child process first, even those named explicitly.
     Tried(ProbeOptions),
     /// They are loaded as they are.
     Trusted,
@@ -48,7 +48,7 @@ pub struct ProbeOptions {
 }
 
 impl ProbeOptions {
-    /// Ten seconds with a program.
+    /// Returns options for a program, with a limit of ten seconds.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self { program: program.into(), limit: Duration::from_secs(10) }
     }
@@ -61,15 +61,15 @@ pub struct ProbeResult {
     pub name: Option<String>,
     /// Number of devices, if they could be listed.
     pub n_devices: Option<usize>,
-    /// Why the plugin was refused, kind and reason.
+    /// Kind and reason of the refusal, if the plugin was refused.
     pub refusal: Option<(String, String)>,
 }
 
 /// Tries a library in a child process.
 ///
 /// # Errors
-/// A refusal if the child crashes, hangs or cannot be started; what the child itself refused is refused again
-/// when the library is loaded here, with its full reason.
+/// A refusal if the child crashes, hangs or cannot be started. If the child itself refused the library, loading it here
+/// refuses it again, with the full reason.
 pub fn probe(
     library: &Path,
     options: &[(String, String)],
@@ -92,7 +92,7 @@ pub fn probe(
         .and_then(|stdout| Ok((stdout, reader(child.leader.stderr.take().map(|pipe| Box::new(pipe) as _))?)));
     let (stdout, stderr) = readers.map_err(|e| not_probed(e, &"a thread"))?;
     let has_ended = child.ends_within(probe.limit);
-    // Its own children go with it, and what they hold open.
+    // This also ends its own children, and closes their pipes.
     let status = child.end();
     let lost = |e: std::io::Error| failed(format!("the probe was lost: {e}"));
     let Some(status) = has_ended.map_err(lost)?.then_some(status).transpose().map_err(lost)? else {
@@ -112,15 +112,15 @@ pub fn probe(
     Err(failed(format!("the library ended the probing process ({}): {last}", describe(status))))
 }
 
-/// The child's part: loads the library, makes an instance, lists its devices, and gives the line to print, with the token
-/// that the parent gave.
+/// Runs the child's part: loads the library, makes an instance, lists its devices, and returns the line to print, with the
+/// parent's token.
 ///
 /// Every finding is an answer, even a refusal.
 ///
 /// # Errors
 /// If the system gives no threads.
 pub fn answer(library: &Path, options: &[(String, String)], token: &str) -> CoreResult<String> {
-    // The plugin's name is known after loading, so the options go to whatever its file is called.
+    // The plugin's name is known only after loading, so the options are matched by the library's file name.
     let name = name_of_library(library).unwrap_or_default();
     let options = options.iter().map(|(key, value)| (name.clone(), key.clone(), value.clone()));
     let runtime = Runtime::builder().threads(1).plugin(library).options(options).build()?;
@@ -140,14 +140,14 @@ pub fn answer(library: &Path, options: &[(String, String)], token: &str) -> Core
     Ok(format!("{MARK}{token}{json}"))
 }
 
-/// Prints the child's line, and ends the child: what a library does at exit or unload is not part of the question.
+/// Prints the child's line, and ends the child, because the library's behaviour at exit or unload is not under test.
 pub fn print_and_end(line: &str) -> ! {
-    // On a line of its own, whatever the library has printed before.
+    // Start a new line, in case the library has printed part of one.
     let mut stdout = std::io::stdout().lock();
     let written = writeln!(stdout, "\n{line}").and_then(|()| stdout.flush());
     let code = i32::from(written.is_err());
     #[cfg(unix)]
-    // SAFETY: it does not return, and runs no code of the library's or of ours.
+    // SAFETY: the call does not return, and runs no code of the library's or ours.
     unsafe {
         libc::_exit(code)
     }
@@ -155,27 +155,27 @@ pub fn print_and_end(line: &str) -> ! {
     std::process::exit(code)
 }
 
-/// Makes a token that only this probe's child prints.
+/// Returns a token that only this probe's child knows.
 fn token() -> String {
     let random = RandomState::new().build_hasher().finish();
     format!("{random:016x} ")
 }
 
-/// Characters of a dead child's last line that are quoted.
+/// Maximum number of quoted characters of a dead child's last line.
 const LAST_WORDS_MAX: usize = 300;
 
-/// Time to wait for the end of a dead child's output. The end comes at once, however late a busy machine reads it, unless
-/// a process that left the child's group lives on.
+/// Time to wait for the end of a dead child's output. The end comes at once, however late a busy machine reads it, unless a
+/// process that left the child's group is still alive.
 const REST_OF_OUTPUT: Duration = Duration::from_secs(10);
 
-/// Reads a pipe to its end in a thread of its own, so that a talkative child does not block.
+/// Reads a pipe to its end in a separate thread, so that a verbose child does not block.
 struct Reader {
     bytes: Arc<Mutex<Vec<u8>>>,
     ended: mpsc::Receiver<()>,
 }
 
 impl Reader {
-    /// Returns the last megabyte read when the pipe ended: the answer comes last.
+    /// Returns the last megabyte up to the pipe's end: the answer comes last.
     fn text(self) -> String {
         let _ = self.ended.recv_timeout(REST_OF_OUTPUT);
         let bytes = lock(&self.bytes);

@@ -1,12 +1,12 @@
-//! Measures how fast a device does each kind of work, as it does in models.
+//! Measures a device's rates for each kind of work, under the conditions of a model.
 //!
-//! A probe is one launch in a program that is traced: in front of it another launch makes its input, so that this is as
-//! near as in a model, and a large Softmax has driven the probe's constants and code out of the nearest caches, as the rest of
-//! a model does. Of many runs the median counts. How many operations and bytes a probe has is what its kernel counts,
-//! which is what estimates are made of: the program is planned once with rates for which an operation takes a nanosecond
-//! and nothing else takes any time, and once the same for bytes.
+//! A probe is one launch in a traced program. Another launch before it makes its input, which is then as warm as in a model.
+//! A large Softmax has evicted the probe's constants and code from the nearest caches, as the rest of a model does. The
+//! result is the median of many runs. A probe's operations and bytes are its kernel's own counts, the basis of estimates. To
+//! get them, the program is planned once with rates where an operation takes a nanosecond and nothing else takes any time,
+//! and once likewise for bytes.
 //!
-//! Only devices that run kernels when they are launched are probed: of others the host's clock says nothing.
+//! Only devices that run kernels synchronously are probed: for others the host's clock measures nothing.
 
 use crate::calibrate::{Quantity, WorkRate};
 use crate::model::Model;
@@ -25,28 +25,28 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Time for which the probes of a kind are measured, and the minimum number of runs.
+/// Measuring time for the probes of a kind, and the minimum number of runs.
 const BUDGET: Duration = Duration::from_millis(200);
 const RUNS_MIN: usize = 11;
 
-/// Shape of the launch between probes: two tensors of 512 KiB. It is no elementwise op, so that none joins a chain.
+/// Shape of the launch between probes: two tensors of 512 KiB. The op is not elementwise, so it never joins a chain.
 const BETWEEN: &[usize] = &[128, 1024];
 
 /// One launch.
 struct Probe {
     rate: WorkRate,
-    /// Ops in front of it that become one with it, of the same operands.
+    /// Ops before it that are fused with it, with the same operands.
     before: Vec<Op>,
     op: Op,
     input: &'static [usize],
-    /// Further operands, which are constant.
+    /// Further operands, all constant.
     constants: Vec<Tensor>,
     output: &'static [usize],
     attrs: Vec<(&'static str, AttrValue)>,
 }
 
-/// Measures the rates of kinds of work, or says why one is unknown. Rates for which the device's own hold are left out,
-/// so the list is empty for a device that is not probed.
+/// Measures the rates of kinds of work, or explains why one is unknown. Kinds that follow the device's own rates are left
+/// out, so the list is empty for a device that is not probed.
 pub(crate) fn of_kinds(device: &Arc<Device>) -> Vec<(Quantity, std::result::Result<f64, String>)> {
     let kinds = WorkKind::ALL.into_iter().filter(|_| device.about().inline);
     kinds.flat_map(|kind| of_kind(device, kind)).collect()
@@ -85,7 +85,7 @@ fn failed(kind: WorkKind, probes: &[Probe], why: &str) -> Vec<(Quantity, std::re
     probes.iter().map(|probe| (Quantity::Work(kind, probe.rate), Err(why.to_owned()))).collect()
 }
 
-/// Result of a probe: its position, the nanoseconds that it took, and its kernel's counts.
+/// Result of a probe: its position, its time in nanoseconds, and its kernel's counts.
 struct Found {
     at: usize,
     ns: f64,
@@ -96,7 +96,7 @@ struct Found {
 fn measure(device: &Arc<Device>, probes: &[Probe], fuse_elementwise: bool) -> Result<Vec<Found>> {
     let program = program(probes)?;
     let recorder = Recorder::default();
-    // Launches are what is measured: none is beside another, and none becomes part of another but where that is asked.
+    // Each launch is measured on its own: no parallel branches, and fusion only on request.
     let passes = if fuse_elementwise { Switches::default() } else { Switches::none() };
     let plain = PlanOptions { tasks: Policy::One, passes, ..PlanOptions::default() };
     let open =
@@ -140,7 +140,7 @@ fn measure(device: &Arc<Device>, probes: &[Probe], fuse_elementwise: bool) -> Re
     Ok(probes.iter().enumerate().filter_map(found).collect())
 }
 
-/// The probes, each behind a launch that drives it out of the caches and one that makes its input.
+/// Builds the probes, each after a launch that evicts it from the caches and one that makes its input.
 fn program(probes: &[Probe]) -> Result<Program> {
     let mut program = Program { name: "probes".to_owned(), ..Program::default() };
     let mut large = program.add_typed("large", TensorType::new(F32, BETWEEN));
@@ -155,7 +155,7 @@ fn program(probes: &[Probe]) -> Result<Program> {
         for constant in &probe.constants {
             operands.push(program.add_constant("constant", constant.clone()));
         }
-        // A chain ends with the probe's own op, which it is known by.
+        // A chain ends with the probe's own op, which identifies it.
         for before in &probe.before {
             let made = add(&mut program, before.clone(), &operands, probe.output, "before");
             operands[0] = made;
@@ -187,7 +187,7 @@ fn filled(shape: &[usize], value: f32) -> Result<Tensor> {
     Tensor::from_elements(shape, &vec![value; shape.iter().product()])
 }
 
-/// Returns the probes of a kind, of which the first is as good as nothing to do. Sizes are those of layers of small networks.
+/// Returns the probes of a kind; the first one does next to no work. Sizes are those of layers of small networks.
 fn probes(kind: WorkKind) -> Result<Vec<Probe>> {
     use WorkRate::{Bytes, Flops, Launch};
     let ints = |values: &[i64]| AttrValue::Ints(values.to_vec());
@@ -242,7 +242,7 @@ fn probes(kind: WorkKind) -> Result<Vec<Probe>> {
             let (max, softmax) = (Op::onnx("GlobalMaxPool", 22), Op::onnx("Softmax", 13));
             vec![
                 probe(Launch, &max, &[1, 1, 2, 2], &[], &[1, 1, 1, 1], &[]),
-                // Rows as attention has them.
+                // Rows as in attention.
                 probe(Flops, &softmax, &[320, 40], &[], &[320, 40], &[]),
                 probe(Bytes, &max, &[1, 64, 32, 32], &[], &[1, 64, 1, 1], &[]),
             ]
@@ -259,7 +259,7 @@ fn probes(kind: WorkKind) -> Result<Vec<Probe>> {
             let op = Op::onnx("Add", 14);
             let chain = |rate, before: &[&str], shape: &'static [usize], constant: &[usize]| {
                 let before = before.iter().map(|name| Op::onnx(name, 14)).collect();
-                // By ones nothing would be multiplied, and there would be no chain.
+                // A multiplication by one would be removed, and there would be no chain.
                 let constants = vec![filled(constant, 0.5)?];
                 Ok(Probe { before, constants, ..probe(rate, &op, shape, &[], shape, &[])? })
             };
@@ -272,7 +272,7 @@ fn probes(kind: WorkKind) -> Result<Vec<Probe>> {
         }
         WorkKind::Copying => {
             let op = Op::onnx("Concat", 13);
-            // Rows of both in turn: what lies one behind the other would be made there, without a launch.
+            // Interleaved rows: contiguous inputs would be written in place, without a launch.
             let axis = [("axis", AttrValue::Int(1))];
             vec![
                 probe(Launch, &op, &[2, 16], &[&[2, 16]], &[2, 32], &axis),

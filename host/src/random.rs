@@ -1,6 +1,7 @@
-//! Numbers that look random and are the same for the same seed: for inputs that the command makes up, tests and tools.
+//! Pseudorandom numbers, reproducible by seed: for the command's random inputs, tests and tools.
 //!
-//! Hidden: nobody is promised a sequence. It uses nothing of this crate, because `xtask` compiles the file as its own.
+//! Hidden, because the sequence is not part of the interface. It uses nothing of this crate, because `xtask` compiles the
+//! file as its own.
 
 /// 2^64 by the golden ratio, made odd.
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -10,7 +11,7 @@ const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 pub struct Random(pub u64);
 
 impl Random {
-    /// Starts far from where it does for the seeds beside this one.
+    /// Returns a generator far from those of neighbouring seeds.
     pub fn of_seed(seed: u64) -> Self {
         Self(seed.wrapping_mul(GAMMA))
     }
@@ -25,12 +26,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Returns a number below `n`, which is not 0.
+    /// Returns a number below `n`, which must not be 0.
     pub fn below(&mut self, n: usize) -> usize {
         (self.next() % n as u64) as usize
     }
 
-    /// Is true once in `of` times.
+    /// Returns true once in `of` times.
     pub fn chance(&mut self, of: usize) -> bool {
         self.below(of) == 0
     }

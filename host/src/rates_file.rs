@@ -1,9 +1,9 @@
-//! The file in which measured rates are kept between processes: JSON in the user's cache folder.
+//! The file that keeps measured rates between processes: JSON in the user's cache folder.
 //!
-//! A record belongs to one device of one build of a plugin with one number of threads on one machine ([`Key`]); with
-//! another number of threads all of it holds but the hand-over, for all else the defaults do. The file only makes estimates better, so that whatever is wrong with it is a warning
-//! and never an error. It is replaced as a whole: a reader sees the old one or the new one, and of two writers the
-//! last one wins. The environment is read in [`path_from_environment`] alone.
+//! A record belongs to one device of one build of a plugin with one number of threads on one machine ([`Key`]). For another
+//! number of threads the record still applies, except for the hand-over; in all other cases the defaults apply. The file
+//! only improves estimates, so every fault in it is a warning, never an error. It is replaced atomically: a reader sees the
+//! old or the new file, and the last writer wins. Only [`path_from_environment`] reads the environment.
 
 use crate::calibrate::{Calibration, Quantity};
 use crate::discover::elevated;
@@ -21,16 +21,16 @@ use std::time::UNIX_EPOCH;
 /// Version of the file's form.
 const VERSION: u32 = 1;
 
-/// A larger file is none of ours.
+/// Maximum size of a file.
 const SIZE_MAX: u64 = 1 << 20;
 
-/// Where rates are kept: `DEVBAY_CACHE_DIR`, or `devbay` in the user's cache folder. None if there is no such folder,
-/// or for an elevated process, which does not trust the user's.
+/// Returns the path of the file: in `DEVBAY_CACHE_DIR`, or `devbay` in the user's cache folder. None if there is no such
+/// folder, or for an elevated process, which does not trust the user's.
 pub fn path_from_environment() -> Option<PathBuf> {
     path_from_variables(elevated(), |name| std::env::var_os(name))
 }
 
-/// As [`path_from_environment`], for a process that is elevated or not and has these variables.
+/// Returns the path as [`path_from_environment`] does, from given variables of a process that may be elevated.
 pub fn path_from_variables(elevated: bool, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     if elevated {
         return None;
@@ -42,29 +42,29 @@ pub fn path_from_variables(elevated: bool, variable: impl Fn(&str) -> Option<OsS
     Some(devbay.join("rates.json"))
 }
 
-/// The device, build of the plugin, and machine that rates belong to.
+/// Identity of rates: the device, the plugin's build, and the machine.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Key {
     /// `PLUGIN/ID`.
     pub device: String,
-    /// The product's name: one folder may serve several machines.
+    /// The product's name: machines may share a folder.
     pub product: String,
     /// Driver underneath; for the CPU plugin its instruction set and kind of streams.
     pub driver: String,
     /// Threads of the queue.
     pub threads: usize,
-    /// The plugin's library; for one that is linked in, the program.
+    /// The plugin's library; the program if it is linked in.
     pub library: String,
     /// The plugin's version.
     pub plugin_version: String,
     /// Bytes of the library.
     pub library_bytes: u64,
-    /// When the library was last changed, in nanoseconds since 1970.
+    /// Time of the library's last change, in nanoseconds since 1970.
     pub library_modified_ns: u64,
 }
 
 impl Key {
-    /// A device's key; `library` is its plugin's, None if it is linked in.
+    /// Returns a device's key; `library` is its plugin's, None if it is linked in.
     pub fn of(device: &Device, library: Option<&Path>) -> Self {
         let path =
             library.map(Path::to_path_buf).or_else(|| std::env::current_exe().ok()).unwrap_or_default();
@@ -85,8 +85,8 @@ impl Key {
         }
     }
 
-    /// Returns the reason why the other's measurements do not apply: the first difference, with the expected and found value.
-    /// The number of threads does not count where times are those of one thread.
+    /// Returns the reason why the other's measurements do not apply: the first difference, with the expected and found
+    /// value. Ignores the number of threads for per-thread times.
     pub fn difference(&self, other: &Self) -> Option<String> {
         let texts = |key: &Self| {
             let Key { device, product, driver, library, plugin_version, .. } = key.clone();
@@ -105,7 +105,7 @@ impl Key {
         Some(format!("expected the {what} to be {expected}, found {found}"))
     }
 
-    /// Returns whether the other is the same device of another build, whose rates are obsolete.
+    /// Returns whether the other is the same device with another build, whose rates are obsolete.
     pub(crate) fn replaces(&self, other: &Self) -> bool {
         let place = |key: &Self| {
             let Key { device, product, driver, threads, library, .. } = key.clone();
@@ -119,7 +119,7 @@ impl Key {
 struct Record {
     #[serde(flatten)]
     key: Key,
-    /// Measured values by name; absent ones have their defaults.
+    /// Measured values by name; absent ones keep their defaults.
     measured: BTreeMap<String, f64>,
 }
 
@@ -143,14 +143,14 @@ pub struct KnownRates {
 }
 
 impl Default for KnownRates {
-    /// Nothing.
+    /// Returns an empty file's content.
     fn default() -> Self {
         Self { version: VERSION, devices: Vec::new() }
     }
 }
 
 impl KnownRates {
-    /// Reads a file, with a warning about what cannot be used. No file is nothing, without a warning.
+    /// Reads a file, with a warning about unusable parts. A missing file is empty, without a warning.
     pub fn read(path: &Path) -> (Self, Option<String>) {
         let ignored = |why: String| {
             let text = format!(
@@ -178,8 +178,8 @@ impl KnownRates {
         }
     }
 
-    /// Returns the rates of a device if they were measured, with `defaults` for the rest. Rates measured with another number
-    /// of threads apply, except the hand-over: all others are those of one thread.
+    /// Returns the measured rates of a device, with `defaults` for the rest; None if it has none. Rates measured with
+    /// another number of threads apply, except the hand-over: all others are per thread.
     pub fn find(&self, key: &Key, defaults: Rates) -> Option<Rates> {
         if let Some(record) = self.devices.iter().find(|record| record.key == *key) {
             return Some(record.rates(defaults));
@@ -188,7 +188,7 @@ impl KnownRates {
         Some(Rates { hand_over_ns: defaults.hand_over_ns, ..other.rates(defaults) })
     }
 
-    /// Takes what was measured, in the place of what was known of that device.
+    /// Adds a device's measurements, replacing its previous ones.
     pub fn put(&mut self, key: Key, calibration: &Calibration) {
         let measured = calibration.figures.iter().filter(|figure| figure.default_because.is_none());
         let measured = measured.map(|figure| (figure.quantity.name(), figure.value)).collect();
@@ -196,10 +196,10 @@ impl KnownRates {
         self.devices.push(Record { key, measured });
     }
 
-    /// Writes the file, and its folder if it is not there.
+    /// Writes the file, creating its folder if needed.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`]; the file that was there is as it was.
+    /// [`ErrorKind::Io`]; the previous file is then unchanged.
     pub fn write(&self, path: &Path) -> Result<()> {
         let failed = |error: std::io::Error| {
             Error::new(ErrorKind::Io, format!("cannot write the rates: {error}"))
@@ -274,7 +274,7 @@ mod tests {
         known.write(&file.0).unwrap();
         let (read, warning) = KnownRates::read(&file.0);
         assert_eq!((&read, warning), (&known, None));
-        // What was not measured is not kept.
+        // Rates that were not measured are not stored.
         let defaults = Rates { launch_ns: 9.0, ..Rates::default() };
         let expected = Rates { flops_per_ns: 20.0, ..defaults };
         assert_eq!(read.find(&key(2, 1), defaults), Some(expected));
@@ -285,7 +285,7 @@ mod tests {
             Key { product: "another processor".to_owned(), ..key(2, 1) },
         ];
         assert!(other.iter().all(|key| read.find(key, defaults).is_none()));
-        // Rates of one thread hold for any number of them, the hand-over does not.
+        // Per-thread rates hold for any number of threads, unlike the hand-over.
         known.devices[1].measured.insert("hand_over_ns".to_owned(), 77.0);
         let of = |threads| known.find(&key(threads, 1), defaults).map(|r| (r.flops_per_ns, r.hand_over_ns));
         assert_eq!(of(2), Some((20.0, 77.0)));

@@ -1,15 +1,15 @@
-//! Reports of plugins that were found, loaded and refused, as data.
+//! Reports of found, loaded and refused plugins, as data.
 
 use devbay_core::about::Refusal;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// Outcome for one candidate, and where it comes from.
+/// Outcome for one candidate, with its origin.
 #[derive(Clone, Debug)]
 pub struct PluginReport {
-    /// Name, as far as it is known.
+    /// Its name, if known.
     pub name: Option<String>,
-    /// Where it comes from, in words.
+    /// Its origin in words.
     pub origin: String,
     /// Its library; None if it is linked in.
     pub library: Option<PathBuf>,
@@ -20,7 +20,7 @@ pub struct PluginReport {
 }
 
 impl PluginReport {
-    /// Returns its title: its file, or its name.
+    /// Returns its title: its file or its name.
     pub fn title(&self) -> String {
         let path = self.library.as_ref().map(|path| path.display().to_string());
         path.or_else(|| self.name.clone()).unwrap_or_else(|| "?".to_owned())
@@ -30,16 +30,16 @@ impl PluginReport {
 /// Outcome for a candidate.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// It was loaded; it has so many devices.
+    /// It was loaded.
     Loaded {
-        /// ABI minor that was agreed on.
+        /// The agreed ABI minor.
         minor: u32,
-        /// Devices that it listed.
+        /// Number of devices that it listed.
         n_devices: usize,
     },
-    /// It was left alone, because only others were asked for.
+    /// It was skipped, because only other plugins were requested.
     NotAsked,
-    /// A plugin of its name was named explicitly and takes its place.
+    /// A plugin of the same name was named explicitly and takes its place.
     Replaced,
     /// It was refused.
     Refused(Refusal),
@@ -48,9 +48,9 @@ pub enum Outcome {
 /// Reports of all candidates, in order of precedence.
 #[derive(Clone, Debug, Default)]
 pub struct LoadReport {
-    /// A report each.
+    /// One report per candidate.
     pub plugins: Vec<PluginReport>,
-    /// Remarks that belong to no plugin, such as a file that cannot be used.
+    /// Remarks that concern no plugin, such as an unusable file.
     pub notes: Vec<String>,
 }
 
@@ -79,7 +79,7 @@ pub struct DeviceVerdict {
     pub device: String,
     /// True if it was chosen.
     pub chosen: bool,
-    /// Why, or why not.
+    /// Reason for or against it.
     pub reason: String,
 }
 
@@ -88,8 +88,8 @@ pub struct DeviceVerdict {
 pub struct DeviceMemory {
     /// `PLUGIN:INDEX`.
     pub device: String,
-    /// Now.
+    /// Bytes allocated now.
     pub bytes_in_use: u64,
-    /// At most, so far.
+    /// Maximum so far.
     pub bytes_peak: u64,
 }

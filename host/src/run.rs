@@ -1,4 +1,4 @@
-//! Asynchronous runs: their results as async values, and the bound on their number.
+//! Asynchronous runs: their results as async values, and the limit on their number.
 
 use devbay_core::async_value::{AsyncValueRef, AsyncValueSetter, AwaitedValue};
 use devbay_core::error::{Error, ErrorKind, Result};
@@ -9,12 +9,12 @@ use std::future::IntoFuture;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// A run that was started. Dropping it neither ends nor waits for the run.
+/// A started run. Dropping it neither ends nor waits for the run.
 ///
-/// Awaited, it gives the outputs in the model's order.
+/// Awaiting it returns the outputs in the model's order.
 pub struct Run {
     outputs: Vec<AsyncValueRef<Tensor>>,
-    /// All outputs; set after each of them, when nothing is held for the run any more.
+    /// All outputs; set after each single output, once the run holds no more resources.
     results: AsyncValueRef<Vec<Tensor>>,
     cancel: Cancel,
 }
@@ -47,23 +47,23 @@ impl Run {
         self.results.is_concrete()
     }
 
-    /// Ends the run at its next check: between launches, or between chunks of parallel loops. Work in flight on a device is
-    /// waited for. A run that has not started will not start.
+    /// Ends the run at its next check: between launches, or between chunks of parallel loops. Work in flight on a device
+    /// still completes. A queued run will not start.
     pub fn cancel(&self) {
         self.cancel.cancel();
     }
 
     /// Waits for the outputs.
     ///
-    /// **Threads**: blocks, parked. Not for jobs and waiters of async values: what it waits for may be behind them.
+    /// **Threads**: blocks, parked. Not for jobs and waiters of async values: the run may be queued behind them.
     ///
     /// # Errors
-    /// As [`Session::run`](crate::session::Session::run); [`ErrorKind::Internal`] if something in it panicked.
+    /// As [`Session::run`](crate::session::Session::run); [`ErrorKind::Internal`] if the run panicked.
     pub fn wait(&self) -> Result<Vec<Tensor>> {
         self.results.wait().cloned().map_err(Error::clone)
     }
 
-    /// As [`Run::wait`]; None if the run has not ended after that time.
+    /// Waits as [`Run::wait`] does; None if the run has not ended after that time.
     pub fn wait_timeout(&self, timeout: Duration) -> Option<Result<Vec<Tensor>>> {
         self.results.wait_timeout(timeout).map(|outcome| outcome.cloned().map_err(Error::clone))
     }
@@ -81,7 +81,7 @@ impl IntoFuture for Run {
 impl RunSetter {
     /// Sets the run's outcome.
     pub fn set(mut self, outcome: Result<Vec<Tensor>>) {
-        // Nobody else sets them, so nothing is refused.
+        // This is the only setter, so setting never fails.
         match outcome {
             Ok(tensors) => {
                 for (output, tensor) in self.outputs.iter_mut().zip(&tensors) {
@@ -105,21 +105,21 @@ pub enum OnFull {
     /// It fails at once with [`ErrorKind::Busy`].
     #[default]
     Refuse,
-    /// It blocks the thread that starts it until one has ended, or it is cancelled or past its deadline.
+    /// It blocks the starting thread until a run has ended, or it is cancelled or past its deadline.
     Wait,
 }
 
 /// Interval at which a waiting run checks for cancellation.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The runs of a session that are in flight, where there is a bound.
+/// The runs of a session that are in flight, if limited.
 pub(crate) struct InFlight {
     runs_max: usize,
     n_runs: Mutex<usize>,
     ended: Condvar,
 }
 
-/// A run's place among those in flight, given back when it is dropped.
+/// A run's place among those in flight; dropping it releases the place.
 pub(crate) struct Admission(Arc<InFlight>);
 
 impl InFlight {
@@ -130,7 +130,7 @@ impl InFlight {
     /// Takes a place for a run.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`]; cancelled or past the deadline while it waits.
+    /// [`ErrorKind::Busy`]; cancelled or past the deadline while waiting.
     pub fn admit(this: &Arc<Self>, on_full: OnFull, cancel: Option<&Cancel>) -> Result<Admission> {
         let mut n_runs = this.lock();
         while *n_runs == this.runs_max {

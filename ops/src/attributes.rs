@@ -1,13 +1,13 @@
-//! The attributes of an op, as one line of names and types:
+//! The attributes of an op, as a line of names and types:
 //!
 //! | written | meaning |
 //! |---|---|
 //! | `axis:int` | required, one integer |
-//! | `alpha:float=0.01` | may be left out, and is this number then |
-//! | `perm:ints?` | may be left out; what that means depends on the rest of the node |
+//! | `alpha:float=0.01` | optional, with this number as default |
+//! | `perm:ints?` | optional; the default depends on the rest of the node |
 //!
-//! The types are those of [`AttributeType`]. A node may have attributes that the line has not: those of former versions
-//! of the op, and what exporters add.
+//! The types are those of [`AttributeType`]. A node may have attributes that are not in the line: those of former versions
+//! of the op, and additions of exporters.
 
 use std::fmt;
 
@@ -58,7 +58,7 @@ impl AttributeType {
         }
     }
 
-    /// Returns the type of a name.
+    /// Returns the type with a given name.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|ty| ty.name() == name)
     }
@@ -77,13 +77,13 @@ pub struct Attribute {
     pub name: &'static str,
     /// Its type.
     pub ty: AttributeType,
-    /// True if each node has it.
+    /// True if every node has it.
     pub is_required: bool,
-    /// Its value where a node has none, if that is one number or one word.
+    /// Its default, if that is one number or one word.
     pub default: Option<AttributeDefault>,
 }
 
-/// The value of an attribute where a node has none.
+/// The default value of an attribute.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum AttributeDefault {
     /// An integer.
@@ -95,7 +95,7 @@ pub enum AttributeDefault {
 }
 
 impl Attribute {
-    /// Reads one word of a line; None if it is not as the module's table says.
+    /// Parses one word of a line; None if it does not follow the module's table.
     fn of(word: &'static str) -> Option<Self> {
         let (name, rest) = word.split_once(':')?;
         let (ty, default) = match rest.split_once('=') {
@@ -114,16 +114,16 @@ impl Attribute {
     }
 }
 
-/// Why a node's attributes are not those of its op.
+/// A mismatch between a node's attributes and its op's.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum AttributeFault {
-    /// A required one is not there.
+    /// A required attribute is missing.
     Missing(Attribute),
-    /// One has another type.
+    /// An attribute has another type.
     Type {
-        /// The attribute as the op has it.
+        /// The attribute in the op's row.
         expected: Attribute,
-        /// The type that the node has.
+        /// The type in the node.
         found: AttributeType,
     },
 }
@@ -141,19 +141,19 @@ impl fmt::Display for AttributeFault {
     }
 }
 
-/// The attributes that an op has in its row's version.
+/// The attributes of an op in its row's version.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Attributes {
     text: &'static str,
 }
 
 impl Attributes {
-    /// Returns a line, which is read when it is used; a test reads all of the table's.
+    /// Stores a line, which is parsed on use; a test parses all of the table's.
     pub(crate) const fn of(text: &'static str) -> Self {
         Self { text }
     }
 
-    /// Returns the line that the table has.
+    /// Returns the table's line.
     pub fn text(&self) -> &'static str {
         self.text
     }
@@ -168,8 +168,8 @@ impl Attributes {
         self.iter().any(|attribute| attribute.name == name)
     }
 
-    /// Checks the attributes of a node, graphs included: their types, and that those that are required are there.
-    /// Attributes that the op has not may be anything.
+    /// Checks the attributes of a node, graphs included: the types of known ones, and the presence of required ones. Unknown
+    /// attributes may have any type.
     ///
     /// # Errors
     /// The first [`AttributeFault`] in the order of the line.
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
     use AttributeType::{Float, Graph, Int, Ints, String};
 
-    /// Checks attributes against a line; expects these words, or none.
+    /// Checks attributes against a line, and expects this message, or success.
     fn check(text: &'static str, given: &[(&str, AttributeType)], expected: &str) {
         let found = Attributes::of(text).check(given.iter().copied()).err().map(|fault| fault.to_string());
         assert_eq!(found.unwrap_or_default(), expected, "{text} {given:?}");
@@ -222,7 +222,7 @@ mod tests {
         check("body:graph", &[], "expected the attribute body of type graph, found none");
     }
 
-    /// A word that could not be read would be no check.
+    /// A word that cannot be parsed would disable a check.
     #[test]
     fn all_lines_are_read() {
         for row in crate::all() {

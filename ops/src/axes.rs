@@ -1,11 +1,11 @@
-//! Axes as nodes name them, for inference and for plugins.
+//! Resolves the axes of nodes, for inference and for plugins.
 
 use devbay_plugin_api::sdk::{Error, Result};
 
-/// Returns the position of an axis, which counts from the back if it is negative.
+/// Returns the position of an axis; a negative one counts from the end.
 ///
 /// # Errors
-/// Invalid if there is none.
+/// Invalid if the axis does not exist.
 pub fn axis(axis: i64, rank: usize) -> Result<usize> {
     let counted = if axis < 0 { i128::from(axis) + rank as i128 } else { i128::from(axis) };
     match usize::try_from(counted) {
@@ -14,10 +14,10 @@ pub fn axis(axis: i64, rank: usize) -> Result<usize> {
     }
 }
 
-/// Positions of axes, none of them twice.
+/// Returns the positions of distinct axes.
 ///
 /// # Errors
-/// As [`axis`], and invalid for one that is there twice.
+/// As [`axis`], and invalid for a duplicate.
 pub(crate) fn axes(list: &[i64], rank: usize) -> Result<Vec<usize>> {
     let mut positions = Vec::with_capacity(list.len());
     for &number in list {
@@ -32,10 +32,10 @@ pub(crate) fn axes(list: &[i64], rank: usize) -> Result<Vec<usize>> {
     Ok(positions)
 }
 
-/// An order of all axes.
+/// Returns a permutation of all axes.
 ///
 /// # Errors
-/// As [`axes`], and invalid for a list that lacks some, and for axes that count from the back.
+/// As [`axes`], and invalid for a list that lacks axes, and for negative axes.
 pub(crate) fn permutation(perm: &[i64], rank: usize) -> Result<Vec<usize>> {
     let positions = axes(perm, rank)?;
     if positions.len() != rank || perm.iter().any(|&i| i < 0) {

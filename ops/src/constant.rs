@@ -10,7 +10,7 @@ pub struct Constant<'a> {
     pub dtype: DType,
     /// Extents, outermost first.
     pub shape: &'a [usize],
-    /// The elements' bytes, as many as element type and extents need.
+    /// The elements' bytes, exactly as many as element type and extents require.
     pub bytes: &'a [u8],
 }
 
@@ -48,7 +48,7 @@ impl Constant<'_> {
     /// others.
     ///
     /// # Errors
-    /// If there is no memory for them.
+    /// If memory is exhausted.
     pub fn to_ints(&self) -> Result<Option<Vec<i64>>, NoMemory> {
         if ![I64, I32, I16, I8, U32, U16, U8, BOOL].contains(&self.dtype) {
             return Ok(None);
@@ -59,12 +59,12 @@ impl Constant<'_> {
         Ok(Some(list))
     }
 
-    /// Returns the one integer or truth value that it holds.
+    /// Returns its only integer or truth value; None for more elements.
     pub fn to_int(&self) -> Option<i64> {
         self.int_at(0).filter(|_| self.n_elements() == 1)
     }
 
-    /// Returns the one integer or truth value that all its elements are; None if they differ or there are none.
+    /// Returns the integer or truth value that all its elements share; None if they differ or there are none.
     pub fn only_int(&self) -> Option<i64> {
         let first = self.int_at(0)?;
         (1..self.n_elements()).all(|i| self.int_at(i) == Some(first)).then_some(first)

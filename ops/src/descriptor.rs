@@ -1,14 +1,14 @@
-//! Descriptors of kernels: what an op's row says of them.
+//! Builds descriptors of kernels from their ops' rows.
 
 use crate::row::OpRow;
 use crate::{ROWS, is_equal};
 use devbay_plugin_api::abi::DEVBAY_VARIADIC;
 use devbay_plugin_api::sdk::{Kernel, PrepareFn};
 
-/// A kernel of ONNX's op `op` as defined in opset `since_version`: see [`OpRow::descriptor`].
+/// Returns the descriptor of a kernel of ONNX's op `op` as defined in opset `since_version`: see [`OpRow::descriptor`].
 ///
 /// # Panics
-/// If there is no such row; when the plugin is compiled, as descriptors are constants.
+/// If the row does not exist; at compile time of the plugin, since descriptors are constants.
 pub const fn descriptor<D: 'static>(
     op: &'static str,
     since_version: u32,
@@ -17,7 +17,7 @@ pub const fn descriptor<D: 'static>(
     descriptor_of("", op, since_version, prepare)
 }
 
-/// As [`descriptor`], of an op of a domain.
+/// Returns a descriptor as [`descriptor`] does, for an op of any domain.
 ///
 /// # Panics
 /// As [`descriptor`].
@@ -40,11 +40,12 @@ pub const fn descriptor_of<D: 'static>(
 }
 
 impl OpRow {
-    /// Returns the descriptor of a kernel that takes all operands of the op: how many there are, which have one element
-    /// type, and which have to be known when it is prepared. Say next which element types they are, in the order of the
-    /// row's numbers.
+    /// Returns the descriptor of a kernel that takes all operands of the op: their number, which of them share an element
+    /// type, and which must be known at preparation. The caller then adds their element types, in the order of the row's
+    /// numbers.
     ///
-    /// A kernel that takes less than the row allows says so with [`Kernel::operands`], [`Kernel::inputs`] or [`Kernel::outputs`].
+    /// A kernel that takes less than the row allows declares it with [`Kernel::operands`], [`Kernel::inputs`] or
+    /// [`Kernel::outputs`].
     pub const fn descriptor<D: 'static>(
         &'static self,
         since_version: u32,

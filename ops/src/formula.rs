@@ -4,15 +4,16 @@
 //! X > 0 ? X : alpha * expm1(X / alpha)
 //! ```
 //!
-//! A name is one of the op's operands or attributes, or a [`Function`] with its arguments in parentheses. Operators are those of C,
-//! and bind as they do there; `c ? x : y` chooses element by element. All other numbers are of the type in which the element is
-//! calculated, and truths come of comparisons alone.
+//! A name is one of the op's operands or attributes, or a [`Function`] with its arguments in parentheses. Operators and
+//! their precedence are those of C; `c ? x : y` chooses element by element. All other numbers have the type of the element's
+//! computation, and truth values come only from comparisons.
 //!
-//! NaN passes through every function, as IEEE 754 has it; only `a ? b : c` may leave it behind, with the operand that is not
-//! chosen. Zeros keep their signs. So a formula says what becomes of special numbers too, and is taken by the word:
-//! `X * clip(X / 6 + 0.5, 0, 1)` of minus infinity is `-inf * 0`, which is no number.
+//! NaN propagates through every function, as in IEEE 754; only `a ? b : c` may drop it, with the operand that is not chosen.
+//! Zeros keep their signs. So a formula also defines the results for special numbers, literally:
+//! `X * clip(X / 6 + 0.5, 0, 1)` of minus infinity is `-inf * 0`, which is NaN.
 //!
-//! Whoever computes a formula implements [`Emit`]: the interpreter of the CPU plugin, the writers of WGSL, OpenCL C and StableHLO.
+//! Each consumer of formulas implements [`Emit`]: the interpreter of the CPU plugin, and the writers of WGSL, OpenCL C and
+//! StableHLO.
 
 use crate::attributes::{Attribute, AttributeDefault};
 use crate::row::{Form, OpRow};
@@ -29,7 +30,7 @@ macro_rules! functions {
         }
 
         impl Function {
-            /// All of them.
+            /// All operations.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
             /// Returns its name, or its operator.
@@ -56,7 +57,7 @@ functions! {
     Sub "-" 2,
     /// `a * b`.
     Mul "*" 2,
-    /// `a / b`; integers towards zero.
+    /// `a / b`; integers round towards zero.
     Div "/" 2,
     /// `-a`.
     Neg "neg" 1,
@@ -72,11 +73,11 @@ functions! {
     Greater ">" 2,
     /// `a >= b`.
     GreaterOrEqual ">=" 2,
-    /// `a && b` of truths.
+    /// `a && b` of truth values.
     And "&&" 2,
-    /// `a || b` of truths.
+    /// `a || b` of truth values.
     Or "||" 2,
-    /// `!a` of a truth.
+    /// `!a` of a truth value.
     Not "!" 1,
     /// `a & b` of integers.
     BitAnd "&" 2,
@@ -88,11 +89,11 @@ functions! {
     BitNot "~" 1,
     /// `a ? b : c`.
     Select "?" 3,
-    /// The larger, or what is no number.
+    /// The larger argument; NaN if either is NaN.
     Larger "larger" 2,
-    /// The smaller, or what is no number.
+    /// The smaller argument; NaN if either is NaN.
     Smaller "smaller" 2,
-    /// `b` where `a < b`, else `a`: what is no number and a zero's sign stay.
+    /// `b` where `a < b`, else `a`: keeps NaN and a zero's sign.
     AtLeast "at_least" 2,
     /// `b` where `a > b`, else `a`.
     AtMost "at_most" 2,
@@ -110,11 +111,11 @@ functions! {
     Sign "sign" 1,
     /// Square root.
     Sqrt "sqrt" 1,
-    /// The next whole number below.
+    /// The largest integer not above the argument.
     Floor "floor" 1,
-    /// The next whole number above.
+    /// The smallest integer not below the argument.
     Ceil "ceil" 1,
-    /// The nearest whole number, of two the even one.
+    /// The nearest integer, ties to even.
     Round "round" 1,
     /// e to a power.
     Exp "exp" 1,
@@ -124,7 +125,7 @@ functions! {
     Log "log" 1,
     /// `1 / (1 + exp(-a))`.
     Sigmoid "sigmoid" 1,
-    /// `log(1 + exp(a))`, which does not overflow.
+    /// `log(1 + exp(a))`, without overflow.
     Softplus "softplus" 1,
     /// Error function.
     Erf "erf" 1,
@@ -159,7 +160,7 @@ functions! {
 }
 
 impl Function {
-    /// Returns whether it stands between its arguments.
+    /// Returns whether it is written between its arguments.
     pub fn is_infix(self) -> bool {
         self.arity() == 2 && !self.name().starts_with(|c: char| c.is_ascii_alphabetic())
     }
@@ -185,47 +186,47 @@ pub enum Expr {
     Param(usize),
     /// A number.
     Number(f64),
-    /// A function of others.
+    /// A function of other expressions.
     Call(Function, Vec<Expr>),
 }
 
 /// A target that computes formulas, or writes them in another language.
 pub trait Emit {
-    /// The form that an expression takes there.
+    /// The target's form of an expression.
     type Value;
-    /// Why it cannot.
+    /// The target's reason for rejecting an expression.
     type Error;
 
-    /// The operand at a position.
+    /// Emits the operand at a position.
     ///
     /// # Errors
-    /// Its own, as for the others.
+    /// The target's own, as for the other methods.
     fn operand(&mut self, idx: usize) -> Result<Self::Value, Self::Error>;
 
-    /// The parameter at a position.
+    /// Emits the parameter at a position.
     ///
     /// # Errors
-    /// Its own.
+    /// The target's own.
     fn param(&mut self, idx: usize) -> Result<Self::Value, Self::Error>;
 
-    /// A number.
+    /// Emits a number.
     ///
     /// # Errors
-    /// Its own.
+    /// The target's own.
     fn number(&mut self, number: f64) -> Result<Self::Value, Self::Error>;
 
-    /// A function of as many values as it takes arguments.
+    /// Emits a function of as many values as it takes arguments.
     ///
     /// # Errors
-    /// Its own.
+    /// The target's own.
     fn call(&mut self, function: Function, args: Vec<Self::Value>) -> Result<Self::Value, Self::Error>;
 }
 
 impl Expr {
-    /// Hands the expression over, arguments before their functions.
+    /// Emits the expression, arguments before their functions.
     ///
     /// # Errors
-    /// The first that the emitter gives.
+    /// The emitter's first error.
     pub fn emit<E: Emit>(&self, emitter: &mut E) -> Result<E::Value, E::Error> {
         match self {
             Self::Operand(idx) => emitter.operand(*idx),
@@ -238,7 +239,7 @@ impl Expr {
         }
     }
 
-    /// Returns the functions in it, each as often as it stands there.
+    /// Returns its functions, including repeated ones.
     pub fn functions(&self) -> Vec<Function> {
         match self {
             Self::Call(function, args) => {
@@ -249,42 +250,42 @@ impl Expr {
     }
 }
 
-/// A number that a node gives a formula.
+/// A number that a node passes to a formula.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Param {
-    /// The attribute; of a fused step, or an operand that is one number.
+    /// The attribute, or an operand that is one number.
     pub name: &'static str,
-    /// Its value where the node has none.
+    /// Its default value.
     pub default: f32,
 }
 
-/// One elementwise op, or one of its forms, ready to be computed.
+/// A parsed elementwise op, or one of its forms.
 #[derive(Debug)]
 pub struct Formula {
     /// The op.
     pub row: &'static OpRow,
     /// The form.
     pub form: &'static Form,
-    /// Operands: those that are tensors.
+    /// Number of tensor operands.
     pub n_operands: usize,
-    /// Numbers beside them, at most two, sorted by name.
+    /// Its other numbers, at most two, sorted by name.
     pub params: Vec<Param>,
     /// The expression that is computed.
     pub expr: Expr,
 }
 
 impl Formula {
-    /// Returns the name by which fused ops have it (`docs/fused-ops.md`): the op's, but for its other forms.
+    /// Returns its name in fused ops (`docs/fused-ops.md`): the op's, except for other forms.
     pub fn name(&self) -> &'static str {
         self.form.name
     }
 
-    /// Returns whether its elements are truth values, and not of the type that it takes.
+    /// Returns whether its elements are truth values instead of the operands' type.
     pub fn gives_truth(&self) -> bool {
         self.form.gives_truth
     }
 
-    /// Reads a form of an op.
+    /// Parses a form of an op.
     ///
     /// # Errors
     /// The fault in its text.
@@ -326,7 +327,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 
 static ALL: LazyLock<Vec<Formula>> = LazyLock::new(|| {
     let rows = crate::all().flat_map(|row| row.forms.iter().flatten().map(move |form| (row, form)));
-    // The rows are constants, and a test reads them all.
+    // The rows are constants, and a test parses them all.
     rows.filter_map(|(row, form)| Formula::of(row, form).ok()).collect()
 });
 
@@ -335,7 +336,7 @@ pub fn all() -> &'static [Formula] {
     &ALL
 }
 
-/// Returns the formula of a name: an op's, or a form's.
+/// Returns the formula with a name: an op's, or a form's.
 pub fn find(name: &str) -> Option<&'static Formula> {
     ALL.iter().find(|formula| formula.name() == name)
 }
@@ -345,14 +346,14 @@ pub fn of_op(domain: &str, op: &str) -> impl Iterator<Item = &'static Formula> {
     ALL.iter().filter(move |formula| formula.row.name == op && formula.row.domain == domain)
 }
 
-/// The text of a formula that is left to read.
+/// The unparsed rest of a formula.
 struct Parser<'a> {
     rest: &'a str,
     operands: &'a [&'static str],
     params: &'a [Param],
 }
 
-/// Operators between two expressions, those that bind least first.
+/// Infix operators by precedence, lowest first.
 const LEVELS: &[&[Function]] = &[
     &[Function::Or],
     &[Function::And],
@@ -366,7 +367,7 @@ const LEVELS: &[&[Function]] = &[
 ];
 
 impl Parser<'_> {
-    /// Takes a sign, if it comes next and is not the beginning of a longer one.
+    /// Consumes a sign if it comes next and does not begin a longer one.
     fn takes(&mut self, sign: &str) -> bool {
         self.rest = self.rest.trim_start();
         let Some(behind) = self.rest.strip_prefix(sign) else { return false };
@@ -416,7 +417,7 @@ impl Parser<'_> {
         self.word()
     }
 
-    /// A number, an operand, an attribute, or a function with its arguments.
+    /// Parses a number, an operand, an attribute, or a function with its arguments.
     fn word(&mut self) -> Result<Expr, String> {
         let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
         let (word, rest) = self.rest.split_at(self.rest.find(|c| !is_part(c)).unwrap_or(self.rest.len()));
@@ -445,7 +446,7 @@ impl Parser<'_> {
     }
 }
 
-/// As it is written, with parentheses around every operator's expression.
+/// Writes its text, with parentheses around every operator's expression.
 impl fmt::Display for Formula {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         struct Text<'a>(&'a Formula);

@@ -1,12 +1,12 @@
-//! The definition of each op, one row an op: what the host, the conformance suite and plugins need to agree on.
+//! The definition of each op, one row per op, shared by the host, the conformance suite and plugins.
 //!
-//! A row has an op's versions, its operands (which are required, which optional, which repeated), its attributes with their types and
-//! defaults, what passes need to know of it, the types of its results ([`infer`]), and, if it is elementwise, what it computes
-//! ([`formula`]).
-//! The crate depends on nothing of ours and knows no program, so the engine, the judge and every plugin in Rust can read the
-//! same row
-//! ([decision 0020](https://github.com/devbay/devbay/blob/main/docs/decisions/0020-one-definition-an-op.md)). A plugin
-//! does not need it: a kernel's descriptor says the same of the kernel.
+//! A row has an op's versions, its operands (which are required, which optional, which repeated), and its attributes with
+//! their types and defaults. It also has the facts that passes need, the types of its results ([`infer`]), and, if it is
+//! elementwise, its computation ([`formula`]).
+//! The crate depends only on the ABI's types and has no notion of a program. So the engine, the conformance suite and every
+//! plugin in Rust can read the same row ([decision
+//! 0020](https://github.com/devbay/devbay/blob/main/docs/decisions/0020-one-definition-an-op.md)). A plugin does not need
+//! it: a kernel's descriptor states the same facts.
 //!
 //! ```
 //! let topk = devbay_ops::find("", "TopK").expect("a row");
@@ -44,10 +44,10 @@ pub use operands::{Fault, Operands, Side};
 pub use row::{DEVBAY_DOMAIN, Failure, Form, MICROSOFT_DOMAIN, ML_DOMAIN, OpKind, OpRow, Takes, Work};
 pub use table::ROWS;
 
-/// Returns the row of an op; None if programs do not hold it.
+/// Returns the row of an op; None if there is none.
 pub fn find(domain: &str, name: &str) -> Option<&'static OpRow> {
     let mut slot = slot_of(name.as_bytes());
-    // There are empty slots, so this ends.
+    // The table has empty slots, so this ends.
     while let Some(at) = INDEX[slot].checked_sub(1) {
         let row = &ROWS[usize::from(at)];
         if row.name == name && row.domain == domain {
@@ -58,11 +58,11 @@ pub fn find(domain: &str, name: &str) -> Option<&'static OpRow> {
     None
 }
 
-/// Slots of [`INDEX`]: a power of two, of which the rows fill less than half.
+/// Number of slots of [`INDEX`]: a power of two, more than twice the number of rows.
 const N_SLOTS: usize = 512;
 
-/// Rows by the hash of their names, counted from 1; 0 is an empty slot. A row whose slot is taken has the next one that is free.
-/// Nodes that run by themselves look their op up again and again.
+/// Rows by the hash of their names, counted from 1; 0 is an empty slot. On a collision the row is in the next free slot.
+/// Eagerly run nodes look up their op in every call.
 static INDEX: [u16; N_SLOTS] = {
     assert!(2 * ROWS.len() < N_SLOTS, "N_SLOTS is too small");
     let (mut index, mut at) = ([0; N_SLOTS], 0);
@@ -77,7 +77,7 @@ static INDEX: [u16; N_SLOTS] = {
     index
 };
 
-/// Returns the slot of a name: FNV-1a.
+/// Returns the slot of a name by FNV-1a.
 const fn slot_of(name: &[u8]) -> usize {
     let (mut hash, mut i) = (0xcbf2_9ce4_8422_2325u64, 0);
     while i < name.len() {
@@ -97,10 +97,10 @@ pub fn all() -> impl Iterator<Item = &'static OpRow> {
     ROWS.iter()
 }
 
-/// Operations for an element of the formula of a name, for constants.
+/// Returns the operations per element of a named formula, for constants.
 ///
 /// # Panics
-/// If there is none.
+/// If the formula does not exist.
 pub const fn flops(name: &str) -> u64 {
     let (mut i, name) = (0, name.as_bytes());
     while i < 2 * ROWS.len() {

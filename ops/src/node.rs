@@ -1,13 +1,13 @@
-//! The formula of a kernel's node, with its numbers: for plugins that compute or write formulas.
+//! Selects the formula of a kernel's node, with its numbers, for plugins that compute or write formulas.
 
 use crate::attributes::{Attribute, AttributeDefault, AttributeType};
 use crate::formula::{self, Formula};
 use devbay_plugin_api::sdk::{Attrs, Error, Result};
 
-/// The computation of a node.
+/// A node's formula with its numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
-    /// The formula of its op, or of the form that its attributes say.
+    /// The formula of its op, or of the form that its attributes select.
     pub formula: &'static Formula,
     /// The numbers of [`Formula::params`], then zeros.
     pub params: [f32; 2],
@@ -16,7 +16,7 @@ pub struct Choice {
 /// Returns the formula of an op with these attributes.
 ///
 /// # Errors
-/// Unsupported for an op without a formula; invalid for attributes of another type, and for a word that chooses no form.
+/// Unsupported for an op without a formula; invalid for attributes of another type, and for a word that selects no form.
 pub fn choose(domain: &str, op: &str, attrs: &Attrs<'_>) -> Result<Choice> {
     let mut forms = formula::of_op(domain, op);
     let usual = forms.next().ok_or_else(|| Error::unsupported(format!("{op}, which has no formula")))?;
@@ -38,14 +38,14 @@ pub fn choose(domain: &str, op: &str, attrs: &Attrs<'_>) -> Result<Choice> {
         *number = match chosen.row.attributes.iter().find(of_param).map(|attribute| attribute.ty) {
             Some(AttributeType::Int) => attrs.int(param.name, param.default as i64)? as f32,
             Some(AttributeType::Float) => attrs.float(param.name, param.default)?,
-            // An operand, which the kernel reads.
+            // The kernel reads this operand.
             _ => param.default,
         };
     }
     Ok(Choice { formula: chosen, params })
 }
 
-/// An attribute's value as a word; an integer that is not 0 is a 1, as it says yes.
+/// Returns an attribute's value as a word; a nonzero integer counts as 1, since it is a flag.
 fn word(attribute: &Attribute, attrs: &Attrs<'_>) -> Result<String> {
     match attribute.default {
         Some(AttributeDefault::Int(default)) => {

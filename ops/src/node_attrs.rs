@@ -11,7 +11,8 @@ pub trait NodeAttrs {
 
 /// Value of an attribute, borrowed.
 ///
-/// Of lists of numbers and texts it has the lengths, of tensors the element types: no type of a result depends on more.
+/// Lists of numbers and texts are reduced to their lengths, tensors to their element types: no result's type depends on
+/// more.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum AttrRef<'a> {
     /// One integer.
@@ -22,9 +23,9 @@ pub enum AttrRef<'a> {
     String(&'a str),
     /// Integers.
     Ints(&'a [i64]),
-    /// So many numbers.
+    /// The length of a list of numbers.
     Floats(usize),
-    /// So many texts.
+    /// The length of a list of texts.
     Strings(usize),
     /// A tensor of this element type.
     Tensor(DType),
@@ -33,10 +34,10 @@ pub enum AttrRef<'a> {
 }
 
 impl dyn NodeAttrs + '_ {
-    /// A text, or `default`.
+    /// Returns a text, or `default`.
     ///
     /// # Errors
-    /// Invalid if it has another kind.
+    /// Invalid for an attribute of another kind.
     pub fn string<'a>(&'a self, name: &str, default: &'a str) -> Result<&'a str> {
         match self.get(name) {
             None => Ok(default),
@@ -45,10 +46,10 @@ impl dyn NodeAttrs + '_ {
         }
     }
 
-    /// Integers, if they are given.
+    /// Returns integers, if present.
     ///
     /// # Errors
-    /// Invalid if it has another kind.
+    /// Invalid for an attribute of another kind.
     pub fn ints(&self, name: &str) -> Result<Option<&[i64]>> {
         match self.get(name) {
             None => Ok(None),

@@ -1,5 +1,5 @@
-//! ONNX's numbers for element types (`TensorProto.DataType`), as files and the attributes `to`, `dtype` and
-//! `output_dtype` have them.
+//! ONNX's numbers for element types (`TensorProto.DataType`), as used in files and in the attributes `to`, `dtype` and
+//! `output_dtype`.
 
 use crate::types::{
     BF16, BOOL, DType, F4E2M1, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F8E8M0, F16, F32, F64, I2, I4, I8,
@@ -8,7 +8,7 @@ use crate::types::{
 use devbay_plugin_api::abi::DEVBAY_DTYPE_COMPLEX;
 use devbay_plugin_api::sdk::{Error, Result};
 
-/// ONNX's names, by number; 0 is no type.
+/// ONNX's names by number; 0 is not a type.
 const NAMES: [&str; 29] = [
     "UNDEFINED",
     "FLOAT",
@@ -41,7 +41,7 @@ const NAMES: [&str; 29] = [
     "FLOAT6E3M2",
 ];
 
-/// The element types that both sides have.
+/// Element types that both sides have.
 const TYPES: &[(i64, DType)] = &[
     (1, F32),
     (2, U8),
@@ -77,7 +77,7 @@ const fn dtype(code: u8, bits: u8) -> DType {
 /// Returns the element type of ONNX's number.
 ///
 /// # Errors
-/// Unsupported for strings and the floats of 6 bits, which devbay does not have; invalid for what is no number of a type.
+/// Unsupported for strings and 6-bit floats, which devbay lacks; invalid for an unknown number.
 pub fn dtype_from_onnx(number: i64) -> Result<DType> {
     if let Some((_, dtype)) = TYPES.iter().find(|(known, _)| *known == number) {
         return Ok(*dtype);
@@ -91,7 +91,7 @@ pub fn dtype_from_onnx(number: i64) -> Result<DType> {
     })
 }
 
-/// ONNX's number of an element type.
+/// Returns ONNX's number of an element type.
 ///
 /// # Errors
 /// Unsupported if ONNX has no such type.

@@ -7,7 +7,7 @@ use crate::row::Takes;
 use std::convert::Infallible;
 use std::fmt::Write as _;
 
-/// Longest line of the header.
+/// Maximum line length of the header.
 const WIDTH: usize = 100;
 
 const HEAD: &str =
@@ -68,7 +68,7 @@ fn list<'a>(text: &mut String, name: &str, formulas: impl Iterator<Item = &'a Fo
     text.push_str("\n\n");
 }
 
-/// One entry, on as many lines as it needs.
+/// Appends one entry, on as many lines as it needs.
 fn wrap(text: &mut String, words: &[String]) {
     let mut line = "    X(".to_owned();
     for (i, word) in words.iter().enumerate() {
@@ -93,7 +93,7 @@ fn written(formula: &Formula) -> String {
     }
 }
 
-/// Returns whether no parenthesis closes what was opened before the text.
+/// Returns whether no parenthesis closes one from before the text.
 fn is_balanced(text: &str) -> bool {
     let mut depth = 0i32;
     text.chars().all(|c| {
@@ -125,7 +125,7 @@ impl Emit for Writer {
     }
 
     fn call(&mut self, function: Function, args: Vec<String>) -> Result<String, Infallible> {
-        // Those of OpenCL C have other names, or give up NaN and infinities: the plugin has its own.
+        // OpenCL C's functions have other names, or mishandle NaN and infinities, so the plugin has its own.
         let name = match function {
             Function::Abs => "fabs",
             Function::Round => "rint",

@@ -1,19 +1,18 @@
 //! One side of an op's signature: its inputs or its outputs.
 //!
-//! It is written as one line of names, so that the table reads as a specification does, and is counted when the crate is
-//! compiled:
+//! It is written as one line of names, so that the table reads like a specification, and is parsed at compile time:
 //!
 //! | written | meaning |
 //! |---|---|
 //! | `X` | required |
-//! | `B?` | optional: may be absent, or left out at the end |
+//! | `B?` | optional: may be absent, or omitted at the end |
 //! | `inputs+` | one or more, of one element type |
-//! | `outputs+~` | one or more, of any element types: what a region takes or gives |
-//! | `v_initial*~` | none or more, likewise |
+//! | `outputs+~` | one or more, of any element types: operands or results of a region |
+//! | `v_initial*~` | zero or more, likewise |
 //! | `indices:1` | has element type 1 of the op; without a number it has type 0. Operands of one number have one type |
-//! | `shape:1!` | likewise, and is known when a kernel is prepared |
+//! | `shape:1!` | likewise, and known when a kernel is prepared |
 //!
-//! A repeated operand stands last.
+//! A repeated operand comes last.
 
 use std::fmt;
 
@@ -40,7 +39,7 @@ impl fmt::Display for Side {
 pub struct Operands {
     side: Side,
     text: &'static str,
-    /// Operands with a place of their own: all but the repeated one.
+    /// Number of operands except the repeated one.
     n_single: u32,
     /// Bit i: operand i is required.
     required: u64,
@@ -51,36 +50,36 @@ pub struct Operands {
     repeated: Option<Repeated>,
 }
 
-/// Operands that a line has at most.
+/// Maximum number of operands in a line.
 const LISTED_MAX: usize = 12;
 
-/// The last operand, where it is any number of them.
+/// The last operand, if it is repeated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Repeated {
     at_least: u32,
-    /// True if all have one element type. The others are those of control flow, which a region makes or takes.
+    /// True if all have one element type. Others belong to control flow, where a region determines them.
     is_one_type: bool,
 }
 
-/// Why a node's operands are not those of its op.
+/// A mismatch between a node's operands and its op's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// A required operand is absent, or left out.
+    /// A required operand is absent or omitted.
     Absent {
-        /// The side that it is on.
+        /// Its side.
         side: Side,
         /// Its position.
         idx: usize,
         /// Its name in the op's specification.
         name: &'static str,
     },
-    /// There are more than the op has.
+    /// The node has more operands than the op.
     TooMany {
-        /// The side that they are on.
+        /// Their side.
         side: Side,
         /// Number of operands found.
         found: usize,
-        /// The most that the op has.
+        /// Maximum number of the op.
         most: usize,
     },
 }
@@ -98,10 +97,10 @@ impl fmt::Display for Fault {
 }
 
 impl Operands {
-    /// Reads a line of names.
+    /// Parses a line of names.
     ///
     /// # Panics
-    /// If it is not as the module's table says; when the crate is compiled, as the rows are constants.
+    /// If it does not follow the module's table; at compile time, since the rows are constants.
     pub(crate) const fn of(side: Side, text: &'static str) -> Self {
         let bytes = text.as_bytes();
         let types = [0; LISTED_MAX];
@@ -145,23 +144,23 @@ impl Operands {
         operands
     }
 
-    /// Returns the line that the table has.
+    /// Returns the table's line.
     pub fn text(&self) -> &'static str {
         self.text
     }
 
-    /// Names in the op's specification, the repeated one last.
+    /// Returns the names in the op's specification, the repeated one last.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         let name = |word: &'static str| word.split([':', '!', '?', '+', '*']).next().unwrap_or_default();
         self.text.split(' ').map(name).filter(|name| !name.is_empty())
     }
 
-    /// Returns the name of operand `i`; that of the repeated one for all that it stands for.
+    /// Returns the name of operand `i`; all repeated operands share one.
     pub fn name(&self, i: usize) -> &'static str {
         self.names().take(i + 1).last().unwrap_or_default()
     }
 
-    /// Returns the fewest that a node lists: up to the last one that is required.
+    /// Returns the minimum number of operands that a node lists: up to the last required one.
     pub const fn n_min(&self) -> usize {
         match self.repeated {
             Some(repeated) if repeated.at_least > 0 => (self.n_single + repeated.at_least) as usize,
@@ -169,7 +168,7 @@ impl Operands {
         }
     }
 
-    /// Returns the most that a node may list; None if there is no limit.
+    /// Returns the maximum number of operands of a node; None if there is no limit.
     pub const fn n_max(&self) -> Option<usize> {
         match self.repeated {
             Some(_) => None,
@@ -182,19 +181,19 @@ impl Operands {
         self.types.split_at(self.n_single as usize + self.repeated.is_some() as usize).0
     }
 
-    /// Bit i: operand i is known when a kernel is prepared.
+    /// Returns a mask whose bit i is set if operand i is known when a kernel is prepared.
     pub const fn known(&self) -> u64 {
         self.known
     }
 
-    /// Operands that have a place of their own: all but the repeated one.
+    /// Returns the number of operands except the repeated one.
     pub const fn n_single(&self) -> usize {
         self.n_single as usize
     }
 
-    /// Returns whether operand `i` is there in every node that lists that many.
+    /// Returns whether operand `i` is present in every node that lists that many.
     ///
-    /// A repeated operand is, but for results of control flow: those are what the region gives, wanted or not.
+    /// A repeated operand is, except for results of control flow: a region gives those whether they are used or not.
     pub fn is_required(&self, i: usize) -> bool {
         match u32::try_from(i) {
             Ok(i) if i < self.n_single => self.required & 1 << i != 0,
@@ -202,7 +201,7 @@ impl Operands {
         }
     }
 
-    /// Checks the operands of a node. Optional ones at the end may be left out.
+    /// Checks the operands of a node. Trailing optional ones may be omitted.
     ///
     /// # Errors
     /// The first [`Fault`].
@@ -229,7 +228,7 @@ impl fmt::Debug for Operands {
 mod tests {
     use super::*;
 
-    /// Checks a node whose operands are present where `given` has an x; expects these words, or none.
+    /// Checks a node whose operands are present where `given` has an x, and expects this message, or success.
     fn check(side: Side, text: &'static str, given: &str, expected: &str) {
         let operands: Vec<Option<()>> = given.bytes().map(|mark| (mark == b'x').then_some(())).collect();
         let found = Operands::of(side, text).check(&operands).err().map(|fault| fault.to_string());

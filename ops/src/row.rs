@@ -1,24 +1,24 @@
-//! One row of the table, and the words that it is written with.
+//! One row of the table, and the constructors for writing it.
 
 use crate::attributes::Attributes;
 use crate::infer::InferFn;
 use crate::operands::{Fault, Operands, Side};
 
-/// Domain of the ops that devbay's passes make.
+/// Domain of the ops that devbay's passes create.
 pub const DEVBAY_DOMAIN: &str = "devbay";
 
 /// Domain of ONNX's ops for classical machine learning.
 pub const ML_DOMAIN: &str = "ai.onnx.ml";
 
-/// Domain of the ops that onnxruntime has beside ONNX's.
+/// Domain of onnxruntime's additional ops.
 pub const MICROSOFT_DOMAIN: &str = "com.microsoft";
 
-/// Who runs an op.
+/// The part of the system that runs an op.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpKind {
     /// A kernel of a device.
     Kernel,
-    /// Nobody: the result is the first input's bytes with another shape.
+    /// No part: the result is the first input's bytes with another shape.
     View,
     /// The host, from the input's type alone: Shape and Size.
     Query,
@@ -26,10 +26,10 @@ pub enum OpKind {
     Control,
 }
 
-/// The kind of work that an op's kernels mostly do. Devices do as many operations of one kind faster than of another.
+/// The kind of work that an op's kernels mostly do. A device's throughput differs between kinds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Work {
-    /// A few operations for each element, or nothing of the following.
+    /// A few operations per element, and anything that fits no other kind.
     Elements,
     /// A chain of such operations, fused.
     Chain,
@@ -37,11 +37,11 @@ pub enum Work {
     Convolution,
     /// Products of matrices, or many sums of products.
     Product,
-    /// Windows that are folded.
+    /// Reductions over windows.
     Pooling,
-    /// Lines that are folded.
+    /// Reductions over lines.
     Reduction,
-    /// Elements that move in runs, of a length that depends on shapes and axes.
+    /// Elements that move in runs, whose length depends on shapes and axes.
     Movement,
     /// Elements that move in long runs.
     Copying,
@@ -49,7 +49,7 @@ pub enum Work {
     Permutation,
 }
 
-/// The element types that a formula is for.
+/// The element types of a formula.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Takes {
     /// Floating-point numbers.
@@ -58,7 +58,7 @@ pub enum Takes {
     Integers,
     /// Truth values.
     Truths,
-    /// Floats and integers with a sign.
+    /// Floats and signed integers.
     Signed,
     /// Floats and integers of any kind.
     Numbers,
@@ -66,35 +66,35 @@ pub enum Takes {
     Anything,
 }
 
-/// One way to compute an elementwise op: its formula, and when it is the one.
+/// One way to compute an elementwise op: its formula, and the condition for using it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Form {
-    /// The op's name, or one of its own where the op has several.
+    /// The op's name, or a name of its own if the op has several forms.
     pub name: &'static str,
-    /// An attribute and its value for which it is the one; None for the usual form.
+    /// The attribute and value that select it; None for the usual form.
     pub when: Option<(&'static str, &'static str)>,
     /// The element types that it takes.
     pub takes: Takes,
-    /// True if its elements are truth values, and not of the type that it takes.
+    /// True if its elements are truth values instead of the operands' type.
     pub gives_truth: bool,
-    /// True if its operand `acc` is its result for the operands before.
+    /// True if its operand `acc` is its result for the preceding operands.
     pub is_fold: bool,
-    /// Optional operands that are one number each, and what they are where there is none.
+    /// Optional operands that are one number each, with their defaults.
     pub absent: &'static [(&'static str, f32)],
-    /// Arithmetic operations for an element, roughly.
+    /// Approximate arithmetic operations per element.
     pub flops: u64,
     /// The formula ([`crate::formula`]).
     pub text: &'static str,
 }
 
-/// The possible failure of an op on operands of fitting types.
+/// The possible failure of an op on operands of valid types.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
-    /// Not said: it may fail.
+    /// Unspecified: it may fail.
     Possible,
-    /// An integer may make it fail: a divisor of zero, an exponent below it.
+    /// It may fail on integers: a divisor of zero, a negative exponent.
     OnIntegers,
-    /// Never: it looks up no indices, and extents that are given as operands are constants.
+    /// Never: it looks up no indices, and extents given as operands are constants.
     Never,
 }
 
@@ -107,12 +107,12 @@ pub struct OpRow {
     pub name: &'static str,
     /// The version that programs hold: the opset in which the definition appeared.
     pub version: u32,
-    /// Oldest version that differs from it in element types alone.
+    /// Oldest version that differs from it only in element types.
     pub same_since: u32,
-    /// Oldest version whose nodes are nodes of `version` as they stand: what came in between was added, with
-    /// defaults that keep the old meaning, or made clear.
+    /// Oldest version whose nodes are valid nodes of `version` unchanged: later versions only added to it, with defaults
+    /// that keep the old meaning, or clarified it.
     pub lifts_since: u32,
-    /// Who runs it.
+    /// The part of the system that runs it.
     pub kind: OpKind,
     /// Its inputs.
     pub inputs: Operands,
@@ -122,30 +122,30 @@ pub struct OpRow {
     pub attributes: Attributes,
     /// Its formulas, if it is elementwise and has one.
     pub forms: [Option<Form>; 2],
-    /// True if each element of the result depends on one element of each operand, which are broadcast to it. What must be a scalar,
-    /// as the limits of a Clip, may be one.
+    /// True if each element of the result depends on one element of each operand, which are broadcast to it. Operands that
+    /// must be scalars, such as the limits of a Clip, are allowed.
     pub is_elementwise: bool,
-    /// True if its operands are broadcast to the first one, and not to each other.
+    /// True if its operands are broadcast to the first one instead of to each other.
     pub keeps_first_shape: bool,
-    /// True if `FusedElementwise` has it, under the names of its forms (`docs/fused-ops.md`).
+    /// True if `FusedElementwise` supports it, under the names of its forms (`docs/fused-ops.md`).
     pub is_fused: bool,
     /// Its possible failure.
     pub failure: Failure,
     /// The kind of work that its kernels mostly do.
     pub work: Work,
-    /// From this input on, operands say how the result is shaped.
+    /// From this input on, operands determine the result's shape.
     pub shaped_by: Option<usize>,
-    /// True if the values of its operands decide how large the result is.
+    /// True if the values of its operands determine the result's size.
     pub has_data_shape: bool,
-    /// Types of its results, in the table's lines alone: [`infer::of`](crate::infer::of) has them of every row, and a plugin that
-    /// reads rows is linked without inference.
+    /// Inference of its results, only in the table's lines: [`infer::of`](crate::infer::of) covers every row, so that a
+    /// plugin that reads rows is linked without inference.
     pub(crate) infer: Option<InferFn>,
     /// Its position in [`ROWS`](crate::ROWS).
     pub(crate) at: usize,
 }
 
 impl OpRow {
-    /// A row of an op of ONNX's that a kernel runs; the words below add to it.
+    /// Creates a row of an ONNX op that a kernel runs; the methods below add to it.
     pub(crate) const fn new(
         name: &'static str,
         version: u32,
@@ -175,12 +175,12 @@ impl OpRow {
         }
     }
 
-    /// Its attributes, as [`Attributes`] has them.
+    /// Sets its attributes, in the form of [`Attributes`].
     pub(crate) const fn with(self, attributes: &'static str) -> Self {
         Self { attributes: Attributes::of(attributes), ..self }
     }
 
-    /// The oldest versions that differ in types alone, and whose nodes are lifted as they stand.
+    /// Sets the oldest versions that differ only in types, and whose nodes are lifted unchanged.
     pub(crate) const fn since(self, same_since: u32, lifts_since: u32) -> Self {
         Self { same_since, lifts_since, ..self }
     }
@@ -204,7 +204,7 @@ impl OpRow {
         Self { forms: [Some(form), None], is_elementwise: true, failure, ..self }
     }
 
-    /// As [`OpRow::formula`], of one operation that gives a truth.
+    /// Sets the formula as [`OpRow::formula`] does, for one operation that returns a truth value.
     pub(crate) const fn relation(self, takes: Takes, text: &'static str) -> Self {
         let row = self.formula(takes, 1, text);
         match row.forms[0] {
@@ -213,7 +213,8 @@ impl OpRow {
         }
     }
 
-    /// As [`OpRow::formula`], of one operation that takes any number of operands one after the other: `acc` is what those before gave.
+    /// Sets the formula as [`OpRow::formula`] does, for one operation folded over any number of operands: `acc` is the
+    /// result for the preceding ones.
     pub(crate) const fn fold(self, takes: Takes, text: &'static str) -> Self {
         let row = self.formula(takes, 1, text);
         match row.forms[0] {
@@ -222,7 +223,7 @@ impl OpRow {
         }
     }
 
-    /// Sets its other form, where an attribute has a value.
+    /// Sets its other form, for a given value of an attribute.
     pub(crate) const fn or_if(
         self,
         attribute: &'static str,
@@ -240,7 +241,7 @@ impl OpRow {
         }
     }
 
-    /// Sets the values of optional operands of the formula that are one number each, for nodes without them.
+    /// Sets the defaults of optional operands of the formula that are one number each.
     pub(crate) const fn absent(self, absent: &'static [(&'static str, f32)]) -> Self {
         match self.forms[0] {
             Some(form) => Self { forms: [Some(Form { absent, ..form }), None], ..self },
@@ -248,52 +249,52 @@ impl OpRow {
         }
     }
 
-    /// It is elementwise, without a formula.
+    /// Marks it as elementwise, without a formula.
     pub(crate) const fn elementwise(self) -> Self {
         Self { is_elementwise: true, ..self }
     }
 
-    /// Its operands are broadcast to the first one.
+    /// Marks its operands as broadcast to the first one.
     pub(crate) const fn keeps_first_shape(self) -> Self {
         Self { keeps_first_shape: true, ..self }
     }
 
-    /// `FusedElementwise` has it.
+    /// Marks it as supported by `FusedElementwise`.
     pub(crate) const fn fused(self) -> Self {
         Self { is_fused: true, ..self }
     }
 
-    /// It cannot fail.
+    /// Marks it as unable to fail.
     pub(crate) const fn cannot_fail(self) -> Self {
         Self { failure: Failure::Never, ..self }
     }
 
-    /// It can fail on integers alone.
+    /// Marks it as able to fail only on integers.
     pub(crate) const fn may_fail_on_integers(self) -> Self {
         Self { failure: Failure::OnIntegers, ..self }
     }
 
-    /// Sets the kind of work that its kernels mostly do, if that is not elements one by one.
+    /// Sets the kind of work that its kernels mostly do, unless that is work on single elements.
     pub(crate) const fn work(self, work: Work) -> Self {
         Self { work, ..self }
     }
 
-    /// The inputs that say how the result is shaped, from this one on.
+    /// Sets the first of the inputs that determine the result's shape.
     pub(crate) const fn shaped_by(self, first: usize) -> Self {
         Self { shaped_by: Some(first), ..self }
     }
 
-    /// The values of operands decide how large the result is.
+    /// Marks the values of its operands as determining the result's size.
     pub(crate) const fn data_shape(self) -> Self {
         Self { has_data_shape: true, ..self }
     }
 
-    /// The types of its results. Those of elementwise ops with a formula follow from it, and control flow has none.
+    /// Sets its inference. Elementwise ops with a formula infer from it, and control flow has none.
     pub(crate) const fn infer(self, infer: InferFn) -> Self {
         Self { infer: Some(infer), ..self }
     }
 
-    /// Returns whether its inputs may be of several types.
+    /// Returns whether its inputs may have several types.
     pub const fn has_mixed_types(&'static self) -> bool {
         let (types, mut i) = (self.inputs.types(), 0);
         while i < types.len() {
@@ -314,12 +315,12 @@ impl OpRow {
         self.outputs.check(outputs)
     }
 
-    /// Compares a kernel's descriptor with the row: the fewest and the most inputs and outputs, `u32::MAX` for any number.
-    /// A kernel requires what the op requires, and has no more operands than the op. It may require more, and have fewer:
-    /// then it is not asked for some nodes.
+    /// Compares a kernel's descriptor with the row: the minimum and maximum number of inputs and outputs, `u32::MAX` for any
+    /// number. A kernel requires the op's required operands, and has no more operands than the op. It may require more, and
+    /// have fewer: it is then not asked for some nodes.
     ///
     /// # Errors
-    /// A count that is not as the op has it.
+    /// A count that contradicts the op's.
     pub fn check_counts(&self, inputs: (u32, u32), outputs: (u32, u32)) -> Result<(), String> {
         for (side, operands, (min, max)) in
             [(Side::Input, self.inputs, inputs), (Side::Output, self.outputs, outputs)]
@@ -336,8 +337,8 @@ impl OpRow {
         Ok(())
     }
 
-    /// Returns whether the same inputs always give the same result, so that it may be folded. False for control flow,
-    /// whose results depend on its regions and what they capture.
+    /// Returns whether equal inputs always give equal results, so that it may be folded. False for control flow, whose
+    /// results depend on its regions and their captures.
     pub const fn is_pure(&self) -> bool {
         !matches!(self.kind, OpKind::Control)
     }

@@ -1,6 +1,6 @@
-//! The rows: one an op, as ONNX's specification has its operands and attributes.
+//! The rows, one per op, with operands and attributes as in ONNX's specification.
 //!
-//! A test compares them with the schemas of the onnx package, for every version that nodes are lifted from as they stand.
+//! A test compares them with the schemas of the onnx package, for every version whose nodes are lifted unchanged.
 
 use crate::infer::functions::*;
 use crate::infer::{InferFn, of_formula};
@@ -30,10 +30,10 @@ const fn fused(name: &'static str, inputs: &'static str, outputs: &'static str) 
     of_domain(DEVBAY_DOMAIN, name, inputs, outputs)
 }
 
-/// devbay's own ops, sorted by name: what passes make of several nodes (docs/fused-ops.md). Convolutions and products
-/// take the attributes `activation` (a name: empty, Relu, LeakyRelu, Clip, HardSigmoid, HardSwish, Sigmoid, Tanh, Silu)
-/// and `activation_params` (its numbers). Of FusedConv, Z has the result's shape and is added before the activation; of
-/// FusedMatMul, the bias is one of the last dimension.
+/// devbay's own ops, sorted by name: fused ops that passes create (docs/fused-ops.md). Convolutions and products take the
+/// attributes `activation` (a name: empty, Relu, LeakyRelu, Clip, HardSigmoid, HardSwish, Sigmoid, Tanh, Silu) and
+/// `activation_params` (its numbers). FusedConv's Z has the result's shape and is added before the activation; FusedMatMul's
+/// bias has the last dimension.
 #[rustfmt::skip]
 const DEVBAY: &[OpRow] = &[
     fused("FusedConv", "X W B? Z?", "Y").with("activation:string? activation_params:floats? auto_pad:string? dilations:ints? group:int? kernel_shape:ints? pads:ints? strides:ints?").work(Work::Convolution).infer(fused_conv),
@@ -42,7 +42,7 @@ const DEVBAY: &[OpRow] = &[
     fused("FusedMatMul", "A B bias?", "Y").with("activation:string? activation_params:floats?").work(Work::Product).infer(fused_matmul),
 ];
 
-/// An op of another domain, in its only version.
+/// Returns an op of another domain, in its only version.
 const fn of_domain(
     domain: &'static str,
     name: &'static str,
@@ -66,7 +66,7 @@ const ML: &[OpRow] = &[
     ml("Binarizer", "X", "Y").with("threshold:float=0.0").formula(FLOATS, 1, "X > threshold ? 1 : 0"),
 ];
 
-/// Ops that onnxruntime has beside ONNX's, sorted by name.
+/// onnxruntime's additional ops, sorted by name.
 #[rustfmt::skip]
 const MICROSOFT: &[OpRow] = &[
     microsoft("QuickGelu", "X", "Y").with("alpha:float=1.702").formula(FLOATS, 30, "X * sigmoid(alpha * X)"),
@@ -266,7 +266,7 @@ const N_ROWS: usize = {
     n
 };
 
-/// The lines of all lists, in their order.
+/// The rows of all lists, in their order.
 const LINES: &[OpRow; N_ROWS] = &{
     let mut lines = [LISTS[0][0]; N_ROWS];
     let (mut at, mut list) = (0, 0);
@@ -282,7 +282,7 @@ const LINES: &[OpRow; N_ROWS] = &{
     lines
 };
 
-/// All rows, sorted by domain, then by name: a constant, so that plugins make kernels of them when they are compiled.
+/// All rows, sorted by domain, then by name: a constant, so that plugins build kernels from them at compile time.
 pub const ROWS: &[OpRow; N_ROWS] = &{
     let mut rows = *LINES;
     let mut at = 0;
@@ -293,7 +293,7 @@ pub const ROWS: &[OpRow; N_ROWS] = &{
     rows
 };
 
-/// Inference of each row: of its own, since all functions that a plugin's rows point to would be linked into the plugin.
+/// Inference by row, kept apart because a plugin's rows would otherwise link every inference function into the plugin.
 pub(crate) static INFERENCE: [Option<InferFn>; N_ROWS] = {
     let mut inference = [None; N_ROWS];
     let mut at = 0;

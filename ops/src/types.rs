@@ -1,4 +1,4 @@
-//! Element types, extents and types of values: what inference, the rows and every user of a program speak of.
+//! Element types, extents and types of values: the vocabulary of inference, rows and programs.
 
 use devbay_plugin_api::abi::{
     DEVBAY_DTYPE_BFLOAT, DEVBAY_DTYPE_BOOL, DEVBAY_DTYPE_COMPLEX, DEVBAY_DTYPE_FLOAT, DEVBAY_DTYPE_INT,
@@ -11,7 +11,7 @@ pub use devbay_plugin_api::sdk::{
 use std::fmt;
 use std::sync::Arc;
 
-/// Every element type by name, as the text form and messages have them.
+/// Element types by name, as in the text form and in messages.
 const NAMES: &[(&str, DType)] = &[
     ("f32", F32),
     ("f64", F64),
@@ -55,18 +55,18 @@ pub fn dtype_name(dtype: DType) -> String {
     format!("{kind}{}", dtype.bits)
 }
 
-/// Returns the element type of a name, as [`dtype_name`] writes it.
+/// Parses the name of an element type, as written by [`dtype_name`].
 pub fn dtype_from_name(name: &str) -> Option<DType> {
     NAMES.iter().find(|(known, _)| *known == name).map(|(_, dtype)| *dtype)
 }
 
-/// Returns the size of `n` elements in bytes, with sub-byte elements packed; None if it overflows.
+/// Returns the bytes of `n` elements: sub-byte elements are packed (ABI-NOTES 19). None on overflow.
 pub fn bytes_of(dtype: DType, n: usize) -> Option<usize> {
     let bits = (dtype.bits as usize).checked_mul(dtype.lanes as usize)?;
     n.checked_mul(bits)?.checked_add(7).map(|bits| bits / 8)
 }
 
-/// Product of extents; None if it overflows.
+/// Returns the product of extents; None on overflow.
 pub fn n_elements(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1usize, |n, &extent| n.checked_mul(extent))
 }
@@ -74,9 +74,9 @@ pub fn n_elements(shape: &[usize]) -> Option<usize> {
 /// One extent of a value's shape.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Dim {
-    /// So many elements.
+    /// A known number of elements.
     Known(usize),
-    /// Not known before run time; a name or formula of the model, possibly empty.
+    /// Unknown before run time; a name or formula of the model, possibly empty.
     Unknown(Arc<str>),
 }
 
@@ -105,12 +105,12 @@ impl fmt::Display for Dim {
     }
 }
 
-/// Type of a value: element type, and shape as far as it is known.
+/// Type of a value: element type, and shape if known.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TensorType {
     /// Element type.
     pub dtype: DType,
-    /// Extents; None if not even the rank is known.
+    /// Extents; None if even the rank is unknown.
     pub shape: Option<Vec<Dim>>,
 }
 
@@ -120,7 +120,7 @@ impl TensorType {
         Self { dtype, shape: Some(shape.iter().map(|&extent| Dim::Known(extent)).collect()) }
     }
 
-    /// Returns a type of which only the elements are known.
+    /// Returns a type with only the element type known.
     pub fn unranked(dtype: DType) -> Self {
         Self { dtype, shape: None }
     }
@@ -130,7 +130,7 @@ impl TensorType {
         self.shape.as_ref()?.iter().map(Dim::known).collect()
     }
 
-    /// Returns whether a tensor of these elements and extents is of the type, as far as that is known.
+    /// Returns whether a tensor of these elements and extents fits the type; unknown extents fit all.
     pub fn takes(&self, dtype: DType, extents: &[usize]) -> bool {
         let takes = |(dim, &extent): (&Dim, &usize)| dim.known().is_none_or(|known| known == extent);
         let fits = |shape: &Vec<Dim>| shape.len() == extents.len() && shape.iter().zip(extents).all(takes);

@@ -1,7 +1,8 @@
-//! `cargo xtask archive-abi`: puts a plugin and a host of the present minor in `conformance/matrix`, as source and binary.
+//! `cargo xtask archive-abi`: archives a plugin and a host of the current minor in `conformance/matrix`, as source and
+//! binary.
 //!
-//! Run it once for each release of the ABI, on linux-x86_64, and commit the folder. The tests named `b08_` run every
-//! archived binary against every other and against today's. An archive that exists is never changed.
+//! Run it once per release of the ABI, on linux-x86_64, and commit the folder. The tests named `b08_` run every archived
+//! binary against every other and against the current one. An existing archive is never changed.
 
 use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
@@ -13,32 +14,33 @@ use zip::write::{SimpleFileOptions, ZipWriter};
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Build the binaries of a folder that has its sources already, such as 1 for conformance/matrix/0.1
+    /// Build the binaries of a folder that already has its sources, such as 1 for conformance/matrix/0.1
     #[arg(long, value_name = "N")]
     minor: Option<u32>,
 }
 
-/// Name in the archive, and where its source is today.
+/// Name in the archive, and path of the current source.
 const SOURCES: &[(&str, &str)] = &[
     ("devbay_plugin.h", "plugin-api/include/devbay_plugin.h"),
     ("plugin.c", "conformance/fixtures/minimal.c"),
     ("host.c", "conformance/fixtures/host.c"),
 ];
 
-/// Name of the binaries' folder, and of the file that it is packed in.
+/// Name of the binaries' folder, and of its archive file.
 const SYSTEM: &str = "linux-x86_64";
 
-/// Flags of every compilation. Paths and dates do not reach the binaries: one compiler makes one file.
+/// Flags of every compilation. They keep paths and dates out of the binaries, so that one compiler always makes the same
+/// file.
 const FLAGS: &[&str] =
     &["-std=c11", "-O2", "-s", "-Wl,--build-id=none", "-Wall", "-Wextra", "-pedantic", "-Werror"];
 
-/// Binary, and what the compiler is told to make it.
+/// Binary, and the compiler's arguments for it.
 const BINARIES: &[(&str, &[&str])] = &[
     ("plugin.so", &["-shared", "-fPIC", "-o", "plugin.so", "plugin.c"]),
     ("host", &["-o", "host", "host.c", "-ldl"]),
 ];
 
-/// Copies the sources, builds and packs the binaries, and prints the lines that `README.md` beside them needs.
+/// Copies the sources, builds and packs the binaries, and prints the lines for the `README.md` beside them.
 ///
 /// # Errors
 /// If the minor is archived already, or a file cannot be made.
@@ -62,7 +64,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     ensure!(!packed.exists(), "{} is there, and archives do not change", packed.display());
     let mut lines = Vec::new();
     let mut archive = ZipWriter::new(std::io::Cursor::new(Vec::new()));
-    // Without the time of day, so that the same binaries are the same file.
+    // No timestamps, so that equal binaries give an equal file.
     let options = SimpleFileOptions::default().last_modified_time(zip::DateTime::default());
     for (name, arguments) in BINARIES {
         let binary = compile(&folder, name, arguments)?;
@@ -81,7 +83,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Compiles in the archive's folder, so that no path of this machine is told to the compiler.
+/// Compiles in the archive's folder, so that the compiler sees no path of this machine.
 fn compile(folder: &Path, name: &str, arguments: &[&str]) -> Result<Vec<u8>> {
     println!("cc {} {}", FLAGS.join(" "), arguments.join(" "));
     let mut compiler = Command::new("cc");
@@ -93,7 +95,7 @@ fn compile(folder: &Path, name: &str, arguments: &[&str]) -> Result<Vec<u8>> {
     Ok(binary)
 }
 
-/// A line as `sha256sum` writes and checks it.
+/// Returns a line in the format of `sha256sum`.
 fn line(bytes: &[u8], minor: u32, name: &str) -> String {
     let digits: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{digits}  0.{minor}/{name}")

@@ -1,8 +1,8 @@
-//! `cargo xtask bench`: builds the benchmarks, devbay and its peers in release, and runs them.
+//! `cargo xtask bench`: builds the benchmarks, devbay and its peers in release mode, and runs them.
 //!
-//! Only what the named benchmarks need is built. A peer that cannot be had is left out, and the benchmark says why;
-//! with `--require-peers` it is an error. Peers are built in a target folder of their own, as they are packages of
-//! their own (`bench/peers`); the Python ones live in an environment below the target folder.
+//! Only the requirements of the named benchmarks are built. An unavailable peer is skipped, and the benchmark gives the
+//! reason; with `--require-peers` it is an error. Peers are separate packages (`bench/peers`) with their own target folder;
+//! the Python ones live in an environment below the target folder.
 
 use crate::abi::repository_root;
 use crate::{python, target_folder};
@@ -12,20 +12,20 @@ use std::process::Command;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Which benchmarks: launch, straight, async-value, dense, resnet50, models, passes, arena, cold-start, compiled-start,
-    /// executor, serving, wake, streaming, gpu-launch, pjrt; all of them if none is named
+    /// Benchmarks to run: launch, straight, async-value, dense, resnet50, models, passes, arena, cold-start, compiled-start,
+    /// executor, serving, wake, streaming, gpu-launch, pjrt; all of them by default
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Print each row as one JSON object a line
     #[arg(long)]
     json: bool,
-    /// How often each comparison is repeated
+    /// Number of times to repeat each comparison
     #[arg(long, value_name = "N")]
     passes: Option<usize>,
-    /// Only the cases whose names have TEXT in them
+    /// Run only the cases whose names contain TEXT
     #[arg(long, value_name = "TEXT")]
     case: Option<String>,
-    /// Fail if a peer is missing, instead of going on without it
+    /// Fail if a peer is missing, instead of continuing without it
     #[arg(long)]
     require_peers: bool,
 }
@@ -39,7 +39,7 @@ impl Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     let (root, target) = (repository_root(), target_folder()?);
-    // All that is released, with the features that it is released with.
+    // Build all released packages, with the features that they are released with.
     python::run(cargo(&root).arg("--workspace"))?;
 
     let mut bench = Command::new(target.join("release/devbay-bench"));
@@ -53,7 +53,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if std::env::var_os("DEVBAY_MODELS").is_none() && models.exists() {
         bench.env("DEVBAY_MODELS", models);
     }
-    // Their status is ours: they have said what is wrong.
+    // Forward their exit codes: they have printed their errors.
     let mut code = 0;
     if arguments.names.is_empty() || arguments.names.iter().any(|name| name != PJRT) {
         let status = bench.status().context("cannot start the benchmarks")?;
@@ -65,7 +65,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     std::process::exit(code);
 }
 
-/// The benchmark that is a program of its own, because it links another plugin than the others do.
+/// The benchmark with a separate program, because it links a different plugin.
 const PJRT: &str = "pjrt";
 
 fn pjrt(arguments: &Arguments, target: &Path) -> Result<i32> {
@@ -85,7 +85,7 @@ fn pjrt(arguments: &Arguments, target: &Path) -> Result<i32> {
     Ok(status.code().unwrap_or(1))
 }
 
-/// Passes on where the peers are, or why one is not there.
+/// Adds the paths of the peers, or the reasons why they are missing.
 fn add_peers(bench: &mut Command, arguments: &Arguments, root: &Path, target: &Path) -> Result<()> {
     if arguments.run_any(&["resnet50", "cold-start"]) {
         add_peer(bench, "rten", build(root, target, "rten"));
@@ -131,7 +131,7 @@ fn add_peer(bench: &mut Command, peer: &str, program: Result<PathBuf>) {
     };
 }
 
-/// Builds a package below bench/peers, and says where its program is.
+/// Builds a package below bench/peers, and returns its program's path.
 fn build(root: &Path, target: &Path, name: &str) -> Result<PathBuf> {
     let manifest = root.join("bench/peers").join(name).join("Cargo.toml");
     let target = target.join("peers");
@@ -141,7 +141,7 @@ fn build(root: &Path, target: &Path, name: &str) -> Result<PathBuf> {
     Ok(target.join("release").join(format!("{name}-peer")))
 }
 
-/// Compiles bench/peers/onetbb against the library that the system has, with the compiler that `CXX` names, or `c++`.
+/// Compiles bench/peers/onetbb against the system's library, with the compiler in `CXX`, or `c++`.
 fn build_onetbb(root: &Path, target: &Path) -> Result<PathBuf> {
     let program = target.join("peers/onetbb-peer");
     std::fs::create_dir_all(target.join("peers"))?;
@@ -159,10 +159,10 @@ fn cargo(root: &Path) -> Command {
     cargo
 }
 
-/// The library in onnxruntime's Python package, `libonnxruntime.so.VERSION`, which the peer without Python loads: the
-/// peers are then one version, built one way.
+/// Returns the library in onnxruntime's Python package, `libonnxruntime.so.VERSION`, which the peer without Python loads, so
+/// that both peers use the same version and build.
 fn onnxruntime_library(python: &Path) -> Result<PathBuf> {
-    // Without importing the package, which takes longer.
+    // Importing the package would take longer.
     let code = "import importlib.util as u, pathlib as p
 print(*p.Path(u.find_spec('onnxruntime').origin).parent.glob('capi/libonnxruntime.so.*'), sep='\\n')";
     let output = Command::new(python).args(["-c", code]).output()?;
@@ -172,13 +172,13 @@ print(*p.Path(u.find_spec('onnxruntime').origin).parent.glob('capi/libonnxruntim
     Ok(PathBuf::from(path))
 }
 
-/// Writes the model of `bench/python/make_NAME.py`, unless that script has written it before.
+/// Writes the model of `bench/python/make_NAME.py`, unless that script has already written it.
 fn make_model(root: &Path, python: &Path, generated: &Path, name: &str) -> Result<()> {
     let script = root.join(format!("bench/python/make_{name}.py"));
     let text =
         std::fs::read_to_string(&script).with_context(|| format!("cannot read {}", script.display()))?;
     let folder = generated.join(name);
-    // Written last: a model that was not finished has none.
+    // Written last, so an incomplete model lacks it.
     let mark = folder.join("made-by.py");
     if std::fs::read_to_string(&mark).is_ok_and(|made| made == text) {
         return Ok(());

@@ -1,8 +1,7 @@
-//! `cargo xtask costs [DEVICE]`: what launches should take beside what they took, for every trained model, as tables in
-//! Markdown.
+//! `cargo xtask costs [DEVICE]`: predicted and measured times of launches, for every trained model, as Markdown tables.
 //!
-//! Each model runs its first case with `devbay bench --cost`; what plans say rests on the rates that `devbay devices
-//! --calibrate` left. All launches of an op, of all models, are a row of the second table.
+//! Each model runs its first case with `devbay bench --cost`; predictions use the rates stored by
+//! `devbay devices --calibrate`. All launches of an op, over all models, are a row of the second table.
 
 use crate::trained::{Trained, name};
 use anyhow::{Context, Result};
@@ -16,15 +15,15 @@ pub struct Arguments {
     /// Seconds to measure each model for
     #[arg(long, value_name = "S", default_value_t = 3.0)]
     seconds: f64,
-    /// Ops of the second table, those that take longest
+    /// Number of ops in the second table, slowest first
     #[arg(long, value_name = "N", default_value_t = 20)]
     ops: usize,
-    /// Programs and plugins of target/release, not of target/debug
+    /// Use programs and plugins of target/release instead of target/debug
     #[arg(long)]
     release: bool,
 }
 
-/// A launch, predicted and measured, in nanoseconds, and how often it ran in a run.
+/// A launch's predicted and measured time in nanoseconds, and its number of executions per run.
 #[derive(Clone, Copy)]
 struct Launch {
     predicted: f64,
@@ -79,12 +78,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Nanoseconds of a run.
+/// Returns the nanoseconds of a run.
 fn total(launches: &[Launch], time: fn(&Launch) -> f64) -> f64 {
     launches.iter().map(|launch| time(launch) * launch.per_run).sum()
 }
 
-/// A row's cells; with the rank correlation, where there is to be one.
+/// Returns a row's cells; with the rank correlation, if wanted.
 fn cells(launches: &[Launch], correlation: Option<&str>) -> String {
     let mut off: Vec<f64> =
         launches.iter().map(|launch| (launch.predicted / launch.measured).ln().abs()).collect();

@@ -1,8 +1,8 @@
-//! `cargo xtask fuzz`: builds the targets of `fuzz/` with libFuzzer's coverage and AddressSanitizer, makes a target's seeds, runs
-//! it, and says how many executions there were and when coverage last grew.
+//! `cargo xtask fuzz`: builds the targets of `fuzz/` with libFuzzer's coverage and AddressSanitizer, makes a target's seeds,
+//! runs it, and reports the number of executions and when coverage last grew.
 //!
-//! The flags are those of cargo-fuzz; `RUSTC_BOOTSTRAP` lets the stable compiler take them. Everything lies below
-//! `target/fuzz`: seeds, which are made of ONNX's node tests, the corpus as it grows, and inputs that failed.
+//! The flags are those of cargo-fuzz; `RUSTC_BOOTSTRAP` makes the stable compiler accept them. Everything is below
+//! `target/fuzz`: seeds, which are made from ONNX's node tests, the growing corpus, and failing inputs.
 
 use crate::abi::repository_root;
 use crate::target_folder;
@@ -16,13 +16,13 @@ use std::process::{Command, Stdio};
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The target, a module of `fuzz/src`: text, for example
+    /// The target, a module of `fuzz/src`, such as text
     #[arg(value_name = "TARGET")]
     target: String,
-    /// How long
+    /// Seconds to run
     #[arg(long, value_name = "N", default_value_t = 60)]
     seconds: u64,
-    /// An input to run once, such as one that failed
+    /// An input to run once, such as a failing one
     #[arg(long, value_name = "FILE")]
     input: Option<std::path::PathBuf>,
 }
@@ -32,23 +32,23 @@ const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-leve
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Zsanitizer=address -Ccodegen-units=16";
 
-/// Megabytes that a target may use.
+/// Memory limit of a target in megabytes.
 const MEMORY_MB: u32 = 3072;
 
-/// Megabytes that one request for memory gets. The sanitiser marks all of it, which takes long.
+/// Limit of one memory request in megabytes. The sanitiser marks all of it, which takes long.
 const REQUEST_MB: u32 = 64;
 
-/// Seconds that one input may take.
+/// Time limit of one input in seconds.
 const INPUT_SECONDS: u32 = 25;
 
-/// Parts of the paths of libraries' sources; the last is that of the standard library's own dependencies. An edge
-/// whose source is not known counts as devbay's own.
+/// Parts of the paths of libraries' sources; the last one covers the standard library's own dependencies. An edge with an
+/// unknown source counts as devbay's own.
 const FOREIGN: &[&str] = &["/registry/src/", "/rustc/", "/rustlib/src/", "/rust/deps/"];
 
 /// Builds and runs.
 ///
 /// # Errors
-/// For a target that there is none of, what does not build, and inputs that failed.
+/// For an unknown target, build errors, and failing inputs.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let name = arguments.target.as_str();
     let (root, target) = (repository_root(), target_folder()?);
@@ -71,13 +71,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     make_seeds(name, &target, &seeds)?;
     let mut command = Command::new(folder.join("build").join(&host).join("release/devbay-libfuzzer"));
     command.env("DEVBAY_FUZZ_TARGET", name);
-    // Leaks are looked for by the conformance suite: a pool that lives as long as the process is none.
-    // A request beyond the limit is refused: an error where it may fail, an abort where it may not.
+    // The conformance suite looks for leaks: a pool that lives as long as the process is not one.
+    // A request beyond the limit is refused: an error if it may fail, an abort otherwise.
     let options = format!(
         "detect_leaks=0:detect_odr_violation=0:allocator_may_return_null=1:max_allocation_size_mb={REQUEST_MB}"
     );
     command.env("ASAN_OPTIONS", options);
-    // Where targets write what is read from a file: memory, where there is such a folder.
+    // Targets write files to memory, if there is such a folder.
     if Path::new("/dev/shm").is_dir() {
         command.env("TMPDIR", "/dev/shm");
     }
@@ -98,7 +98,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         .arg("-print_final_stats=1")
         .arg("-print_funcs=0")
         .arg("-print_pcs=1")
-        // Inputs are drawn the less the longer they take.
+        // Slower inputs are drawn less often.
         .arg("-entropic_scale_per_exec_time=1");
     if let Some(words) = words(name, &seeds)? {
         let file = folder.join(name).with_extension("dict");
@@ -109,11 +109,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     watch(&mut command, name, &failed)
 }
 
-/// Bytes of a word that libFuzzer takes.
+/// Maximum bytes of a libFuzzer word.
 const WORD_BYTES: usize = 64;
 
-/// A dictionary for mutations, in libFuzzer's form: the words that two seeds have or more. Names of ops, attributes and types
-/// are found by chance by nobody. `None` for targets whose form has no words of its own.
+/// Returns a dictionary for mutations in libFuzzer's format: the words that two or more seeds have. Random mutations would
+/// not find names of ops, attributes and types. `None` for targets whose format has no words of its own.
 fn words(name: &str, seeds: &Path) -> Result<Option<String>> {
     let words_of: fn(&[u8]) -> BTreeSet<&[u8]> = match name {
         "text" | "manifest" => names,
@@ -137,24 +137,24 @@ fn is_of_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// Names of two characters or more.
+/// Returns names of two characters or more.
 fn names(text: &[u8]) -> BTreeSet<&[u8]> {
     text.split(|byte| !is_of_name(*byte)).filter(|word| (2..=WORD_BYTES).contains(&word.len())).collect()
 }
 
-/// Names in protobuf's form, with the field's tag and the length in front: what stands for an op, an attribute or a value.
+/// Returns names in protobuf's encoding, with the field's tag and the length in front: ops, attributes and values.
 fn protobuf_strings(message: &[u8]) -> BTreeSet<&[u8]> {
     let field = |at: usize| {
         let len = usize::from(*message.get(at + 1)?);
         let word = message.get(at..at + 2 + len)?;
         let is_name = (2..=WORD_BYTES - 2).contains(&len) && word[2..].iter().all(|byte| is_of_name(*byte));
-        // Of wire type 2: bytes with a length.
+        // Wire type 2: bytes with a length.
         (word[0] & 7 == 2 && is_name).then_some(word)
     };
     (0..message.len()).filter_map(field).collect()
 }
 
-/// The targets: each is a file of the crate.
+/// Returns the targets: each is a file of the crate.
 fn targets(sources: &Path) -> Result<Vec<String>> {
     let mut targets = Vec::new();
     for entry in fs::read_dir(sources).with_context(|| format!("cannot read {}", sources.display()))? {
@@ -167,13 +167,12 @@ fn targets(sources: &Path) -> Result<Vec<String>> {
     Ok(targets)
 }
 
-/// Runs a target, and sums up what it says of itself: when it last came to an edge that no execution had come to, in any code
-/// and in devbay's own.
+/// Runs a target, and summarises its output: when it last reached a new edge, in any code and in devbay's own.
 fn watch(command: &mut Command, name: &str, failed: &Path) -> Result<()> {
     let mut process = command.stderr(Stdio::piped()).spawn().context("cannot start the target")?;
     let lines = BufReader::new(process.stderr.take().context("its output is a pipe")?).lines();
     let (mut runs, mut edges, mut any, mut own) = (0u64, 0u64, 0u64, 0u64);
-    // A new edge is told before the line with the execution that came to it.
+    // A new edge is printed before the line of the execution that reached it.
     let mut own_edge = false;
     for line in lines {
         let line = line?;
@@ -181,7 +180,7 @@ fn watch(command: &mut Command, name: &str, failed: &Path) -> Result<()> {
             own_edge |= !FOREIGN.iter().any(|folder| line.contains(folder));
             continue;
         }
-        // `#123 NEW cov: 45 ft: 67 ...`, and at the end `#200 DONE ...`.
+        // Lines look like `#123 NEW cov: 45 ft: 67 ...`, and at the end `#200 DONE ...`.
         let progress = line.strip_prefix('#').and_then(|rest| rest.split_once(char::is_whitespace));
         let number = progress.and_then(|(number, rest)| Some((number.parse::<u64>().ok()?, rest)));
         let Some((number, rest)) = number else {
@@ -193,7 +192,7 @@ fn watch(command: &mut Command, name: &str, failed: &Path) -> Result<()> {
         let found =
             words.find(|word| *word == "cov:").and_then(|_| words.next()).and_then(|n| n.parse().ok());
         if let Some(found) = found.filter(|found| *found > edges) {
-            // Those of the corpus that it began with are told in one line, and not one by one.
+            // Edges of the initial corpus are printed in one line, not one by one.
             own_edge |= edges == 0;
             (edges, any) = (found, number);
         }
@@ -213,25 +212,25 @@ fn watch(command: &mut Command, name: &str, failed: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The seeds of a target: ONNX's node tests, and what the repository has in the other forms.
+/// Makes the seeds of a target: ONNX's node tests, and the repository's files in the other formats.
 fn make_seeds(name: &str, target: &Path, folder: &Path) -> Result<()> {
     let root = repository_root();
     match name {
         "onnx_run" | "arrays" | "text" => node_tests(name, target, folder)?,
         "dbx" => compiled(&root, target, folder)?,
         "manifest" => manifests(folder)?,
-        // Four bytes of how a list is made, then a struct of 8 bytes.
+        // Four bytes that select how a list is made, then a struct of 8 bytes.
         "abi_lists" => {
             fs::write(folder.join("list"), [8, 0, 2, 0, 8, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0])?;
         }
         _ => {}
     }
-    // Seeds that a program cannot make of what is there: photos and arrays, behind the byte that says which form.
+    // Seeds that are stored, not generated: photos and arrays, after the byte that selects the form.
     let own = root.join("fuzz/seeds").join(name);
     if own.exists() {
         copy(&own, folder)?;
     }
-    // What failed once, whatever it was: the tests run them too.
+    // Earlier failures of any kind, which the tests run too.
     let regressions = root.join("fuzz/regressions").join(name);
     if regressions.exists() {
         copy(&regressions, folder)?;
@@ -239,7 +238,7 @@ fn make_seeds(name: &str, target: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Keys of a manifest, each with a value that is right.
+/// Keys of a manifest, each with a valid value.
 const MANIFEST: &[(&str, &str)] = &[
     ("devbay_manifest", "1"),
     ("name", r#""cpu""#),
@@ -253,10 +252,10 @@ const MANIFEST: &[(&str, &str)] = &[
     ("options", r#"{"streams":"4"}"#),
 ];
 
-/// Keys of the range in it.
+/// Keys of its range.
 const RANGE: &[(&str, &str)] = &[("major", "0"), ("min", "1"), ("max", "2")];
 
-/// Values of each of JSON's types, and some that are broken off.
+/// Values of each JSON type, and some truncated ones.
 const VALUES: &[&str] = &[
     "null",
     "true",
@@ -286,7 +285,7 @@ const VALUES: &[&str] = &[
     "nul",
 ];
 
-/// Manifests: with each key absent, twice, and of each value; as an object and as a list of its values.
+/// Makes manifests with each key absent, duplicated, and with each value; as an object and as a list of its values.
 fn manifests(folder: &Path) -> Result<()> {
     let mut texts = Vec::new();
     for (keys, wrap) in [(MANIFEST, None), (RANGE, Some("abi"))] {
@@ -302,7 +301,7 @@ fn manifests(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// An object's text with one key changed in each way.
+/// Returns an object's text with one key changed in each way.
 fn changes(keys: &'static [(&'static str, &'static str)]) -> impl Iterator<Item = String> {
     let list =
         |n: usize| format!("[{}]", keys[..n].iter().map(|(_, value)| *value).collect::<Vec<_>>().join(","));
@@ -323,7 +322,7 @@ fn changes(keys: &'static [(&'static str, &'static str)]) -> impl Iterator<Item 
         .chain(unknown)
 }
 
-/// The text of an object.
+/// Returns the text of an object.
 fn object<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     let entries: Vec<String> = entries.map(|(key, value)| format!("\"{key}\":{value}")).collect();
     format!("{{{}}}", entries.join(","))
@@ -366,7 +365,7 @@ fn node_tests(form: &str, target: &Path, folder: &Path) -> Result<()> {
     succeed(command)
 }
 
-/// Copies the files of a folder into another.
+/// Copies the files of a folder into another folder.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     for entry in from.read_dir().with_context(|| format!("cannot read {}", from.display()))? {
         let entry = entry?;
@@ -375,7 +374,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The machine's own target: named, the flags are not for build scripts.
+/// Returns the machine's own target: naming it keeps the flags from build scripts.
 fn host_triple() -> Result<String> {
     let output = Command::new("rustc").arg("-vV").output().context("cannot start rustc")?;
     let text = String::from_utf8(output.stdout)?;

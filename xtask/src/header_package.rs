@@ -1,7 +1,7 @@
-//! The C header as a package, for builds that look for it by CMake or pkg-config: the files that
+//! Installs the C header as a package for builds with CMake or pkg-config: the files that
 //! `plugin-api/packaging/CMakeLists.txt` installs, on machines without CMake.
 //!
-//! The templates there are the only text of these files; all that is filled in is the ABI's versions.
+//! The templates there are the only source of these files; only the ABI's versions are filled in.
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -10,22 +10,22 @@ use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub struct Arguments {
-    /// Folder to install below, in include and share
+    /// Folder to install to, in include and share
     #[arg(long, value_name = "FOLDER")]
     prefix: PathBuf,
 }
 
-/// Template in `plugin-api/packaging`, and the folder that it is installed to.
+/// Template in `plugin-api/packaging`, and its installation folder.
 const TEMPLATES: &[(&str, &str)] = &[
     ("devbay-plugin.pc", "share/pkgconfig"),
     ("devbay-plugin-config.cmake", "share/cmake/devbay-plugin"),
     ("devbay-plugin-config-version.cmake", "share/cmake/devbay-plugin"),
 ];
 
-/// Installs the header and the files by which builds find it, and prints their paths.
+/// Installs the header and its package files, and prints their paths.
 ///
 /// # Errors
-/// If a file cannot be read or written; those before it are there then.
+/// If a file cannot be read or written; earlier files are already installed then.
 pub fn run(arguments: &Arguments) -> Result<()> {
     for path in install(&arguments.prefix)? {
         println!("{}", path.display());
@@ -33,7 +33,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Installs, and gives what was written.
+/// Installs, and returns the written files.
 fn install(prefix: &Path) -> Result<Vec<PathBuf>> {
     let source = crate::abi::repository_root().join("plugin-api");
     let header = source.join("include/devbay_plugin.h");
@@ -54,7 +54,7 @@ fn install(prefix: &Path) -> Result<Vec<PathBuf>> {
     Ok(written)
 }
 
-/// A number that the header defines: this program does not depend on the crate whose tables it writes.
+/// Returns a number from the header: this program does not depend on the crate whose tables it writes.
 pub fn number(header: &str, name: &str) -> Result<u32> {
     let begin = format!("#define {name} UINT32_C(");
     let line = header.lines().find_map(|line| line.strip_prefix(&begin));
@@ -89,7 +89,7 @@ mod tests {
         number(&header, "DEVBAY_ABI_MINOR").expect("its minor")
     }
 
-    /// A folder of a test's own, removed at its end.
+    /// A test's own folder, removed at its end.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -106,7 +106,7 @@ mod tests {
         }
     }
 
-    /// Runs a command and gives what it printed.
+    /// Runs a command and returns its output.
     #[track_caller]
     fn run(command: &mut Command) -> String {
         let output = command.output().unwrap_or_else(|e| panic!("cannot start {command:?}: {e}"));
@@ -116,10 +116,10 @@ mod tests {
         out
     }
 
-    /// Returns whether a tool is installed; says so if it is not.
+    /// Returns whether a tool is installed; prints a note if not.
     ///
     /// # Panics
-    /// If it is missing and `DEVBAY_REQUIRE` has the word `cmake`.
+    /// If it is missing and `DEVBAY_REQUIRE` contains the word `cmake`.
     fn has(tool: &str) -> bool {
         if Command::new(tool).arg("--version").output().is_ok_and(|output| output.status.success()) {
             return true;
@@ -131,7 +131,7 @@ mod tests {
         false
     }
 
-    /// Builds the smallest plugin with what pkg-config says of an installed header.
+    /// Builds the smallest plugin with pkg-config's flags for an installed header.
     fn builds_with_pkg_config(prefix: &Path) {
         let ask = |question: &str| {
             let mut command = Command::new("pkg-config");
@@ -150,7 +150,7 @@ mod tests {
         assert!(library.exists());
     }
 
-    /// Configures a project that asks for a version of the package; gives what CMake printed, and how it ended.
+    /// Configures a project that requires a version of the package; returns CMake's success and output.
     fn configures(folder: &Path, prefix: &Path, version: &str) -> (bool, String) {
         let source = folder.join("project");
         fs::create_dir_all(&source).expect("a folder");
@@ -191,7 +191,7 @@ mod tests {
         let packaging = repository_root().join("plugin-api/packaging");
         run(Command::new("cmake").arg("-S").arg(&packaging).arg("-B").arg(&build));
         run(Command::new("cmake").arg("--install").arg(&build).arg("--prefix").arg(&first));
-        // What was installed may be moved as a whole.
+        // The installation is relocatable as a whole.
         let prefix = folder.0.join("moved");
         fs::rename(&first, &prefix).expect("a folder can be moved");
 

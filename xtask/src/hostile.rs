@@ -9,34 +9,34 @@ use std::process::Command;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Sides to run on: cpu-baseline, cpu-avx2, cpu-avx512, wgpu, opencl; all that this machine has if none is named. The others
+    /// Sides to run on: cpu-baseline, cpu-avx2, cpu-avx512, wgpu, opencl; all that this machine has by default. The others
     /// are compared with the first
     #[arg(value_name = "SIDE")]
     sides: Vec<String>,
-    /// Only seeds of this op; may be repeated
+    /// Run only seeds of this op; may be repeated
     #[arg(long, value_name = "OP")]
     op: Vec<String>,
-    /// Seeds for an op at most
+    /// Maximum number of seeds per op
     #[arg(long, value_name = "N", default_value_t = 4)]
     seeds_per_op: usize,
-    /// One of so many changes of each seed
+    /// Run one of every N changes of each seed
     #[arg(long, value_name = "N", default_value_t = 1)]
     every: usize,
-    /// When a run ends itself
+    /// Deadline of a run in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 2000)]
     deadline_ms: u64,
-    /// How much longer a case may take until it counts as a hang
+    /// Time beyond the deadline until a case counts as a hang
     #[arg(long, value_name = "MS", default_value_t = 8000)]
     grace_ms: u64,
-    /// Memory that a worker may map besides what its device has mapped when it is open
+    /// Memory that a worker may map, besides its device's memory after opening
     #[arg(long, value_name = "MB", default_value_t = 3072)]
     memory_mb: u64,
-    /// Say which cases there are, and run none
+    /// List the cases without running them
     #[arg(long)]
     list: bool,
 }
 
-/// The sides there are: name, device and plugin, the variable of the instruction set, and what the processor must have.
+/// The sides: name, device and plugin, the variable of the instruction set, and the required processor feature.
 const SIDES: &[(&str, &str, &str, Option<&str>, &str)] = &[
     ("cpu-baseline", "cpu", "cpu", Some("baseline"), ""),
     ("cpu-avx2", "cpu", "cpu", Some("avx2"), "avx2"),
@@ -45,10 +45,10 @@ const SIDES: &[(&str, &str, &str, Option<&str>, &str)] = &[
     ("opencl", "opencl:0", "opencl", None, ""),
 ];
 
-/// Runs the corpus, whose exit code becomes this program's: 0 if nothing failed, 3 if something did.
+/// Runs the corpus and exits with its exit code: 0 if nothing failed, 3 otherwise.
 ///
 /// # Errors
-/// For a side that there is none of, and what does not build.
+/// For an unknown side, and build errors.
 pub fn run(arguments: &Arguments) -> Result<()> {
     build(&["--lib", "--bin", "devbay", "--bin", "devbay-hostile"])?;
     let folder = target_folder()?.join("debug");
@@ -94,7 +94,7 @@ fn side(name: &str, device: &str, library: &Path, isa: Option<&str>) -> String {
     format!("{name},{device},{}{isa}", library.display())
 }
 
-/// Returns whether the processor has a feature, as the system lists them; every one has the empty one.
+/// Returns whether the processor has a feature, according to the system; the empty feature is always present.
 fn has(feature: &str) -> bool {
     let listed = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     feature.is_empty() || listed.split_whitespace().any(|word| word == feature)

@@ -1,6 +1,6 @@
-//! Tasks of the repository on itself. `cargo xtask --help` lists the commands.
+//! Maintenance tasks of the repository. `cargo xtask --help` lists the commands.
 //!
-//! Everything here is for those who change devbay; nothing here ships.
+//! Everything here is for contributors to devbay; nothing here ships.
 #![expect(clippy::print_stdout, reason = "a command line tool talks on its standard output")]
 
 mod abi;
@@ -18,7 +18,7 @@ mod passes;
 mod picture;
 mod planning;
 mod python;
-// As a file: xtask writes what the crates are compiled from, and must build when they do not.
+// Included as a file: xtask generates sources of the crates, so it must build when they do not.
 #[path = "../../host/src/random.rs"]
 #[allow(dead_code, reason = "only some of it is used here")]
 mod random;
@@ -42,7 +42,7 @@ struct Arguments {
 enum Command {
     /// Generate the C header, the ABI's tables and abi.lock from plugin-api/src/abi/v0.rs
     Header {
-        /// Change nothing; fail if what is committed is stale
+        /// Change nothing; fail if a committed file is stale
         #[arg(long)]
         check: bool,
     },
@@ -50,13 +50,13 @@ enum Command {
     InstallHeader(header_package::Arguments),
     /// Archive a plugin and a host of the present ABI, as source and binary, for the tests of every version
     ArchiveAbi(archive_abi::Arguments),
-    /// Build the OpenCL plugin with the C compiler, beside those that cargo builds
+    /// Build the OpenCL plugin with the C compiler, beside the plugins that cargo builds
     Opencl {
-        /// In target/release, not in target/debug
+        /// Build in target/release instead of target/debug
         #[arg(long)]
         release: bool,
     },
-    /// Run everything that the gate holds: formatting, lints, tests, documentation, model checking
+    /// Run all checks of the gate: formatting, lints, tests, documentation, model checking
     Test(test::Arguments),
     /// Run small plans ten million times, and fail if memory grows
     Soak(soak::Arguments),
@@ -70,15 +70,15 @@ enum Command {
     Bench(bench::Arguments),
     /// Run every trained model on several devices, and print one table
     Matrix(matrix::Arguments),
-    /// Measure the launches of every trained model beside what plans say of them, and print tables
+    /// Compare measured and predicted launch times of every trained model, and print tables
     Costs(costs::Arguments),
-    /// Measure what passes save on every trained model, and print tables
+    /// Measure the savings of passes on every trained model, and print tables
     Passes(passes::Arguments),
     /// Run every trained model with less memory than it needs, and print a table of how the runs ended
     Memory(memory::Arguments),
-    /// Draw kernels and copies of a run's profile, for the documentation
+    /// Draw the kernels and copies of a run's profile, for the documentation
     Picture(picture::Arguments),
-    /// Measure how long reading and planning take by the number of nodes, and draw it
+    /// Measure the time of reading and planning by number of nodes, and draw it
     Planning(planning::Arguments),
     /// Fill a folder with trained models from public packages, for the tests and benchmarks
     Models(models::Arguments),
@@ -109,7 +109,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// Where cargo builds, which is where this program lies: `target/debug/xtask`.
+/// Returns cargo's build folder, which holds this program: `target/debug/xtask`.
 fn target_folder() -> Result<PathBuf> {
     let program = std::env::current_exe()?;
     let folder = program.ancestors().nth(2);

@@ -1,7 +1,7 @@
-//! `cargo xtask matrix [DEVICE...]`: every trained model on several devices, as one table in Markdown.
+//! `cargo xtask matrix [DEVICE...]`: runs every trained model on several devices, and prints one Markdown table.
 //!
-//! A cell says whether the results are those that are expected, and which part of the operations ran on the device; the rest
-//! ran on the processor. Devices of all plugins that were built are there at once, in each process.
+//! A cell says whether the results match the expected ones, and which share of the operations ran on the device; the rest
+//! ran on the processor. Each process loads the devices of all built plugins.
 
 use crate::trained::{Trained, name};
 use anyhow::{Context, Result, ensure};
@@ -10,10 +10,10 @@ use std::path::Path;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Devices such as wgpu:0; one of each plugin, and of each PJRT library, if none is named
+    /// Devices such as wgpu:0; by default one per plugin and per PJRT library
     #[arg(value_name = "DEVICE")]
     devices: Vec<String>,
-    /// Programs and plugins of target/release, not of target/debug
+    /// Use programs and plugins of target/release instead of target/debug
     #[arg(long)]
     release: bool,
 }
@@ -34,7 +34,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The first device of each plugin, and of each PJRT library.
+/// Returns the first device of each plugin, and of each PJRT library.
 fn listed(trained: &Trained) -> Result<Vec<String>> {
     let output = trained.devbay("devices").output().context("cannot start devbay; `cargo build` makes it")?;
     let report: Value = serde_json::from_slice(&output.stdout).context("devbay devices --json")?;
@@ -55,7 +55,7 @@ fn listed(trained: &Trained) -> Result<Vec<String>> {
     Ok(first)
 }
 
-/// A model's first case on a device.
+/// Runs a model's first case on a device, and returns its cell.
 fn cell(trained: &Trained, model: &Path, device: &str) -> Result<String> {
     let mut command = trained.on_case("run", model);
     command.arg("--compare").arg(model.join("case0.outputs.npz")).args(["--device", device]);

@@ -1,7 +1,7 @@
-//! Every trained model under limits of address space, from where the command starts to where it runs.
+//! Runs every trained model under limits of address space, from where the command starts to where the model runs.
 //!
-//! A run either works or ends with exit code 7. Those that ended with an error are counted apart from those that the
-//! command's handler ended, for a request that cannot be refused (`cli/src/memory.rs`).
+//! A run either works or ends with exit code 7. Runs that ended with an error are counted apart from those that the
+//! command's handler ended, after a request that must not fail (`cli/src/memory.rs`).
 
 use crate::trained::{Trained, name};
 use anyhow::{Context, Result, bail};
@@ -10,34 +10,34 @@ use std::process::Command;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// KiB from one limit to the next
+    /// Step between limits in KiB
     #[arg(long, default_value_t = 2048)]
     step: u64,
-    /// Runs that work, one limit after the other, until a model counts as run
+    /// Number of consecutive limits that must work before a model counts as running
     #[arg(long, default_value_t = 4)]
     enough: u32,
-    /// Threads of a run; each has a stack and memory of its own
+    /// Threads of a run; each has its own stack and memory
     #[arg(long, default_value_t = 1)]
     threads: usize,
     /// Only models whose names contain this
     #[arg(long)]
     only: Option<String>,
-    /// The command in target/release, not in target/debug
+    /// Use the command in target/release instead of target/debug
     #[arg(long)]
     release: bool,
 }
 
-/// The most that a model is given, in KiB.
+/// Maximum limit of a model in KiB.
 const LIMIT_MAX: u64 = 16 << 20;
 
-/// Numbers of a model's runs by how they ended.
+/// Numbers of a model's runs by outcome.
 #[derive(Default)]
 struct Ends {
     worked: u32,
     /// Exit code 7 with an error, and by the handler.
     errors: u32,
     handled: u32,
-    /// Everything else, in words.
+    /// Any other outcome, in words.
     others: Vec<String>,
 }
 
@@ -84,7 +84,7 @@ fn row(name: &str, needed: &str, ends: &Ends) {
     println!("| {name} | {needed} | {runs} | {worked} | {errors} | {handled} | {} |", others.len());
 }
 
-/// KiB in words.
+/// Formats KiB.
 fn mib(kib: u64) -> String {
     if kib.is_multiple_of(1024) {
         format!("{} MiB", kib / 1024)
@@ -93,14 +93,14 @@ fn mib(kib: u64) -> String {
     }
 }
 
-/// A program with so much address space, in KiB.
+/// Returns a command that runs a program with limited address space, in KiB.
 fn limited(limit: u64, program: &std::ffi::OsStr) -> Command {
     let mut shell = Command::new("sh");
     shell.args(["-c", "ulimit -v $0 && exec \"$@\"", &limit.to_string()]).arg(program);
     shell
 }
 
-/// Runs a model with more and more, until it works several times on end. Gives the least with which it did.
+/// Runs a model with growing limits until it works several times in a row. Returns the lowest limit that works.
 fn ends_of(model: &Path, devbay: &std::ffi::OsStr, start: u64, arguments: &Arguments) -> Result<(Ends, u64)> {
     let (mut ends, mut on_end, mut needed, mut limit) = (Ends::default(), 0, start, start);
     while on_end < arguments.enough {
@@ -117,7 +117,7 @@ fn ends_of(model: &Path, devbay: &std::ffi::OsStr, start: u64, arguments: &Argum
         }
         on_end = if output.status.success() { on_end + 1 } else { 0 };
         match output.status.code() {
-            // Rust's runtime panics where a new thread has no room for a stack of its signal handlers.
+            // Rust's runtime panics if a new thread has no room for its signal stack.
             Some(7) if words.contains("cannot be refused") => ends.handled += 1,
             _ if words.contains("panicked") => ends.others.push(format!("{}: {words}", mib(limit))),
             Some(0) => ends.worked += 1,

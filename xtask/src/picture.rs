@@ -1,4 +1,4 @@
-//! `cargo xtask picture TRACE.json FILE.svg --run N`: draws kernels and copies of one run of a `--profile`, a line for each
+//! `cargo xtask picture TRACE.json FILE.svg --run N`: draws kernels and copies of one run of a `--profile`, one line per
 //! stream, for the documentation.
 
 use anyhow::{Context, Result, ensure};
@@ -10,16 +10,16 @@ use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// What `devbay bench MODEL --profile` wrote
+    /// Output of `devbay bench MODEL --profile`
     trace: PathBuf,
     /// The picture
     picture: PathBuf,
-    /// Which run, as its args say; 1 is the first, in which streams and recordings are made
+    /// Number of the run in the trace's args; 1 is the first, which creates streams and recordings
     #[arg(long, value_name = "N", default_value_t = 2)]
     run: u64,
 }
 
-/// Of Chrome's trace event format, what the picture shows.
+/// The part of Chrome's trace event format that the picture shows.
 #[derive(Deserialize)]
 struct Trace {
     #[serde(rename = "traceEvents")]
@@ -45,15 +45,15 @@ struct Event {
 #[derive(Default, Deserialize)]
 struct EventArguments {
     run: Option<u64>,
-    /// Of `thread_name`.
+    /// Value of `thread_name`.
     name: Option<String>,
 }
 
-/// Categories that are drawn, and their colours.
+/// Drawn categories, and their colours.
 const COLOURS: [(&str, &str); 2] = [("kernel", "#4878a8"), ("copy", "#d08040")];
-/// The process of the host's threads: what is drawn is the devices'.
+/// The process of the host's threads, which are not drawn.
 const HOST: u64 = 1;
-/// Pixels.
+/// Sizes in pixels.
 const WIDTH: f64 = 960.0;
 const LABELS: f64 = 120.0;
 const LINE: f64 = 34.0;
@@ -124,7 +124,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// A step of 1, 2 or 5 times a power of ten, of which at most ten fit.
+/// Returns a step of 1, 2 or 5 times a power of ten that divides the span into at most ten parts.
 fn tick(span: f64) -> f64 {
     let power = 10f64.powf((span / 10.0).log10().floor());
     [1.0, 2.0, 5.0, 10.0]

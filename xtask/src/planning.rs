@@ -1,8 +1,8 @@
-//! `cargo xtask planning`: how long it takes to read and plan graphs of a thousand to a million nodes, and a picture of it.
+//! `cargo xtask planning`: measures the time to read and plan graphs of a thousand to a million nodes, and draws it.
 //!
-//! Five shapes, as in the benchmark `executor`, of elementwise ops on one number. Each size is run in a process of its own,
-//! with all passes, which fuse most of the nodes, and with none, so that each node is planned. The picture has both axes
-//! logarithmic: what is linear in nodes rises as the grey lines do.
+//! Five shapes, as in the benchmark `executor`, of elementwise ops on one number. Each size runs in a separate process, with
+//! all passes, which fuse most of the nodes, and with none, so that each node is planned. Both axes of the picture are
+//! logarithmic: times linear in the number of nodes are parallel to the grey lines.
 
 use crate::abi::repository_root;
 use crate::random::Random;
@@ -23,7 +23,7 @@ pub struct Arguments {
     /// Nodes of the largest graphs
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     nodes_max: usize,
-    /// How often each is measured; the least time counts
+    /// Number of times to measure each; the minimum counts
     #[arg(long, value_name = "N", default_value_t = 3)]
     runs: usize,
     /// Draw a picture
@@ -33,7 +33,7 @@ pub struct Arguments {
 
 const SHAPES: [&str; 5] = ["chain", "wide", "tree", "layers", "random"];
 const COLOURS: [&str; 5] = ["#4878a8", "#d08040", "#509050", "#a04060", "#806090"];
-/// Options of the command, and what they are called.
+/// Options of the command, and their titles.
 const WAYS: [(&str, &[&str]); 2] = [("all passes", &[]), ("no passes", &["--no-pass", "all"])];
 
 /// Seconds of one graph.
@@ -111,8 +111,8 @@ fn measure(program: &Path, model: &Path, options: &[&str], nodes: usize) -> Resu
     Ok(Measured { nodes, import: seconds("import")?, prepare: seconds("prepare")? })
 }
 
-/// A graph as a program in text form: what has one predecessor at most scales it by a number of its own, what has more
-/// adds them up.
+/// Writes a graph as a program in text form: nodes with at most one predecessor scale it by a unique number, other nodes add
+/// up their predecessors.
 fn write_model(path: &Path, shape: &str, n: usize) -> Result<()> {
     let mut out = BufWriter::new(File::create(path)?);
     writeln!(out, "devbay-program 1\n\nprogram \"{shape}\"(%x: f32[1]) {{")?;
@@ -132,7 +132,7 @@ fn write_model(path: &Path, shape: &str, n: usize) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// A slope that no other node has.
+/// Returns a slope that no other node has.
 fn slope(node: usize) -> String {
     format!("{:?}", f32::from_bits(0x3e80_0000 + node as u32))
 }
@@ -181,10 +181,10 @@ fn each_node(shape: &str, n: usize, node: &mut dyn FnMut(&[usize]) -> Result<()>
     }
 }
 
-/// Operands of a sum at most.
+/// Maximum number of operands of a sum.
 const OPERANDS: usize = 1000;
 
-/// One node behind all of these, by way of sums of so many each; `made` nodes are there.
+/// Adds one node after all of these, through sums of limited size; `made` nodes exist already.
 fn sinks(mut nodes: Vec<usize>, mut made: usize, node: &mut dyn FnMut(&[usize]) -> Result<()>) -> Result<()> {
     while nodes.len() > 1 {
         let mut sums = Vec::new();
@@ -200,7 +200,7 @@ fn sinks(mut nodes: Vec<usize>, mut made: usize, node: &mut dyn FnMut(&[usize]) 
 
 // --- the picture ----------------------------------------------------------------------------------
 
-/// Pixels of one panel, and around it.
+/// Pixels of one panel, and its margins.
 const WIDTH: f64 = 400.0;
 const HEIGHT: f64 = 340.0;
 const MARGIN: f64 = 60.0;
@@ -247,7 +247,7 @@ fn picture(lines: &[(&str, &str, Vec<Measured>)]) -> Result<String> {
                 at + 4.0
             )?;
         }
-        // One and ten microseconds a node.
+        // One and ten microseconds per node.
         for us in [1e-6, 1e-5] {
             writeln!(
                 svg,

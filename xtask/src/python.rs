@@ -1,22 +1,22 @@
-//! Python environments below the target folder, made from a list of pinned packages and used until the list changes.
+//! Python environments below the target folder, created from a list of pinned packages and reused until the list changes.
 //!
-//! They hold what Rust has no equal of: the peers that are Python packages, and what writes ONNX files. The Python that
-//! makes them is the one that `PYTHON` names, or else `python3`.
+//! They provide what Rust lacks: the peers that are Python packages, and the writers of ONNX files. The Python that creates
+//! them is the one in `PYTHON`, or else `python3`.
 
 use anyhow::{Context, Result, ensure};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The environment `folder` with the packages that `requirements` lists, made if it is not there as it should be.
+/// Returns the environment `folder` with the packages in `requirements`, creating it if it is missing or out of date.
 ///
 /// # Errors
-/// Where there is no Python, or a package cannot be had.
+/// If Python is missing, or a package is unavailable.
 pub fn environment(folder: &Path, requirements: &Path) -> Result<PathBuf> {
     let python = folder.join("bin/python");
     let wanted = std::fs::read_to_string(requirements)
         .with_context(|| format!("cannot read {}", requirements.display()))?;
-    // Written last: an environment that was not finished has none.
+    // Written last, so an incomplete environment lacks it.
     let mark = folder.join("made-from.txt");
     if std::fs::read_to_string(&mark).is_ok_and(|made| made == wanted) {
         return Ok(python);
@@ -30,7 +30,7 @@ pub fn environment(folder: &Path, requirements: &Path) -> Result<PathBuf> {
     Ok(python)
 }
 
-/// Runs a command to its end. What it says goes to standard error: standard output is for results.
+/// Runs a command to its end. Its output goes to standard error: standard output is for results.
 ///
 /// # Errors
 /// If it cannot be started or fails.

@@ -1,11 +1,11 @@
-//! `cargo xtask soak`: very many runs of small plans, after which nothing may have been kept (`host/tests/soak.rs`).
+//! `cargo xtask soak`: runs small plans very many times, and checks that no memory is kept (`host/tests/soak.rs`).
 
 use crate::test::{cargo_command, succeed};
 use anyhow::Result;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// How many runs
+    /// Number of runs
     #[arg(long, value_name = "N", default_value_t = 10_000_000)]
     runs: u64,
 }

@@ -1,7 +1,7 @@
-//! `cargo xtask test`: every rule that a program can hold, in the order of what fails fastest.
+//! `cargo xtask test`: runs every check of the repository, those that fail fastest first.
 //!
-//! One profile and one set of features throughout, so that nothing is compiled twice but for clippy, which keeps its
-//! own artefacts, and the model checker, whose atomics are not the real ones.
+//! All steps use one profile and one set of features, so that nothing is compiled twice. The exceptions are clippy, which
+//! keeps its own artefacts, and the model checker, whose atomics are not the real ones.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
@@ -10,25 +10,26 @@ use std::time::{Duration, Instant};
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Also the tests that the gate leaves out (ignored ones, whose reasons begin with `full`); they take a quarter of an hour
+    /// Also run the tests that the gate leaves out (ignored ones, whose reasons begin with `full`); they take a quarter of
+    /// an hour
     #[arg(long)]
     full: bool,
-    /// Threads that compute beside it without a pause, to see what fails on a busy machine
+    /// Number of threads that compute without pause during the tests, to find failures on a busy machine
     #[arg(long, value_name = "N", default_value_t = 0)]
     busy: usize,
 }
 
-/// Tests that are printed with what they took.
+/// Number of slowest tests to print.
 const SLOWEST: usize = 30;
 
-/// Runs all of it; stops at the first step that fails.
+/// Runs all steps; stops at the first one that fails.
 ///
 /// # Errors
 /// If a step fails, or cannot be started.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let mut times: Vec<(&str, Duration)> = Vec::new();
     for _ in 0..arguments.busy {
-        // Until the process ends.
+        // Runs until the process ends.
         std::thread::spawn(|| {
             loop {
                 std::hint::spin_loop();
@@ -52,7 +53,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// That the command, as the README's first line builds it, is what the build with tests has made.
+/// Checks that the build with tests has made the command just as the README's first line builds it.
 fn command_is_compiled() -> Result<()> {
     let built =
         cargo_command(&["build", "--bin", "devbay", "--message-format", "json", "--quiet"]).output()?;
@@ -78,7 +79,7 @@ const STEPS: &[TestStep] = &[
     ("format", |_| cargo(&["fmt", "--all", "--check"])),
     ("header, abi.lock and tables match v0.rs", |_| crate::abi::run(true)),
     ("lints", |_| cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])),
-    // The plugin libraries too, which tests load by path.
+    // The plugin libraries too, since tests load them by path.
     ("build", |_| cargo(&["build", "--workspace", "--all-targets"])),
     ("nothing is compiled twice", |_| command_is_compiled()),
     ("the plugin in C", |_| crate::opencl::build_if_possible()),
@@ -96,12 +97,13 @@ const STEPS: &[TestStep] = &[
     }),
 ];
 
-/// All tests: with nextest, which gives each a process, or where it is not installed by cargo's own runner.
+/// Runs all tests: with nextest, which gives each a process, or with cargo's own runner if it is not installed.
 fn tests(arguments: &Arguments) -> Result<()> {
     let nextest =
         cargo_command(&["nextest", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
     if nextest.is_ok_and(|status| status.success()) {
-        // One more than there are processors: tests wait for children, drivers and deadlines an eighth of the time.
+        // One more than the number of processors, because tests wait for children, drivers and deadlines an eighth of the
+        // time.
         let threads = std::thread::available_parallelism().map_or(2, |n| n.get() + 1).to_string();
         let mut command = cargo_command(&["nextest", "run", "--workspace", "--no-fail-fast"]);
         command.args(["--test-threads", &threads]);
@@ -111,7 +113,7 @@ fn tests(arguments: &Arguments) -> Result<()> {
         let report = crate::target_folder()?.join("nextest/default/junit.xml");
         let _ = fs::remove_file(&report);
         let end = succeed(command);
-        // Also of tests that failed.
+        // Also after failed tests.
         for (seconds, name) in slowest(&fs::read_to_string(&report).unwrap_or_default()) {
             println!("{seconds:>8.1} s  {name}");
         }
@@ -125,7 +127,7 @@ fn tests(arguments: &Arguments) -> Result<()> {
     succeed(command)
 }
 
-/// The tests that took longest, of nextest's report in JUnit's form.
+/// Returns the slowest tests of nextest's report in JUnit's format.
 fn slowest(report: &str) -> Vec<(f64, String)> {
     let attribute = |element: &str, name: &str| {
         let (_, rest) = element.split_once(&format!(" {name}=\""))?;
@@ -149,16 +151,16 @@ fn cargo(arguments: &[&str]) -> Result<()> {
     succeed(cargo_command(arguments))
 }
 
-/// Builds targets of the workspace with what the tests' build has, so that nothing is compiled twice.
+/// Builds targets of the workspace with the features of the tests' build, so that nothing is compiled twice.
 pub fn build(targets: &[&str]) -> Result<()> {
-    // What tests ask for is not on in a build without them.
+    // A build without tests lacks the features that tests enable.
     let mut command =
         cargo_command(&["build", "--quiet", "--workspace", "--features", "devbay-host/abi-stable"]);
     command.args(targets);
     succeed(command)
 }
 
-/// cargo, to be run in the repository.
+/// Returns a cargo command that runs in the repository.
 pub fn cargo_command(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(crate::abi::repository_root());

@@ -1,4 +1,4 @@
-//! The trained models, and the command as it was built, for tables over all of them.
+//! The trained models, and the built command, for tables over all models.
 
 use crate::target_folder;
 use anyhow::{Context, Result, ensure};
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Plugins beside the command's own, if they were built.
+/// Plugins besides the command's own, if built.
 const PLUGINS: [&str; 3] = ["wgpu", "opencl", "pjrt"];
 
 /// The folder of programs, and those of models, by name.
@@ -17,10 +17,10 @@ pub struct Trained {
 }
 
 impl Trained {
-    /// The models of `DEVBAY_MODELS` or `target/models`, and the programs of `target/release` or `target/debug`.
+    /// Finds the models of `DEVBAY_MODELS` or `target/models`, and the programs of `target/release` or `target/debug`.
     ///
     /// # Errors
-    /// Without a folder of models.
+    /// If there is no folder of models.
     pub fn new(release: bool) -> Result<Self> {
         let target = target_folder()?;
         let folder = target.join(if release { "release" } else { "debug" });
@@ -28,7 +28,7 @@ impl Trained {
         Ok(Self { folder, models: folders(&models)? })
     }
 
-    /// A command of devbay's, in JSON, with every plugin that was built.
+    /// Returns a devbay command with JSON output and every built plugin.
     pub fn devbay(&self, command: &str) -> Command {
         let mut devbay = Command::new(self.folder.join("devbay"));
         devbay.arg(command).arg("--json");
@@ -39,7 +39,7 @@ impl Trained {
         devbay
     }
 
-    /// As [`Trained::devbay`], on the first case of a model.
+    /// Returns a command as [`Trained::devbay`] does, on the first case of a model.
     pub fn on_case(&self, command: &str, model: &Path) -> Command {
         let mut devbay = self.devbay(command);
         devbay.arg(model.join("model.onnx")).arg("--input").arg(model.join("case0.inputs.npz"));
@@ -58,7 +58,7 @@ impl Trained {
     }
 }
 
-/// The name of a model by its folder.
+/// Returns the name of a model, from its folder.
 pub fn name(model: &Path) -> String {
     model.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }

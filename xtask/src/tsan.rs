@@ -1,8 +1,8 @@
-//! `cargo xtask tsan`: the executor's tests under ThreadSanitizer, which must have nothing to report.
+//! `cargo xtask tsan`: runs the executor's tests under ThreadSanitizer, which must report nothing.
 //!
-//! The sanitizer is the compiler's own, but for nightly; RUSTC_BOOTSTRAP asks the stable one for it. std stays as it
-//! was compiled, without: `xtask/tsan/std.c` tells the sanitizer what std's mutexes order, and
-//! `xtask/tsan/suppressions.txt` names what cannot be told.
+//! The sanitizer is the compiler's own, for nightly only; RUSTC_BOOTSTRAP enables it in the stable compiler. std stays
+//! uninstrumented: `xtask/tsan/std.c` tells the sanitizer the ordering of std's mutexes, and `xtask/tsan/suppressions.txt`
+//! lists what cannot be expressed that way.
 
 use crate::abi::repository_root;
 use crate::test::{cargo_command, succeed};
@@ -13,7 +13,7 @@ use std::process::Command;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// std's functions that `std.c` wraps: its name for each, and what a symbol has in it.
+/// std's functions that `std.c` wraps: its name for each, and a part of the symbol.
 const WRAPPED: [(&str, &str); 5] = [
     ("LOCK_CONTENDED", "5mutex5futexNtB2_5Mutex14lock_contended"),
     ("CONDVAR_WAIT", "7condvar5futexNtB2_7Condvar4wait"),
@@ -22,14 +22,14 @@ const WRAPPED: [(&str, &str); 5] = [
     ("SCOPE_DECREMENT", "9ScopeData29decrement_num_running_threads"),
 ];
 
-/// Tests that run: cargo's arguments, and the tests' own.
+/// Tests to run: cargo's arguments, and the tests' own.
 const TESTS: [(&[&str], &[&str]); 2] = [
-    // The deep chain says nothing about threads, and takes a minute.
+    // The deep chain does not test threads, and takes a minute.
     (&["--package", "devbay-core", "--lib"], &["exec", "async_value", "--skip", "a_deep_chain_fires"]),
     (&["--package", "devbay-host", "--test", "devices"], &["tasks::", "graphs::", "stepped::"]),
 ];
 
-/// Random programs in `graphs`, unless DEVBAY_GRAPHS says another number.
+/// Number of random programs in `graphs`, unless DEVBAY_GRAPHS gives another.
 const GRAPHS: &str = "100";
 
 pub fn run() -> Result<()> {
@@ -44,9 +44,9 @@ pub fn run() -> Result<()> {
         let mut command = cargo_command(&["test", "--no-fail-fast", "--target", TARGET]);
         command.args(tests).arg("--").args(arguments);
         command.env("RUSTC_BOOTSTRAP", "1").env("CARGO_TARGET_DIR", &folder);
-        // Paths may have spaces in them.
+        // Paths may contain spaces.
         command.env_remove("RUSTFLAGS").env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
-        // Tests may leave threads to the process's end; reports of older accesses want their stacks too.
+        // Tests may leave threads until the process ends; reports of older accesses should include their stacks.
         let options = format!("suppressions={} report_thread_leaks=0 history_size=4", suppressions.display());
         command.env("TSAN_OPTIONS", options);
         if std::env::var_os("DEVBAY_GRAPHS").is_none() {
@@ -54,11 +54,11 @@ pub fn run() -> Result<()> {
         }
         failures.extend(succeed(command).err());
     }
-    // All are run, so that one reading shows all that is reported.
+    // Run all of them, to show all reports at once.
     failures.into_iter().next().map_or(Ok(()), Err)
 }
 
-/// Compiles `std.c` with the names that this compiler's std has, and gives the flags that link it.
+/// Compiles `std.c` with this compiler's names of std's functions, and returns the flags that link it.
 fn wrap_std(root: &Path, folder: &Path) -> Result<Vec<String>> {
     let symbols = output(Command::new("nm").arg("--dynamic").arg(std_library()?))?;
     let object = folder.join("std.o");
@@ -79,8 +79,8 @@ fn wrap_std(root: &Path, folder: &Path) -> Result<Vec<String>> {
     Ok(flags)
 }
 
-/// The standard library that is shared, whose symbols are those of the one that is linked; that has bitcode in it, which
-/// makes `nm` stumble.
+/// Returns the shared standard library, which has the symbols of the linked static one; `nm` fails on the bitcode in the
+/// latter.
 fn std_library() -> Result<PathBuf> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| OsString::from("rustc"));
     let sysroot = output(Command::new(rustc).args(["--print", "sysroot"]))?;

@@ -1,12 +1,12 @@
 //! `pjrt`: programs on a PJRT library, through devbay beside a bare client of the same library.
 //!
-//! The bare client calls the same library in the same process, by the plugin's own bindings to the C API and without
-//! anything of devbay's behind them. Both run the same compiled bytes. `add execute` is an addition of four numbers, from the
-//! call to its end, on arrays that are there. `add host` brings two arrays from the host's memory and takes the sum back
-//! there, through a session. `MODEL` does so for a trained model; constants are on the device.
+//! The bare client calls the same library in the same process, through the plugin's bindings to the C API but without the
+//! rest of devbay. Both run the same compiled bytes. `add execute` is an addition of four numbers on existing arrays, from
+//! the call to its end. `add host` copies two arrays from the host's memory and the sum back, through a session. `MODEL`
+//! does so for a trained model; constants are on the device.
 //!
-//! A program of its own: two plugins that are linked into one would each bring the ABI's symbol. `cargo xtask bench pjrt`
-//! builds and runs it.
+//! A separate program, because two linked plugins would each define the ABI's symbol. `cargo xtask bench pjrt` builds and
+//! runs it.
 #![expect(clippy::print_stdout, reason = "rows go to standard output")]
 
 #[path = "../measure.rs"]
@@ -47,7 +47,7 @@ const LIBRARIES: &str = "DEVBAY_PJRT_PLUGINS";
 const MOMENT: Duration = Duration::from_millis(30);
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Models that are compiled whole, from microseconds to a tenth of a second.
+/// Models that are compiled as a whole, with runs from microseconds to a tenth of a second.
 const MODELS: [&str; 6] =
     ["mlp_hey_livekit", "mnist_cnn", "blaze_face", "bert_rxnfp", "efficientnet_lite0", "ocr_rec_ppv4"];
 
@@ -57,15 +57,15 @@ struct Arguments {
     /// Print each row as one JSON object a line
     #[arg(long)]
     json: bool,
-    /// How often each comparison is repeated, at least three times
+    /// Number of times to repeat each comparison, at least three
     #[arg(long, value_name = "N", default_value_t = 15)]
     passes: usize,
-    /// Only the cases whose names have TEXT in them
+    /// Run only the cases whose names contain TEXT
     #[arg(long, value_name = "TEXT")]
     case: Option<String>,
 }
 
-/// A plugin's library, which was built beside this program.
+/// Returns the path of a plugin's library, built beside this program.
 fn library_of(plugin: &str) -> Result<PathBuf> {
     let program = std::env::current_exe()?;
     let path = program.with_file_name(format!("libdevbay_plugin_{plugin}.so"));
@@ -78,7 +78,7 @@ fn main() -> Result<()> {
     let rows = &mut Rows::new(arguments.json, arguments.case);
     let n_passes = arguments.passes.max(3);
     let named = std::env::var(LIBRARIES).with_context(|| format!("{LIBRARIES} names no PJRT library"))?;
-    // The newest comes last where several are named.
+    // Of several versions, the newest comes last.
     let last = named.rsplit(',').next().and_then(|text| text.split_once(':'));
     let (_, path) = last.with_context(|| format!("{LIBRARIES} is NAME:PATH, found {named}"))?;
     let library = PathBuf::from(path);
@@ -94,7 +94,7 @@ fn main() -> Result<()> {
     };
     let (device, processor) = (choose("pjrt:0")?, choose("cpu:0")?);
     eprintln!("pjrt: {}, {}", device.about().driver, library.display());
-    // SAFETY: the user named the library to be run in this process.
+    // SAFETY: the user named the library to run in this process, and so vouches for it.
     let opened = unsafe { Library::open(&library) }?;
     let client = Client::create(opened, &[])?;
     let theirs = client.devices().into_iter().next().context("the library has no device")?;
@@ -114,16 +114,16 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// One device, through devbay and without it.
+/// One device, with and without devbay.
 struct Both {
     device: Arc<Device>,
-    /// Calculates what is constant in a model.
+    /// Folds a model's constants.
     processor: Arc<Device>,
     theirs: bare_client::Device,
 }
 
 impl Both {
-    /// The bytes of a model's program, and ours of it.
+    /// Returns the bytes of a model's program, and our program for it.
     fn compile(&self, model: &Model, types: &[TensorType]) -> Result<(Program, Executable)> {
         let env = Env::new(&self.processor, PlanOptions::default());
         let program = whole::specialised(model.program(), types, &env)?;
@@ -137,7 +137,7 @@ impl Both {
 
     fn load(&self, ours: &Executable) -> Result<(bare::Executable, Stored)> {
         let stored = Stored::from_bytes(&ours.blob()?)?;
-        // SAFETY: the library's own bytes, as it gave them in this process.
+        // SAFETY: the bytes are the library's own, from this process.
         let theirs =
             unsafe { bare::Executable::load(self.theirs.client(), &stored.executable, stored.inputs.len()) }?;
         Ok((theirs, stored))
@@ -155,7 +155,7 @@ impl Both {
         Ok(self.theirs.upload(&array)?)
     }
 
-    /// An addition of four numbers.
+    /// Measures an addition of four numbers.
     fn add(&self, rows: &mut Rows, n_passes: usize) -> Result<()> {
         let ty = TensorType::new(F32, &[4]);
         let model = addition(&ty);
@@ -167,7 +167,7 @@ impl Both {
             let mut stream = self.device.create_stream("bench")?;
             let mut on_device = || -> Result<Buffer> {
                 let buffer = self.device.alloc_tensor(&ty, DEVBAY_USAGE_TRANSIENT)?;
-                // SAFETY: the numbers stay until the stream has been waited for.
+                // SAFETY: the numbers live until the stream has been waited for.
                 unsafe { stream.copy_in(numbers.bytes().as_ptr(), buffer.reference(0, 16)) }?;
                 stream.finish(LIMIT)?;
                 Ok(buffer)
@@ -196,13 +196,13 @@ impl Both {
         SessionOptions { others: vec![Arc::clone(&self.processor)], ..SessionOptions::default() }
     }
 
-    /// A row's claim: a run of the model is one program, and no launch besides.
+    /// Returns a row's claim: a run of the model is one program, without other launches.
     fn programs(&self, model: &Model, inputs: &[(&str, &Tensor)]) -> Result<Ran> {
         let counts = ran::count(model, &self.device, self.options(), inputs)?;
         Ok(Ran::of("programs", 1, counts.programs + counts.launches))
     }
 
-    /// A model from the host's memory and back there.
+    /// Measures a model with copies from the host's memory and back.
     fn host(
         &self,
         rows: &mut Rows,
@@ -228,7 +228,7 @@ impl Both {
         let types: Vec<TensorType> = ordered.iter().map(|tensor| tensor.tensor_type()).collect();
         let (program, ours) = self.compile(model, &types)?;
         let (theirs, stored) = self.load(&ours)?;
-        // Inputs of the program: constants, which stay, and inputs by their positions.
+        // The program's arguments: constants, which stay, and inputs by position.
         let graph = whole::graph(&program)?;
         let mut constants = Vec::new();
         for &number in &stored.inputs {
@@ -280,7 +280,7 @@ impl Both {
     }
 }
 
-/// `a + b`.
+/// Returns the model `a + b`.
 fn addition(ty: &TensorType) -> Model {
     let mut program = Program { name: "addition".to_owned(), ..Program::default() };
     let [a, b, sum] = ["a", "b", "sum"].map(|name| program.add_typed(name, ty.clone()));

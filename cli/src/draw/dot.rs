@@ -1,10 +1,10 @@
-//! A picture for Graphviz: `dot -Tsvg plan.dot`.
+//! Graphviz drawings: `dot -Tsvg plan.dot`.
 
 use super::Picture;
 use devbay_host::internals::core::plan::report::PlanReport;
 use std::fmt::Write;
 
-/// A plan's tasks and edges in Graphviz's language.
+/// Returns a plan's tasks and edges in Graphviz's language.
 pub fn dot(report: &PlanReport) -> String {
     let picture = Picture::of(report);
     let mut out = String::new();
@@ -41,7 +41,7 @@ fn draw(picture: &Picture<'_>, out: &mut String) -> std::fmt::Result {
         }
         writeln!(out, "  }}")?;
     }
-    // Stages follow each other.
+    // Chain the stages.
     for s in 1..picture.stages.len() {
         let last = picture.stages[s - 1].boxes.len().saturating_sub(1);
         writeln!(
@@ -54,7 +54,7 @@ fn draw(picture: &Picture<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "}}")
 }
 
-/// Text in quotes. Backslashes are doubled, as `\N` and the like have a meaning in labels.
+/// Quotes text. Backslashes are doubled, because labels give `\N` and the like a meaning.
 fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');

@@ -1,5 +1,5 @@
-//! One page for a browser: pictures in SVG, and every launch in a table. It asks the network for nothing and runs no
-//! script; it is also well-formed XML, so that a parser can check it.
+//! A page for a browser: drawings in SVG, and every launch in a table. It loads nothing from the network and runs no script.
+//! It is also well-formed XML, so that a parser can check it.
 
 use super::page::{BOX_WIDTH, Page};
 use super::{Drawn, Picture};
@@ -7,10 +7,10 @@ use devbay_host::internals::core::plan::report::{PlanReport, RatesFrom, SectionR
 use devbay_host::internals::core::units::{duration, percent};
 use std::fmt::{self, Display, Write};
 
-/// Rows of all tables together; a page of more is slow on a phone.
+/// Maximum number of rows of all tables together; more make a page slow on a phone.
 const ROWS_MAX: usize = 3000;
 
-/// Characters of a line in a box.
+/// Maximum characters of a line in a box.
 const LINE_MAX: usize = 22;
 
 const STYLE: &str = "
@@ -33,7 +33,7 @@ tr.task th { border-top: 1px solid #c9c9d0; padding-top: .4rem; }
 @media print { .picture { overflow: visible; } svg { max-width: 100%; height: auto; } rect { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 ";
 
-/// A plan's tasks, edges and launches as a page.
+/// Returns a plan's tasks, edges and launches as a page.
 pub fn html(report: &PlanReport) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
@@ -87,7 +87,7 @@ fn page(report: &PlanReport, out: &mut String) -> fmt::Result {
 
 fn svg(stage: &Drawn<'_>, out: &mut String) -> fmt::Result {
     let Page { places, width, height } = Page::of(stage);
-    // Looks are attributes, not styles: so the picture is whole when it is taken out of the page.
+    // Attributes instead of styles, so that the drawing stays complete outside the page.
     writeln!(
         out,
         "<div class=\"picture\">\n<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
@@ -132,7 +132,7 @@ fn svg(stage: &Drawn<'_>, out: &mut String) -> fmt::Result {
     writeln!(out, "</svg>\n</div>")
 }
 
-/// How edges and borders are drawn: the path that takes longest is seen first, in grey print too.
+/// Returns the style of an edge or border: the critical path stands out, in grey print too.
 fn stroke(on_path: bool) -> &'static str {
     if on_path {
         "stroke=\"#b3261e\" stroke-width=\"2.5\""
@@ -188,7 +188,7 @@ fn table(section: &SectionReport, rows_left: &mut usize, out: &mut String) -> fm
     Ok(())
 }
 
-/// Rows of the regions that a step runs; what is left of the page's rows goes down.
+/// Adds rows of the regions that a step runs, and subtracts them from the page's limit.
 fn inlined_rows(
     step: &StepReport,
     depth: usize,
@@ -218,7 +218,7 @@ fn inlined_rows(
     Ok(())
 }
 
-/// A line that fits into a box.
+/// Truncates a line to the width of a box.
 fn cut(line: &str) -> String {
     if line.chars().count() <= LINE_MAX {
         return line.to_owned();
@@ -226,7 +226,7 @@ fn cut(line: &str) -> String {
     line.chars().take(LINE_MAX - 1).chain(['…']).collect()
 }
 
-/// Text that has no meaning in HTML or XML, whatever is in it.
+/// Text escaped for HTML and XML.
 struct Escaped<'a>(&'a str);
 
 impl Display for Escaped<'_> {
@@ -239,7 +239,7 @@ impl Display for Escaped<'_> {
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
                 '\n' | '\t' => f.write_str(" ")?,
-                // XML has no place for these, not even escaped.
+                // XML does not allow these, not even escaped.
                 c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => f.write_char('\u{fffd}')?,
                 c => f.write_char(c)?,
             }

@@ -1,8 +1,8 @@
 //! Drawings of a plan's tasks: for Graphviz, and as a page for a browser.
 //!
-//! Both draw the same [`Picture`]: boxes in rows, a row being the tasks that as many others must come before. A
-//! section of more tasks than anybody can read is drawn row by row, and says so. Names come from models and may be
-//! anything; each form escapes them in its own way.
+//! Both draw the same [`Picture`]: boxes in rows, where a task's row is the number of tasks that must precede it. A section
+//! with too many tasks to read is drawn row by row, with a note. Names come from models and may hold any characters; each
+//! format escapes them in its own way.
 
 mod dot;
 mod html;
@@ -16,54 +16,54 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use dot::dot;
 pub use html::html;
 
-/// A section of more tasks or edges is drawn row by row.
+/// Maximum tasks and edges of a section, beyond which it is drawn row by row.
 const TASKS_MAX: usize = 400;
 const EDGES_MAX: usize = 2000;
 
-/// Rows of a section that is drawn row by row; of more, several share a box.
+/// Maximum rows of a section that is drawn row by row; beyond it, rows share boxes.
 const ROWS_MAX: usize = 100;
 
-/// Launches that a box's title lists.
+/// Maximum number of launches in a box's tooltip.
 const LISTED_MAX: usize = 30;
 
-/// What is drawn of a plan.
+/// A drawing of a plan.
 struct Picture<'a> {
-    /// Title of the whole.
+    /// Its title.
     title: String,
-    /// Stages, nested ones behind the one that they are in.
+    /// Stages; nested ones come after the one that contains them.
     stages: Vec<Drawn<'a>>,
 }
 
-/// What is drawn of a stage.
+/// A drawing of a stage.
 #[derive(Default)]
 struct Drawn<'a> {
-    /// What it is.
+    /// Its title.
     title: String,
-    /// What there is to say of it.
+    /// Remarks on it.
     notes: Vec<String>,
     /// Its boxes; those of one row do not depend on each other.
     boxes: Vec<Boxed>,
-    /// From which box to which.
+    /// Edges, as pairs of boxes.
     edges: Vec<(usize, usize)>,
-    /// What it was made from, if that is a section.
+    /// The section that it shows, if any.
     section: Option<&'a SectionReport>,
 }
 
 /// A task, or several.
 struct Boxed {
-    /// What it is called.
+    /// Its name.
     name: String,
     /// Estimate and share.
     cost: String,
     /// The most frequent ops.
     ops: String,
-    /// All launches, as far as they can be listed.
+    /// All launches, up to the limit.
     steps: Vec<String>,
     /// Its row.
     row: usize,
-    /// Nanoseconds.
+    /// Estimated nanoseconds.
     cost_ns: f64,
-    /// Whether it is on the path that takes longest.
+    /// True if it is on the critical path.
     on_path: bool,
 }
 
@@ -77,7 +77,7 @@ impl<'a> Picture<'a> {
     }
 }
 
-/// Nodes of a compiled program that are named.
+/// Maximum number of named nodes of a compiled program.
 const NODES_MAX: usize = 6;
 
 fn add_stages<'a>(report: &'a PlanReport, within: &str, stages: &mut Vec<Drawn<'a>>) {
@@ -140,7 +140,7 @@ impl<'a> Drawn<'a> {
         Self { title, notes, boxes, edges, section: Some(section) }
     }
 
-    /// Boxes by row.
+    /// Returns the boxes by row.
     fn rows(&self) -> Vec<Vec<usize>> {
         let n_rows = self.boxes.iter().map(|boxed| boxed.row + 1).max().unwrap_or(0);
         let mut rows = vec![Vec::new(); n_rows];
@@ -225,7 +225,7 @@ mod tests {
     use devbay_host::internals::core::plan::feedback::CostFrom;
     use devbay_host::internals::core::plan::report::{Conditions, RatesFrom, StepReport};
 
-    /// Levels of so many tasks each, every task waiting for its like of the level before.
+    /// Returns a report of levels of `n_per_level` tasks, each task depending on one of the previous level.
     fn report(n_levels: usize, n_per_level: usize) -> PlanReport {
         let n = n_levels * n_per_level;
         let task = |i: usize| TaskReport {

@@ -1,8 +1,8 @@
-//! Where boxes stand on a page, and how they are coloured.
+//! Layout and colours of boxes on a page.
 
 use super::Drawn;
 
-/// Width of a box, in the picture's own units; a line of text is 16 high.
+/// Width of a box, in the drawing's own units; a line of text is 16 high.
 pub const BOX_WIDTH: f64 = 150.0;
 /// Space between boxes of a row.
 const GAP_X: f64 = 16.0;
@@ -12,20 +12,20 @@ const MARGIN: f64 = 8.0;
 /// Heights of the cheapest and of the most expensive box.
 const HEIGHT_MIN: f64 = 58.0;
 const HEIGHT_MAX: f64 = 130.0;
-/// Boxes beside each other; a longer row goes on below.
+/// Maximum number of boxes side by side; a longer row wraps.
 const COLUMNS_MAX: usize = 6;
 
-/// Where a box stands.
+/// Position of a box.
 #[derive(Clone, Copy, Default)]
 pub struct Position {
     pub x: f64,
     pub y: f64,
     pub height: f64,
-    /// Between 0 for what costs nothing and 1 for the most expensive box.
+    /// From 0 for no cost to 1 for the most expensive box.
     pub weight: f64,
 }
 
-/// Places of a stage's boxes, and the size of all together.
+/// Positions of a stage's boxes, and the overall size.
 pub struct Page {
     pub places: Vec<Position>,
     pub width: f64,
@@ -56,7 +56,7 @@ impl Page {
         }
         let mut y = MARGIN;
         for mut row in rows {
-            // Below its predecessors, on average, so that few edges cross.
+            // Place tasks below the mean of their dependencies, so that few edges cross.
             row.sort_by_cached_key(|&i| {
                 let sum: f64 = before[i].iter().map(|&from: &usize| places[from].x).sum();
                 (sum / before[i].len().max(1) as f64) as u64
@@ -78,7 +78,7 @@ impl Page {
 }
 
 impl Position {
-    /// White for what is cheap, orange for what is expensive; dark text reads on both, and in grey print.
+    /// Returns white for cheap boxes to orange for expensive ones; dark text is readable on both, and in grey print.
     pub fn fill(&self) -> String {
         let mix = |white: f64, orange: f64| (white + (orange - white) * self.weight).round() as u8;
         format!("#{:02x}{:02x}{:02x}", mix(250.0, 247.0), mix(250.0, 178.0), mix(247.0, 103.0))

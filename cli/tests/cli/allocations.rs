@@ -1,9 +1,9 @@
 //! A steady-state run of a static model allocates nothing on the heap.
 //!
-//! Each test runs itself again in a process whose allocation functions are replaced by ones that count, those
-//! that the plugin's library calls included (`support/count_allocations.c`, compiled here and loaded first
-//! with `LD_PRELOAD`). That process checks that the counter counts, brings each model to its steady state,
-//! and expects that the counter stands still from then on.
+//! Each test runs itself again in a process whose allocation functions are replaced by counting ones, including those that
+//! the plugin's library calls (`support/count_allocations.c`, compiled here and loaded first with `LD_PRELOAD`). That
+//! process checks that the counter counts, brings each model to its steady state, and expects the counter to stay constant
+//! from then on.
 
 use crate::support::{Case, DONE, Folder, UNTIL, first_cases, plugin_library, run_again};
 use devbay_host::internals::core::plan::tasks::Policy;
@@ -18,17 +18,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Models whose plan is not one section, because types depend on data: they are not static.
+/// Models whose plan is not a single section, because types depend on data: they are not static.
 const NOT_STATIC: &[&str] = &["silero_vad_v6", "slanet_1m"];
 
-/// Runs before counting.
+/// Number of runs before counting.
 const WARM_UP: usize = 2;
-/// Fewest and most runs that are counted.
+/// Minimum and maximum number of counted runs.
 const COUNTED: std::ops::RangeInclusive<usize> = 2..=50;
-/// Time after which no more than the fewest are counted.
+/// Time after which only the minimum is counted.
 const TIME: Duration = Duration::from_millis(100);
 
-/// The interposed counter; None in a process without it.
+/// Returns the interposed counter; None in a process without it.
 fn counter() -> Option<&'static AtomicU64> {
     // SAFETY: the name is a C string, and looking it up has no effects.
     let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"devbay_allocations".as_ptr()) };
@@ -60,7 +60,7 @@ fn run_counting(test: &str) {
     });
 }
 
-/// What runs in the process with the counter.
+/// Counts in the process with the counter.
 fn count(counter: &AtomicU64, loaded: bool, threads: usize) {
     check_counter(counter);
     let builder = Runtime::builder().threads(threads).option("cpu", "streams", "inline,inline");
@@ -91,7 +91,7 @@ fn count(counter: &AtomicU64, loaded: bool, threads: usize) {
     eprintln!("{DONE}: the counter stood still for {n_models} models");
 }
 
-/// Each function that allocates is counted once.
+/// Checks that each allocating function counts once.
 fn check_counter(counter: &AtomicU64) {
     let counted = |body: &dyn Fn()| {
         let before = counter.load(Ordering::Relaxed);
@@ -112,7 +112,7 @@ fn check_counter(counter: &AtomicU64) {
     assert_eq!(counted(&|| ()), 0, "nothing");
 }
 
-/// Allocations of a model's runs in its steady state; None if it is not static.
+/// Returns the allocations of a model's runs in its steady state; None if it is not static.
 fn steady(counter: &AtomicU64, case: &Case, device: &Arc<Device>) -> Option<u64> {
     let model = Model::load(&case.model).unwrap_or_else(|error| panic!("{error:?}"));
     let inputs = arrays::read_npz(&case.inputs).unwrap();
@@ -122,7 +122,7 @@ fn steady(counter: &AtomicU64, case: &Case, device: &Arc<Device>) -> Option<u64>
     Some(steady_runs(counter, &session, &given, &case.name))
 }
 
-/// Allocations of runs whose control flow is tasks, each launch one, over two devices.
+/// Returns the allocations of runs whose control flow is tasks, one per launch, over two devices.
 fn steady_regions(counter: &AtomicU64, runtime: &Runtime) -> u64 {
     let [first, second, ..] = &runtime.devices()[..] else {
         panic!("expected two devices: {:?}", runtime.report());
@@ -142,7 +142,7 @@ fn steady_regions(counter: &AtomicU64, runtime: &Runtime) -> u64 {
     steady_runs(counter, &session, &given, "until")
 }
 
-/// Allocations of a session's runs in its steady state.
+/// Returns the allocations of a session's runs in its steady state.
 fn steady_runs(counter: &AtomicU64, session: &Session, given: &[(&str, &Tensor)], name: &str) -> u64 {
     let expected = session.run(given).unwrap();
     let views: Vec<InputView<'_>> = session.in_order(given).unwrap();

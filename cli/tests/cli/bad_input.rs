@@ -1,7 +1,6 @@
-//! What bad input gets: a typed error that names the place, never a panic, an abort or a lot of memory.
+//! Bad input gives a typed error that names the place, never a panic, an abort or a large allocation.
 //!
-//! Each case asserts the words that a person needs, not only the exit code. Damage to whole model files is in
-//! `hostile_models.rs`.
+//! Each case asserts the words that a user needs, not only the exit code. `hostile_models.rs` damages whole model files.
 
 use crate::support::onnx::{self, FLOAT, Graph, INT64, Message, int64s, node, tensor, value};
 use crate::support::{Finished, Folder, command, devbay, finish};
@@ -14,13 +13,13 @@ fn f32s(shape: &[usize], values: &[f32]) -> Tensor {
     Tensor::from_elements(shape, values).unwrap()
 }
 
-/// A model `x: f32[n,3] -> Relu -> y`, with more.
+/// Returns a model `x: f32[n,3] -> Relu -> y` with additions.
 fn relu(nodes: &[Message], tensors: &[Message]) -> Message {
     let inputs = [value("x", FLOAT, &[-1, 3])];
     onnx::model(17, &Graph { nodes, inputs: &inputs, outputs: &[value("y", FLOAT, &[-1, 3])], tensors })
 }
 
-/// `devbay run MODEL ...` on a model of these bytes.
+/// Runs `devbay run MODEL ...` on a model of these bytes.
 #[track_caller]
 fn run(model: impl AsRef<[u8]>, more: &[&str]) -> Finished {
     let folder = Folder::new();
@@ -28,11 +27,11 @@ fn run(model: impl AsRef<[u8]>, more: &[&str]) -> Finished {
     finish(command().arg("run").arg(path).args(more))
 }
 
-/// The largest resident size of all commands that this process has run.
+/// Returns the largest resident size of all commands that this process has run.
 fn peak_bytes() -> u64 {
     // SAFETY: all zero is a valid value of this plain struct.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: the address is of a struct of the type that is written.
+    // SAFETY: `usage` is a struct of the type that the call writes.
     unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage) };
     usage.ru_maxrss as u64 * 1024
 }
@@ -43,7 +42,7 @@ fn truncated_models() {
     let whole = relu(&nodes, &[tensor("w", FLOAT, &[4], &[0; 16])]);
     run(&whole, &["--random"]).expect(0);
     let bytes = whole.as_ref();
-    // All of them are tried in process by `hostile_models.rs`; through the command, some.
+    // `hostile_models.rs` tries all of them in process; only some go through the command.
     for len in (0..bytes.len()).step_by(7) {
         let found = run(&bytes[..len], &["--random"]).expect(4);
         assert!(found.err.starts_with("error: ") && found.err.contains("m.onnx: "), "{len}: {}", found.err);
@@ -80,7 +79,7 @@ fn unknown_ops_and_opsets() {
     let nodes = [node("soft", "com.acme.Soften", &["x"], &["y"])];
     let vendor = Message::default().int(1, 8).with(8, opset("", 17)).with(8, opset("com.acme", 3));
     let vendor = vendor.with(7, graph(&nodes));
-    // By policy each device reports what it lacks; a named device does so when it plans.
+    // With a policy each device lists its missing kernels; a named device does so during planning.
     let words = ["com.acme.Soften@3", "cpu:0"];
     run(&vendor, &["--random"])
         .expect(4)
@@ -97,7 +96,7 @@ fn unknown_ops_and_opsets() {
         let expected = format!("expected an opset of ai.onnx from 7 to 28, found {version}");
         run(&model, &["--random"]).expect(4).says(&[&expected]);
     }
-    // An element type that no kernel of the op takes.
+    // An element type without a kernel for the op.
     let strings = [value("x", 8, &[3])];
     let model = onnx::model(
         17,
@@ -222,7 +221,7 @@ fn sizes_beyond_memory_are_refused_before_allocating() {
         assert!(named, "{name}: expected the node, input, result or initializer: {}", found.err);
     }
 
-    // Extents that an input decides: the op-by-op path.
+    // An input determines the extents: the op-by-op path.
     let folder = Folder::new();
     let inputs = folder.path("in.npz");
     for extents in [vec![HUGE], vec![1 << 62, 1 << 62], vec![i64::MAX], vec![-1]] {
@@ -240,7 +239,7 @@ fn sizes_beyond_memory_are_refused_before_allocating() {
 
 #[test]
 fn numbers_at_their_limits() {
-    // A step that is not taken may be any number.
+    // The step is unused, so it may be any number.
     for step in [i64::MIN, i64::MAX, -(1 << 45)] {
         let (start, end) = if step < 0 { (-1, i64::MIN) } else { (0, i64::MAX) };
         let tensors = [int64s("s", &[start]), int64s("e", &[end]), int64s("a", &[0]), int64s("t", &[step])];
@@ -330,7 +329,7 @@ fn wrong_inputs() {
     arrays::write_npy(&again, &x).unwrap();
     let again = format!("x={}", again.display());
     run(&[("x", &x), ("k", &k)], &["--input", &again]).expect(5).says(&["input `x` is given twice"]);
-    // An empty batch is a batch.
+    // An empty batch is valid.
     run(&[("x", &f32s(&[0, 3], &[])), ("k", &k)], &[]).expect(0).prints(&["f32[0,3]"]);
 }
 
@@ -348,11 +347,11 @@ fn input_files_that_are_damaged() {
     let good = folder.path("good.npz");
     arrays::write_npz(&good, &[("x", &f32s(&[1, 3], &[1.0, 2.0, 3.0]))]).unwrap();
     let bytes = fs::read(&good).unwrap();
-    // Any part of an archive is an error or, where nothing that matters was cut, the same input.
+    // A truncated archive is an error, or the same input if nothing relevant was cut off.
     for len in (0..bytes.len()).step_by(11) {
         run(path(&folder.write("cut.npz", &bytes[..len]))).says(&["cut.npz"]);
     }
-    // The content of an array (the archive's first entry begins with 30 bytes and its name): its sum tells.
+    // A change in an array's content (the archive's first entry begins with 30 bytes and its name) fails its checksum.
     let mut flipped = bytes.clone();
     flipped[30 + "x.npy".len() + 40] ^= 1;
     run(path(&folder.write("flipped.npz", &flipped))).says(&["array `x` of", "flipped.npz"]);
@@ -363,7 +362,7 @@ fn input_files_that_are_damaged() {
     let header = |from: &str, to: &str| {
         let text = String::from_utf8_lossy(&bytes[..bytes.len() - 12]).into_owned();
         assert!(text.contains(from), "{text}");
-        // The header's length is fixed by the field before it, so only the padding can change.
+        // The header's length comes before it, so take the bytes from the padding.
         let at = bytes.windows(from.len()).position(|part| part == from.as_bytes()).unwrap();
         let mut changed = bytes[..at].to_vec();
         changed.extend_from_slice(to.as_bytes());
@@ -401,11 +400,11 @@ fn plugins_and_devices_that_are_not_there() {
         "No such file or directory",
     ]);
     run(&["--plugin", "/"]).expect(6).says(&["the plugin was refused"]);
-    // Loaded here, without the child that tries it first.
+    // Loaded directly, without trying it in a child process first.
     run(&["--plugin", &text, "--no-probe"])
         .expect(6)
         .says(&["the plugin was refused: not a loadable library"]);
-    // With a device named, the plugin is not needed.
+    // A named device does not need the plugin.
     run(&["--plugin", &text, "--device", "cpu"]).expect(0);
 
     run(&["--device", "cpu:7"]).expect(6).says(&["there is no device cpu:7; there are: cpu:0"]);

@@ -1,6 +1,6 @@
-//! The command as a user meets it: what it prints, what it writes, and with which exit code it ends.
+//! The command as a user sees it: its output, its files and its exit codes.
 //!
-//! Models are small ones in the text form, so that nothing but this file is needed.
+//! Models are small ones in text form, so that this file is self-contained.
 
 use crate::support::onnx;
 use crate::support::{
@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-/// `y = relu(x * w)`, and `x` again under a name that is no file name.
+/// `y = relu(x * w)`, and `x` again under a name that is not a valid file name.
 const SMALL: &str = r#"devbay-program 1
 
 program "small"(%x: f32[batch,3]) {
@@ -23,7 +23,7 @@ program "small"(%x: f32[batch,3]) {
 }
 "#;
 
-/// Sums `n` times, which may take any time.
+/// Sums `n` times, for as long as needed.
 const LOOP: &str = r#"devbay-program 1
 
 program "loop"(%n: i64[], %x: f32[4]) {
@@ -55,7 +55,7 @@ fn small() -> Small {
     Small { folder, model, inputs }
 }
 
-/// `devbay run` on the small model, and more arguments.
+/// Runs `devbay run` on the small model, with further arguments.
 #[track_caller]
 fn run<const N: usize>(small: &Small, more: [&dyn AsRef<Path>; N]) -> Finished {
     let mut command = command();
@@ -113,7 +113,7 @@ fn refused_plugins_are_listed_with_reasons() {
     let folder = Folder::new();
     let text = folder.write("libdevbay_plugin_text.so", "no library");
     let missing = folder.path("libdevbay_plugin_missing.so");
-    // A library of this machine that is no plugin: the one that every process has.
+    // A library of this machine that is not a plugin: one that every process has.
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let libc = maps.lines().find_map(|line| line.split_whitespace().nth(5).filter(|p| p.contains("libc.so")));
     let libc = PathBuf::from(libc.expect("the C library"));
@@ -175,7 +175,7 @@ fn outputs_go_to_a_folder() {
     run(&small, [&"--input", &small.inputs, &"--output", &folder]).expect(0);
     let y = arrays::read_file(&folder.join("y.npy")).unwrap();
     assert_eq!(y.elements::<f32>(), Some(&[6.0, 0.0, 0.0, 3.0][..]));
-    // `odd name` is no file's name.
+    // `odd name` is not used as a file name.
     let odd = arrays::read_file(&folder.join("output_1.npy")).unwrap();
     assert_eq!(odd.shape(), [2, 3]);
 }
@@ -265,7 +265,7 @@ fn a_deadline_and_an_interrupt_end_a_run() {
 
     let mut child = endless.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     wait_until_it_takes_signals(&mut child);
-    // SAFETY: the child was not waited for, so its id is its own.
+    // SAFETY: the child was not waited for, so its id was not reused.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
     let output = child.wait_with_output().unwrap();
     let err = String::from_utf8(output.stderr).unwrap();
@@ -307,7 +307,7 @@ fn inspect_shows_a_model() {
     assert_eq!(value["ops"], serde_json::json!({ "Identity@25": 1, "MatMul@13": 1, "Relu@14": 1 }));
     assert_eq!(value["missing_kernels"], serde_json::json!({ "cpu:0": [] }));
     assert_eq!(value["inputs"], serde_json::json!([{ "name": "x", "type": "f32[batch,3]" }]));
-    // Small constants are printed whole, so the text is the program.
+    // Small constants are printed completely, so the text is the program.
     assert_eq!(inspect(&["--text"]).out, SMALL);
 }
 
@@ -452,7 +452,7 @@ fn a_closed_pipe_ends_the_command_quietly() {
     let mut command = command();
     command.arg("inspect").arg(&small.model).stdout(writer).stderr(Stdio::piped());
     let output = command.spawn().unwrap().wait_with_output().unwrap();
-    // It ends like other commands whose output is no longer read.
+    // Other commands also end this way when their reader is gone.
     assert_eq!(output.status.signal(), Some(libc::SIGPIPE));
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
 }
@@ -465,28 +465,28 @@ fn colour_is_for_terminals_alone() {
     assert!(!on_terminal(&[("NO_COLOR", "1")]).contains('\x1b'), "NO_COLOR is set");
 }
 
-/// What `devbay devices` prints on a terminal.
+/// Returns the output of `devbay devices` on a terminal.
 fn on_terminal(environment: &[(&str, &str)]) -> String {
     use std::io::Read;
     use std::os::fd::{FromRawFd, OwnedFd};
     let (mut host, mut terminal) = (0, 0);
     let null = std::ptr::null_mut();
-    // SAFETY: two numbers are written; the other arguments may be NULL.
+    // SAFETY: the call writes two integers of ours; the other arguments may be NULL.
     let status = unsafe { libc::openpty(&mut host, &mut terminal, null, null.cast(), null.cast()) };
     assert_eq!(status, 0, "expected a pseudo-terminal");
-    // SAFETY: `openpty` just made the descriptor, and this is its only owner.
+    // SAFETY: `openpty` opened `host`, and nothing else owns it.
     let host = unsafe { OwnedFd::from_raw_fd(host) };
-    // SAFETY: `openpty` just made this one, too, and this is its only owner.
+    // SAFETY: `openpty` opened `terminal`, and nothing else owns it.
     let terminal = unsafe { OwnedFd::from_raw_fd(terminal) };
     let mut command = command();
     command.arg("devices").env_remove("NO_COLOR").envs(environment.iter().copied()).stdout(terminal);
     let status = command.status().unwrap();
     assert!(status.success());
-    // The terminal's last owner is the command's description.
+    // The command still owns the terminal.
     drop(command);
     let (mut text, mut part) = (Vec::new(), [0; 4096]);
     let mut host = fs::File::from(host);
-    // Reading from a terminal whose other side is closed is an error, not an end.
+    // Reading from a terminal without an open other end is an error, not an end of file.
     while let Ok(n @ 1..) = host.read(&mut part) {
         text.extend_from_slice(&part[..n]);
     }

@@ -1,4 +1,4 @@
-//! Models that a device's compiler takes: on every PJRT library that the environment names, stored, and in files.
+//! Models compiled by a device's compiler: on every PJRT library that the environment names, stored, and in files.
 
 use crate::support::{
     Case, Folder, cases, command, expect_models, finish, first_cases, pjrt_plugin, plugin_library,
@@ -6,14 +6,14 @@ use crate::support::{
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Models that are no CNN, no transformer and no MLP: with control flow, quantised, of signals.
+/// Models that are not CNNs, transformers or MLPs: with control flow, quantised, of signals.
 const NOT_FOR_PJRT: &[&str] = &["khmercut_int8", "silero_vad", "slanet_1m", "whisper80_stft"];
 
 fn wanted(case: &Case) -> bool {
     !NOT_FOR_PJRT.iter().any(|name| case.name.starts_with(name))
 }
 
-/// The first device of each library: one name and one number follow each other in what `devices` lists.
+/// Returns the first device of each library: in the output of `devices`, name and number alternate.
 fn first_devices(plugin: &[String]) -> Vec<String> {
     let mut devices = command();
     devices.arg("devices").args(plugin);
@@ -38,10 +38,10 @@ fn models_match_on_the_newest_library_and_run_there() {
     expect_models(&plugin, &device, first_cases().into_iter().filter(wanted));
 }
 
-/// Bytes of a model that counts as small.
+/// Maximum bytes of a small model.
 const SMALL: u64 = 1_000_000;
 
-/// Small models: what a library's version decides is the same for all.
+/// Small models suffice: a library's version affects all models alike.
 #[test]
 fn small_models_match_on_the_older_libraries_and_run_there() {
     let Some((plugin, _)) = pjrt_plugin() else { return };
@@ -63,7 +63,7 @@ fn every_case_matches_on_every_library() {
     }
 }
 
-/// Control flow, and ops that no compiler takes, are the processor's; what is between them goes to and fro.
+/// The processor runs control flow and ops that no compiler takes; values between them are copied back and forth.
 #[test]
 fn other_models_match_with_a_part_elsewhere() {
     let Some((plugin, _)) = pjrt_plugin() else { return };
@@ -102,7 +102,7 @@ fn a_program_is_compiled_once_and_found_again() {
     let second = stage(&plan(&plugin, &case.model, &folder));
     assert_eq!(second["stored"], true);
 
-    // A damaged file is compiled anew, and mended.
+    // Damaged entries are compiled again, and repaired.
     let files = || -> Vec<PathBuf> {
         let entries = std::fs::read_dir(folder.path("programs")).expect("the programs");
         entries.map(|entry| entry.expect("an entry").path()).collect()
@@ -167,7 +167,7 @@ fn what_cannot_be_compiled_says_why() {
         finish(&mut command)
     };
     compile(&case.model, &["--target", "pjrt-absent:v5e:2x2"]).expect(4).says(&["no PJRT library absent"]);
-    // XLA's compiler for the processor knows no devices that are not there.
+    // XLA's compiler for the processor cannot target absent devices.
     let libraries = std::env::var("DEVBAY_PJRT_PLUGINS").expect("the libraries");
     let known = format!("pjrt-{}:cpu", libraries.split(':').next().unwrap_or_default());
     compile(&case.model, &["--target", &known]).expect(4).says(&["Topology"]);
@@ -175,7 +175,7 @@ fn what_cannot_be_compiled_says_why() {
     compile(&case.model, &["--target", "other-x"]).says(&["no plugin other"]);
     assert!(!file.exists());
 
-    // An op that no compiler takes is named.
+    // The error names an op that no compiler takes.
     let model = folder.write("places.devbay", UNCLAIMED);
     compile(&model, &["--device", "pjrt:0"]).expect(4).says(&["places (NonZero@13)", "depend on data"]);
 
@@ -194,7 +194,7 @@ program "places"(%x: f32[4]) {
 }
 "#;
 
-/// Products and sums that a compiler takes, with a determinant between them that it does not.
+/// Products and sums for a compiler, with a determinant between them that it does not take.
 const DIVIDED: &str = r#"devbay-program 1
 
 program "divided"(%x: f32[3,3]) {
@@ -221,7 +221,7 @@ fn what_a_compiler_does_not_take_runs_elsewhere() {
     };
     let kinds: Vec<&str> = stages.iter().filter_map(|stage| stage["kind"].as_str()).collect();
     assert_eq!(kinds, ["compiled", "section", "compiled"]);
-    // A node that is ready goes with the first program, though it stands behind the determinant in the model.
+    // A ready node joins the first program, although it comes after the determinant in the model.
     assert_eq!(nodes(&stages[0]), ["product", "beside"]);
     assert_eq!(nodes(&stages[2]), ["sum", "result"]);
 
@@ -234,7 +234,7 @@ fn what_a_compiler_does_not_take_runs_elsewhere() {
     run("cpu:0", "--output");
     run("pjrt:0", "--compare");
 
-    // Copies to a program and back take more than this does on the processor.
+    // On the processor, copies to a program and back take longer than this node.
     let mut command = command();
     command.arg("run").arg(&model).args(&plugin).args(["--device", "auto", "--random", "7", "--json"]);
     let report = finish(&mut command).expect(0).json();

@@ -1,11 +1,11 @@
-//! `devbay conformance`: its forms, what a run can be narrowed to, and what a command line can get wrong.
+//! `devbay conformance`: its formats, its filters, and errors of the command line.
 
 use crate::support::{Folder, command, devbay};
 use serde_json::Value;
 use std::process::Stdio;
 use std::time::Duration;
 
-/// Cases that take no time.
+/// Fast cases.
 const FEW: [&str; 6] =
     ["--only", "transfer", "--only", "onnx/test_add", "--only", "onnx/test_reshape_reordered*"];
 
@@ -13,7 +13,7 @@ fn few(more: &[&str]) -> Vec<String> {
     ["conformance", "cpu"].iter().chain(&FEW).chain(more).map(|&text| text.to_owned()).collect()
 }
 
-/// The whole suite takes minutes; a test that runs is a process of the command's.
+/// The whole suite takes minutes; each running test is a child process of the command.
 #[cfg(target_os = "linux")]
 #[test]
 fn an_interrupt_leaves_a_report_of_what_was_judged() {
@@ -34,7 +34,7 @@ fn an_interrupt_leaves_a_report_of_what_was_judged() {
         assert!(child.try_wait().unwrap().is_none(), "it ended before a test ran");
         std::thread::sleep(Duration::from_millis(5));
     }
-    // SAFETY: the child was not waited for, so its id is its own.
+    // SAFETY: the child was not waited for, so its id was not reused.
     assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
     let output = child.wait_with_output().unwrap();
     let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
@@ -73,7 +73,7 @@ fn a_report_has_every_form() {
     let reshape = test("onnx/test_reshape_reordered_all_dims");
     assert_eq!((&reshape["outcome"], &reshape["why"]), (&"skipped".into(), &"host".into()));
     assert!(reshape["reason"].as_str().unwrap().contains("Reshape"));
-    // A part of the tests comes to no level.
+    // A part of the tests gives no level.
     assert_eq!((&report["report_version"], &report["level"]), (&1.into(), &Value::Null));
     assert_eq!(report["summary"]["failed"], 0);
 
@@ -104,7 +104,7 @@ fn a_form_is_asked_for_by_name_too() {
     let json = devbay(few(&["--json"])).expect(0);
     assert!(serde_json::from_str::<Value>(&json.out).unwrap()["tests"].is_array());
     let text = devbay(few(&[])).expect(0);
-    // Node tests that pass are counted, and not listed.
+    // Passing node tests are counted but not listed.
     assert!(text.out.contains("transfer.order") && !text.out.contains("onnx/test_add "));
 }
 

@@ -1,4 +1,4 @@
-//! What ABI 0.9 brings to a user of the command: options of the host's, layers in libraries, groups of a compiler's nodes.
+//! Features of ABI 0.9 for users of the command: the host's options, layers in libraries, groups of a compiler's nodes.
 
 use crate::support::{Folder, command, defect, devbay, finish, root};
 use std::path::Path;
@@ -19,7 +19,7 @@ fn a_limit_of_memory_is_kept() {
             .says(&["devbay.memory_limit is 10000"]);
     }
     run("much", &[]).expect(6).says(&["devbay.memory_limit: expected a number of bytes, found `much`"]);
-    // A plugin that knows no limit takes it, and an option that no plugin knows is still refused.
+    // A plugin without limits accepts it, and an unknown option is still refused.
     let folder = Folder::new();
     let minimal = defect(&folder, "MINOR_MIN=DEVBAY_ABI_MINOR");
     let minimal = minimal.to_str().expect("a path");
@@ -79,7 +79,7 @@ fn a_layer_comes_from_a_library() {
         .prints(&["saying is a layer and no plugin; --layers takes its library"]);
 }
 
-/// A product and the sum behind it, which the fixture's compiler takes together alone.
+/// A product and the sum after it, which the fixture's compiler takes only together.
 const PAIR: &str = "devbay-program 1\n\nprogram \"p\"(%x: f32[2, 3], %w: f32[3, 2], %b: f32[2]) {\n  \
     %h: f32[2, 2] = MatMul@13(%x, %w) as \"product\"\n  \
     %s: f32[2, 2] = Add@14(%h, %b) as \"sum\"\n  \
@@ -92,7 +92,7 @@ fn a_group_goes_to_its_compiler_whole_or_not_at_all() {
     let expected = folder.path("expected.npz");
     let with = |subcommand: &str, more: &[&str]| {
         let mut devbay = command();
-        // Passes would make one op of them.
+        // Passes would fuse them.
         devbay.arg(subcommand).arg(&model).args(["--random", "1", "--no-pass", "all"]).args(more);
         finish(devbay.env("DEVBAY_DEFECT", "compiler")).expect(0)
     };
@@ -100,7 +100,7 @@ fn a_group_goes_to_its_compiler_whole_or_not_at_all() {
     let library = Path::new(env!("CARGO_BIN_EXE_devbay")).with_file_name("libdevbay_plugin_defect.so");
     let compiler = ["--plugin", library.to_str().expect("a path"), "--device", "compiler:0"];
     let pair = "  product (MatMul@13)\n  sum (Add@14)\n";
-    // Whole; one of them elsewhere, where the other one goes too; a node of no group elsewhere.
+    // The whole group; one node elsewhere, and so the other one too; a node outside the group elsewhere.
     for (pin, stages) in [
         (None, ["stage 0: program of 3 nodes on compiler:0", pair]),
         (

@@ -1,4 +1,4 @@
-//! `devbay bench --cost`, and profiles that are fed back into plans.
+//! `devbay bench --cost`, and its measured times in plans.
 
 use crate::support::{Finished, Folder, command, finish};
 use devbay_host::internals::core::passes::Switches;
@@ -14,7 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Two branches, each of two launches of a signature of its own.
+/// Two branches of two launches each, with a signature per branch.
 const BRANCHES: &str = r#"devbay-program 1
 
 program "branches"(%x: f32[64,64]) {
@@ -31,7 +31,7 @@ fn mnist() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/mnist_cnn/model.onnx")
 }
 
-/// The command on a model, with few runs.
+/// Runs the command on a model, with few runs.
 fn cost(folder: &Folder, more: &[&str]) -> Finished {
     let mut command = command();
     command.env("DEVBAY_CACHE_DIR", folder.path("cache")).arg("bench").arg(mnist());
@@ -73,7 +73,7 @@ fn each_launch_is_predicted_and_measured() {
         assert!(launch["measured_ns"].as_f64().unwrap() > 0.0, "{launch}");
         assert_eq!(launch["per_run"].as_f64(), Some(1.0), "{launch}");
     }
-    // Rates do not describe a launch on many threads.
+    // Rates do not describe launches on many threads.
     cost(&folder, &["--threads", "2"]).expect(2).says(&["--cost measures on one thread"]);
     cost(&folder, &["--profile", "x.json"]).expect(2);
 }
@@ -107,7 +107,7 @@ fn what_was_measured_is_planned_with() {
     explained.says(&["measured "]);
     run(&[]).expect(0).says(&["estimated "]);
 
-    // A second model adds to the file, and a damaged file is not overwritten.
+    // A second model extends the file, and a damaged file is not overwritten.
     let n_known = fs::read_to_string(&path).unwrap().matches("@").count();
     let other = folder.write("branches.devbay", BRANCHES);
     let mut bench = command();
@@ -160,8 +160,8 @@ fn a_profile_of_another_build_is_not_used() {
     assert_eq!(MeasuredTimes::read(&path).unwrap_err().kind(), ErrorKind::Io);
 }
 
-/// By estimate the branches are worth two threads; a profile that says that they take next to nothing makes one task of
-/// them, and one of a branch that takes long makes it the longest path.
+/// By estimate the branches are worth two threads. Measured times close to zero merge them into one task; a long time for
+/// one branch makes it the critical path.
 #[test]
 fn a_profile_changes_how_launches_are_divided() {
     let runtime = Runtime::builder().threads(2).link(devbay_plugin_cpu::PLUGIN).build().unwrap();

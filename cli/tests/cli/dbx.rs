@@ -1,10 +1,10 @@
-//! Compiled models: all trained models give the same from them, and say what of the file they used.
+//! Compiled models: all trained models give the same results from them, and report the parts of the file that they used.
 
 use crate::support::{Case, Folder, command, devbay, finish, first_cases};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The model of the repository.
+/// Returns the path of the repository's model.
 fn mnist() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/mnist_cnn/model.onnx")
 }
@@ -21,7 +21,7 @@ fn run(file: &Path) -> Command {
     command
 }
 
-/// One case of each model: the others differ in their inputs alone.
+/// One case per model: the others differ only in their inputs.
 #[test]
 fn trained_models_match() {
     let folder = Folder::new();
@@ -60,7 +60,7 @@ fn a_file_is_a_model_for_every_command() {
         .expect(0)
         .prints(&["devbay.FusedConv"]);
     devbay(["bench".as_ref(), again.as_os_str(), "--runs".as_ref(), "3".as_ref()]).expect(0);
-    // For devices and passes that the file was not made with.
+    // For devices and passes that the file was not compiled for.
     let random = |more: &[&str]| finish(run(&again).args(["--random", "--explain"]).args(more));
     random(&[]).expect(0).says(&["plan: the file's; packed constants: 4 of the file's, 0 new"]);
     random(&["--no-pass", "fuse-tails"]).expect(0).says(&["compiled"]);

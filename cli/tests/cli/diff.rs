@@ -1,7 +1,7 @@
-//! `devbay diff` names the node that a fault was planted in: on its own, behind fusions, in control flow, against a file, and
-//! 40 times of 40 in trained models.
+//! `devbay diff` names the node with a planted fault: alone, after fusion, in control flow, against a file, and 40 times out
+//! of 40 in trained models.
 //!
-//! Faults are the fixture's whose kernels are the CPU plugin's and right but for one node's (`DEVBAY_DEFECT=one-node`).
+//! The fixture has the CPU plugin's kernels, with a fault in one node's (`DEVBAY_DEFECT=one-node`).
 
 use crate::support::{Finished, Folder, UNTIL, command, devbay, finish};
 use devbay_host::Model;
@@ -10,7 +10,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Products and sums with two ways through, and a name for each node. No two nodes are alike, as these share a kernel.
+/// Products and sums with two paths, and a name for each node. No two nodes are equal, because equal nodes share a kernel.
 const PLAIN: &str = r#"devbay-program 1
 
 program "plain"(%x: f32[4,6]) {
@@ -28,7 +28,7 @@ program "plain"(%x: f32[4,6]) {
 }
 "#;
 
-/// A branch, of which one is taken.
+/// An If with one taken branch.
 const BRANCH: &str = r#"devbay-program 1
 
 program "branch"(%x: f32[4,4], %sure: bool[]) {
@@ -59,7 +59,7 @@ program "sums"(%x: f32[5,4], %w: f32[4], %s0: f32[4]) {
 }
 "#;
 
-/// Results whose extents depend on data.
+/// Results with data-dependent extents.
 const DATA: &str = r#"devbay-program 1
 
 program "data"(%x: f32[4,4]) {
@@ -73,7 +73,7 @@ program "data"(%x: f32[4,4]) {
 }
 "#;
 
-/// The library of the CPU plugin with a fault.
+/// Returns the library of the CPU plugin with a fault.
 fn faulty() -> PathBuf {
     let library = Path::new(env!("CARGO_BIN_EXE_devbay")).with_file_name("libdevbay_plugin_defect.so");
     assert!(
@@ -84,7 +84,7 @@ fn faulty() -> PathBuf {
     library
 }
 
-/// Compares side a with the fixture, whose fault is in one node, as side b with these options.
+/// Compares side a with side b, the fixture with a fault in one node and these options.
 #[track_caller]
 fn against_fault(model: &Path, node: &str, a: &str, b: &str, more: &[&OsStr]) -> Finished {
     let side = format!("cpu,plugin={}{b}", faulty().display());
@@ -98,7 +98,7 @@ fn random() -> [&'static OsStr; 1] {
     ["--random".as_ref()]
 }
 
-/// The node that is named first, and those that are one with it.
+/// Returns the first reported node, and the nodes fused with it.
 fn first(report: &Value) -> (String, Vec<String>) {
     let difference = &report["differences"][0];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -149,8 +149,8 @@ fn a_fault_in_any_node_is_named() {
 fn behind_fusions_the_border_that_both_sides_have_is_named() {
     let folder = Folder::new();
     let model = folder.write("model.txt", PLAIN);
-    // `second` is Softmax's alone, and not fused: there is nothing between it and its borders. The first product and
-    // its successors are one op of side b, or of both.
+    // `second` is a lone Softmax, not fused, with no node between it and its borders. The first product is fused with the
+    // nodes after it on side b, or on both sides.
     for (a, b) in [("cpu", ""), ("cpu,no-pass=all", ""), ("cpu", ",no-pass=all")] {
         let report = against_fault(&model, "second", a, b, &random()).expect(3).json();
         assert!(is(&first(&report).0, "second"), "{report:#}");
@@ -199,7 +199,7 @@ fn control_flow_is_entered() {
     }
 }
 
-/// One truth value as an array.
+/// Returns one truth value as an array.
 fn npy_true() -> Vec<u8> {
     let mut header = "{'descr': '|b1', 'fortran_order': False, 'shape': (), }".to_owned();
     header.push_str(&" ".repeat(128 - 10 - header.len() - 1));
@@ -304,7 +304,7 @@ fn the_node_is_written_as_a_model_that_differs_too() {
 #[test]
 fn several_nodes_are_named_where_that_is_asked_for() {
     let folder = Folder::new();
-    // Two nodes of one name have the fault.
+    // Two nodes of the same name have the fault.
     let model = folder.write("model.txt", PLAIN.replace("\"aside\"", "\"first\""));
     let options: [&OsStr; 3] = ["--random".as_ref(), "--nodes".as_ref(), "5".as_ref()];
     let report = against_fault(&model, "first", "cpu,no-pass=all", ",no-pass=all", &options).expect(3).json();
@@ -337,7 +337,7 @@ fn sides_that_cannot_be_say_what_there_is() {
     devbay(missing).expect(5).says(&["input `x`"]);
 }
 
-/// Models with named nodes, run on their first case's inputs: small ones, of several kinds.
+/// Models with named nodes, run on their first case's inputs: small ones of several kinds.
 const MODELS: &[&str] = &[
     "mnist_cnn",
     "magika_v3_3",
@@ -348,13 +348,13 @@ const MODELS: &[&str] = &[
     "dnsmos",
 ];
 
-/// Faults in all.
+/// Total number of faults.
 const FAULTS: usize = 40;
 
-/// Faults in one model with passes on the faulty side, or without.
+/// Maximum faults per model, with or without passes on the faulty side.
 const FAULTS_MAX: usize = 4;
 
-/// A run on the fixture alone, with a fault in a node.
+/// Returns a command that runs the fixture alone, with a fault in a node.
 fn run_faulty(model: &Path, inputs: &Path, node: &str, passes: &str) -> Command {
     let mut run = command();
     run.env("DEVBAY_DEFECT", "one-node").env("DEVBAY_DEFECT_NODE", node);
@@ -365,13 +365,13 @@ fn run_faulty(model: &Path, inputs: &Path, node: &str, passes: &str) -> Command 
     run
 }
 
-/// Whether a fault in a node shows in the model's outputs, and the model still runs.
+/// Returns whether a fault in a node shows in the model's outputs, and the model still runs.
 fn shows(model: &Path, inputs: &Path, node: &str, passes: &str, right: &Folder) -> bool {
     let mut run = run_faulty(model, inputs, node, passes);
     finish(run.arg("--compare").arg(right.path("right.npz"))).code == 3
 }
 
-/// Names of a model's nodes, those in regions included, that no other node has.
+/// Returns the unique names of a model's nodes, including those in regions.
 fn node_names(model: &Path) -> Vec<String> {
     let model = Model::load(model).expect("a trained model");
     let mut names = Vec::new();
@@ -381,7 +381,7 @@ fn node_names(model: &Path) -> Vec<String> {
     names.iter().filter(is_unique).cloned().collect()
 }
 
-/// Faults in nodes of trained models, half of them with passes on the faulty side: each is named.
+/// Faults in nodes of trained models, half of them with passes on the faulty side: each is found.
 #[test]
 fn of_40_faults_in_trained_models_40_are_named() {
     let Some(folder) = std::env::var_os("DEVBAY_MODELS").map(PathBuf::from) else {
@@ -403,13 +403,13 @@ fn of_40_faults_in_trained_models_40_are_named() {
             let right_outputs = Folder::new();
             let mut right = run_faulty(&model, &inputs, "none of them", passes);
             finish(right.arg("--output").arg(right_outputs.path("right.npz"))).expect(0);
-            // A small model has fewer that show; then a later one has the rest.
+            // In a small model fewer faults show, and a later model makes up for them.
             while n_planted < FAULTS_MAX && n_faults + n_planted < FAULTS && !names.is_empty() {
-                // Any order will do, the same each time: a generator of Knuth's.
+                // Any reproducible order will do: a generator with Knuth's constants.
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let node = names.swap_remove((seed >> 33) as usize % names.len());
-                // Some nodes are folded, views, parts of others or in the branch that is not taken, share the kernel of
-                // one that is like them, or are followed by a node that hides the fault.
+                // A fault may not show: the node is folded, a view, fused or in the branch not taken, shares an equal node's
+                // kernel, or a later node hides the fault.
                 if !shows(&model, &inputs, &node, passes, &right_outputs) {
                     continue;
                 }

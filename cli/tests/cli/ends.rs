@@ -1,4 +1,4 @@
-//! Plugins that end the process: what is said, and the exit code.
+//! Plugins that end the process: the message and the exit code.
 
 use crate::support::{Folder, command, defect, finish};
 use std::path::Path;
@@ -36,7 +36,7 @@ fn a_plugin_that_ends_the_process_is_named_and_ends_it_with_8() {
     }
 }
 
-/// A probe finds out most of it before, and an answer is one only behind the load.
+/// A probe detects most of them earlier, and an answer only counts after loading.
 #[test]
 fn a_plugin_that_ends_its_probe_is_refused() {
     let cases = [
@@ -52,7 +52,7 @@ fn a_plugin_that_ends_its_probe_is_refused() {
     }
 }
 
-/// The command's own ends are no plugin's fault.
+/// The command's own ends are not blamed on a plugin.
 #[test]
 fn the_commands_own_ends_stay_as_they_are() {
     finish(command().arg("--version")).expect(0);

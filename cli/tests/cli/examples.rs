@@ -1,10 +1,10 @@
-//! The examples of `host/examples`, one stage each: they run, and say what they promise.
+//! The examples of `host/examples`, one stage each: they run, and print the promised words.
 
 use crate::support::{finish, plugin_library};
 use std::path::Path;
 use std::process::Command;
 
-/// Each example, and words that it prints.
+/// Each example, with words from its output.
 const EXAMPLES: &[(&str, &[&str])] = &[
     ("01_list", &["cpu: ABI 0.", "cpu:0 is a cpu"]),
     ("02_load", &["option streams = inline", "refused: "]),

@@ -1,4 +1,4 @@
-//! Files as the command meets them: what is no file, what is written when, and names that a terminal would obey.
+//! Files of the command: irregular files, the time of writing, and names with terminal escapes.
 
 use crate::support::{Finished, Folder, command, finish, root};
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ fn names(folder: &Path) -> BTreeSet<String> {
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Every reader of the command's, given what is no file: none waits for anybody.
+/// Every reader of the command refuses irregular files at once.
 #[test]
 fn what_is_no_file_is_refused_at_once() {
     let folder = Folder::new();
@@ -74,7 +74,7 @@ fn what_is_no_file_is_refused_at_once() {
             assert_ne!(found.code, 0, "{arguments:?}");
             assert!(found.err.contains(words), "{arguments:?}: {}", found.err);
         }
-        // A manifest that cannot be read is a line of the table.
+        // An unreadable manifest is a line of the table.
         finish(command().args(["devices", "--plugin"]).arg(&json)).expect(0).prints(&[words]);
     }
     let mut image = command();
@@ -82,7 +82,7 @@ fn what_is_no_file_is_refused_at_once() {
     finish(&mut image).expect(1).says(&["preprocessing.json"]);
 }
 
-/// Labels that a model's folder names are in it.
+/// Labels that a model refers to must be in the model's folder.
 #[test]
 fn labels_stay_in_the_models_folder() {
     let folder = Folder::new();
@@ -115,7 +115,7 @@ program "colours"(%image: f32[1,3,2,2]) {
     run("/etc/passwd", &[]).expect(1).says(&["absolute or leads upwards"]);
     run("link", &[]).expect(1).says(&["a link that leads out of it"]);
     run("hard", &[]).expect(1).says(&["hard links"]);
-    // A named file may be read; and codes that a terminal would obey are escaped.
+    // The user may read any file that they name, and its control characters are escaped.
     let labels = folder.write("labels", "\x1b[31mred\n\u{202e}b\nc\x07\n");
     let found = run("", &["--labels".as_ref(), labels.as_ref()]).expect(0);
     assert!(!found.out.contains(['\x1b', '\x07', '\u{202e}']), "{}", found.out);
@@ -148,7 +148,7 @@ fn names_do_not_reach_the_terminal() {
     }
 }
 
-/// A model that is shortened while it runs is said, and with `--no-map` does no harm.
+/// Shortening a model during a run is reported, and is harmless with `--no-map`.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_model_that_becomes_shorter_is_an_error() {

@@ -1,6 +1,6 @@
-//! Models on a GPU's plugin, the share of their work that it does, and what is said where there is none.
+//! Models on a GPU's plugin: its share of their work, and the message without a GPU.
 //!
-//! The device is whatever Vulkan driver the machine has; in the gate it is Mesa's lavapipe.
+//! The device is any Vulkan driver of the machine; in the gate it is Mesa's lavapipe.
 
 use crate::support::{
     Case, Folder, cases, command, distinct_cases, expect_models, finish, library_of, opencl_library,
@@ -9,7 +9,7 @@ use crate::support::{
 use serde_json::Value;
 use std::path::Path;
 
-/// What names a plugin's library to the command.
+/// Returns the arguments that name a plugin's library.
 fn plugin(library: &Path) -> [String; 2] {
     ["--plugin".to_owned(), library.display().to_string()]
 }
@@ -31,7 +31,7 @@ fn every_case_matches_and_runs_there() {
     }
 }
 
-/// Models that are no CNN and no MLP: recurrent, with control flow, quantised, of transformers, of signals.
+/// Models that are not CNNs or MLPs: recurrent, with control flow, quantised, of transformers, of signals.
 const NOT_FOR_OPENCL: &[&str] = &[
     "aecmos_gru_b",
     "bert_rxnfp",
@@ -52,13 +52,13 @@ fn is_for_opencl(case: &Case) -> bool {
     !NOT_FOR_OPENCL.iter().any(|name| case.name.starts_with(name))
 }
 
-/// A model that is everywhere, of seven launches.
+/// Returns a model that is always present, with seven launches.
 fn mnist() -> Case {
     let is_it = |case: &Case| case.name.starts_with("mnist_cnn");
     cases().into_iter().find(is_it).expect("it is in the repository")
 }
 
-/// OpenCL's loader without a driver behind it: the plugin is refused with the reason, and the processor goes on.
+/// OpenCL's loader without a driver: the plugin is refused with the reason, and the processor runs the model.
 #[test]
 fn a_machine_without_an_opencl_driver_says_so() {
     let Some(library) = opencl_library() else { return };
@@ -74,7 +74,7 @@ fn a_machine_without_an_opencl_driver_says_so() {
     run("cpu:0").expect(0);
 }
 
-/// What one stream is given goes to the device at once: as many launches as the plan has, one submission. With `--flush` the device
+/// Work for one stream goes to the device together: all launches of the plan in one submission. With `--flush` the device
 /// begins earlier.
 #[test]
 fn launches_of_a_task_are_one_submission() {
@@ -99,7 +99,7 @@ fn launches_of_a_task_are_one_submission() {
     };
     let at_once = marks("trace.json", &[]);
     assert_eq!(launches_of(&at_once), [7]);
-    // Each launch is listed by the device's clock, under its node's name, and as the host enqueued it.
+    // Each launch has a mark with the device's clock under its node's name, and the host's enqueuing.
     assert!(at_once.iter().filter(|name| name.contains("node_Conv_3")).count() >= 2, "{at_once:?}");
     let earlier = marks("earlier.json", &["--flush"]);
     assert_eq!(launches_of(&earlier).iter().sum::<usize>(), 7, "{earlier:?}");
@@ -107,7 +107,7 @@ fn launches_of_a_task_are_one_submission() {
     assert_eq!(launches_of(&earlier).len(), n_flushes + 1, "{earlier:?}");
 }
 
-/// A device that is lost in the middle: an error of its own kind that names device and plugin, and the end is clean.
+/// Losing a device during a run gives an error of its own kind that names device and plugin, and a clean end.
 #[test]
 fn a_lost_device_is_an_error_with_its_name() {
     let Some(library) = wgpu_library() else { return };
@@ -121,12 +121,12 @@ fn a_lost_device_is_an_error_with_its_name() {
     }
 }
 
-/// The same, with leave to go on: the processor runs the model from its inputs, and a warning says so.
+/// With failover, the processor runs the model from its inputs, with a warning.
 #[test]
 fn a_lost_device_is_gone_on_without_when_asked() {
     let Some(library) = wgpu_library() else { return };
     let case = mnist();
-    // While constants are uploaded, and in the run.
+    // During the upload of constants, and during the run.
     for (after, command_of) in [(1, "run"), (5, "run"), (9, "run"), (20, "bench")] {
         let mut command = command();
         command
@@ -152,7 +152,7 @@ fn a_lost_device_is_gone_on_without_when_asked() {
     }
 }
 
-/// Copies between the memories are measured where there are two, and kept with the other rates.
+/// Copies between memories are measured if there are two, and stored with the other rates.
 #[test]
 fn copies_are_measured_and_kept() {
     let Some(library) = wgpu_library() else { return };
@@ -176,7 +176,7 @@ fn copies_are_measured_and_kept() {
         let name = figure["name"].as_str().expect("a name");
         assert_eq!(after[name], figure["value"], "{after}");
     }
-    // Behind the rates of copies come those of kinds of work.
+    // The rates of kinds of work come after those of copies.
     for figure in &of(&measured, "cpu:0")["figures"].as_array().expect("figures")[4..8] {
         assert_eq!(figure["reason"], "its kernels work in the host's memory", "{figure}");
     }

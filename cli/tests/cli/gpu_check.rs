@@ -1,5 +1,5 @@
-//! `bench/gpu-check`, the script for a machine with a GPU, in a small form and on whatever Vulkan driver this machine has: so
-//! that it does not rot where nobody has a GPU.
+//! `bench/gpu-check`, the script for machines with a GPU, in a small form on any Vulkan driver of this machine, so that it
+//! keeps working where there is no GPU.
 
 use crate::support::{Folder, wgpu_library};
 use serde_json::Value;
@@ -34,7 +34,7 @@ fn gpu_check_judges_the_wgpu_plugin() {
             row["name"].is_string() && row["subject"].is_string() && row["required"].is_boolean(),
             "{row}"
         );
-        // Nothing fails, and a row that is not measured gives the reason.
+        // Nothing fails, and skipped measurements give a reason.
         assert_ne!(status, "failed", "{row}");
         assert_eq!(status == "not measured", row["reason"].is_string(), "{row}");
         assert!(said.contains(row["name"].as_str().expect("a name")), "{row} is not in the table: {said}");
@@ -61,7 +61,7 @@ fn gpu_check_judges_the_wgpu_plugin() {
     assert_eq!(row("model mnist_cnn/case0", "devbay")["detail"]["share_of_flops"], 1.0);
     assert!(row("launches, a run of 400", "devbay")["median"].as_f64().is_some_and(|median| median > 0.0));
     assert!(out.with_extension("overlap.json").exists(), "the timeline of copies and launches");
-    // A check without its hardware is a row too.
+    // Missing parts are rows too.
     for name in ["replayed launches", "ResNet-50, batch 64", "BERT, 512 tokens"] {
         assert_eq!(row(name, "devbay")["status"], "not measured", "{name}");
     }
@@ -70,7 +70,7 @@ fn gpu_check_judges_the_wgpu_plugin() {
     }
 }
 
-/// A plugin without a device here: the check fails, and says of what is required why it is not there.
+/// Without a device for the plugin, the check fails, and gives the reason for each missing requirement.
 #[test]
 fn gpu_check_fails_without_a_device() {
     let folder = Folder::new();

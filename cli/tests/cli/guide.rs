@@ -1,8 +1,8 @@
-//! The vendor guide (`docs/guide`): its code compiles, what it quotes is in the file that it names, its commands and
-//! options are there, and no page is out of the table of contents.
+//! The vendor guide (`docs/guide`): its code compiles, its quotes are in the named files, its commands and options exist,
+//! and every page is in the table of contents.
 //!
-//! What a fence may be is said in `Kind`. Snippets in Rust are documentation tests of the conformance crate
-//! (`conformance/src/guide.rs`), which has to know their pages.
+//! `Kind` lists the allowed fences. Rust snippets are documentation tests of the conformance crate
+//! (`conformance/src/guide.rs`), which has to list their pages.
 
 use crate::support::{Folder, devbay, finish};
 use std::collections::BTreeMap;
@@ -10,15 +10,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a fence holds, by its first words.
+/// Content of a fence, by its info string.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Kind {
-    /// `c`: all of a page are one file, in order, after the prelude.
+    /// `c`: all fences of a page are one file, in order, after the prelude.
     C,
     /// `cpp`: likewise.
     Cpp,
-    /// `c` behind a line `<!-- from PATH -->`: text of a file of the repository, where `/* ... */` stands for what is left
-    /// out. It is compiled where it lies.
+    /// `c` after a line `<!-- from PATH -->`: text of a file of the repository, where `/* ... */` stands for an omission. It
+    /// is compiled in that file.
     Quote(String),
     /// `rust`: a documentation test.
     Rust,
@@ -26,14 +26,14 @@ enum Kind {
     Console,
     /// `json`: a value.
     Json,
-    /// `text`: nothing that a program could check.
+    /// `text`: content that no program can check.
     Text,
 }
 
 /// A fenced block of a page.
 struct Fence {
     page: PathBuf,
-    /// Of the first line within.
+    /// Line number of its first content line.
     line: usize,
     kind: Kind,
     text: String,
@@ -53,7 +53,7 @@ fn source() -> PathBuf {
     root().join("docs/guide/src")
 }
 
-/// Files of the guide, as paths from its source folder, with this ending.
+/// Returns the files of the guide with this extension, as paths from its source folder.
 fn files(ending: &str) -> Vec<String> {
     fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(folder).expect("the guide's folder") {
@@ -76,10 +76,10 @@ fn read(page: &str) -> String {
     fs::read_to_string(source().join(page)).expect("a page is UTF-8")
 }
 
-/// All fences of all pages.
+/// Returns all fences of all pages.
 ///
 /// # Panics
-/// At a fence of a kind that nobody checks, or that is not closed.
+/// On a fence of an unknown kind, or an unclosed one.
 fn fences() -> Vec<Fence> {
     files("md").iter().flat_map(|page| fences_of(page)).collect()
 }
@@ -107,7 +107,7 @@ fn fences_of(page: &str) -> Vec<Fence> {
                 fence.text.push_str(line);
                 fence.text.push('\n');
             }
-            // rustdoc takes such lines for Rust, and readers for code.
+            // rustdoc compiles such lines as Rust, and readers take them for code.
             (None, false) => assert!(!line.starts_with("    "), "{}: code without a fence", here()),
         }
         before = line;
@@ -116,7 +116,7 @@ fn fences_of(page: &str) -> Vec<Fence> {
     fences
 }
 
-/// The kind of a fence, by its words and by the line before it.
+/// Returns the kind of a fence, from its info string and the line before it.
 fn kind(info: &str, before: &str) -> Option<Kind> {
     let source = before.strip_prefix("<!-- from ").and_then(|rest| rest.strip_suffix(" -->"));
     match (info, source) {
@@ -131,11 +131,11 @@ fn kind(info: &str, before: &str) -> Option<Kind> {
     }
 }
 
-/// What stands in front of a page's code.
+/// Text before a page's code.
 const PRELUDE: &str = "#include \"devbay_plugin.h\"\n\
     #include <stddef.h>\n#include <stdint.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n";
 
-/// Compiles a page's fences of one kind as one file; the compiler's words name lines of the page.
+/// Compiles a page's fences of one kind as one file; the compiler's messages refer to lines of the page.
 fn compile(kind: &Kind, ending: &str, compiler: &[&str], prelude: &str) {
     let mut pages: BTreeMap<PathBuf, String> = BTreeMap::new();
     for fence in fences().iter().filter(|fence| fence.kind == *kind) {
@@ -148,7 +148,7 @@ fn compile(kind: &Kind, ending: &str, compiler: &[&str], prelude: &str) {
         let file = folder.write(&format!("page.{ending}"), text);
         let mut command = Command::new(compiler[0]);
         command.args(&compiler[1..]).args(["-fsyntax-only", "-Wall", "-Wextra", "-Werror"]);
-        // Snippets are functions without a caller; functions of the table have its parameters.
+        // Snippets are functions without callers, with the parameters of the table's functions.
         command.args(["-Wno-unused-function", "-Wno-unused-const-variable", "-Wno-unused-variable"]);
         command.args(["-Wno-unused-parameter", "-I"]).arg(root().join("plugin-api/include")).arg(file);
         let found = finish(&mut command);
@@ -161,7 +161,7 @@ fn code_in_c_compiles() {
     compile(&Kind::C, "c", &["cc", "-std=c11", "-pedantic"], PRELUDE);
 }
 
-/// A driver for the stream of `streams.md`, whose fences are done when the test says so, and what that stream then says.
+/// A driver for the stream of `streams.md`, which completes fences when the test says so, and prints the stream's state.
 const STREAM_TEST: &str = r#"
 struct npu_queue { int n_fences, n_freed, n_done, fails; };
 struct npu_fence { struct npu_queue *queue; int number; };
@@ -246,7 +246,7 @@ fn quotes_are_what_the_sources_say() {
             .unwrap_or_else(|e| panic!("{}: cannot read {path}: {e}", fence.place()));
         let mut rest = content.as_str();
         for part in fence.text.split("/* ... */") {
-            // The indentation of the line that the mark was on belongs to the mark.
+            // The indentation of the mark's line belongs to the mark.
             let part = part.trim_matches(['\n', ' ']);
             let Some(at) = rest.find(part) else {
                 panic!("{}: {path} does not have this, or not in this order:\n{part}", fence.place());
@@ -330,7 +330,7 @@ fn every_page_and_picture_has_its_place() {
     for page in files("md").iter().filter(|page| *page != "SUMMARY.md") {
         assert!(summary.contains(&format!("]({page})")), "{page} is not in SUMMARY.md");
     }
-    // mdBook makes a page for each link of the summary; that all links lead somewhere is a test of the workspace's.
+    // mdBook makes a page for each link of the summary; a test of the workspace checks that all links resolve.
     let text: String = files("md").iter().map(|page| read(page)).collect();
     for picture in files("svg") {
         assert!(text.contains(&format!("{picture})")), "no page shows {picture}");

@@ -1,8 +1,8 @@
-//! Damaged and hostile model files, all the way: imported, planned and run in a process that has little memory.
+//! Damaged and hostile model files, end to end: imported, planned and run in a process with little memory.
 //!
-//! Whatever the file holds, the answer is an error or results; a panic, an abort or an endless run fails the
-//! test. Each damage follows from a number, so that every run tries the same; the last one tried is on standard
-//! error. The importer alone is tried more widely by `host/tests/plugins/import_models.rs`.
+//! For any file, the outcome is an error or results; a panic, an abort or an endless run fails the test. Each damage is
+//! derived from a number, so that every run tries the same ones; the last one is on standard error.
+//! `host/tests/plugins/import_models.rs` tries more of them on the importer alone.
 
 use crate::support::onnx::{
     self, BOOL, FLOAT, Graph, INT64, Message, graph_attribute, int64s, node, tensor, value,
@@ -18,15 +18,15 @@ use devbay_host::{
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-/// A run may take so long; a loop whose count was damaged is ended by it.
+/// Deadline of a run; it ends loops whose count was damaged.
 const DEADLINE: Duration = Duration::from_millis(300);
-/// Runs that want more memory are not tried.
+/// Maximum memory of a tried run.
 const RUN_BYTES_MAX: usize = 16 << 20;
-/// Memory of the process that tries the models.
+/// Memory limit of the process that tries the models.
 const MEMORY_MAX: u64 = 2 << 30;
-/// Set where it is to be limited.
+/// Set in the process with limited memory.
 const LIMITED: &str = "DEVBAY_TEST_LIMITED";
-/// Longest time for a run that was ended: its kernels finish first.
+/// Maximum time of a run that was ended: its kernels finish first.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn runtime() -> Runtime {
@@ -34,21 +34,21 @@ fn runtime() -> Runtime {
     Runtime::builder().threads(1).link_all(linked).build().unwrap()
 }
 
-/// Gives this process little memory, so that what a hostile model wants is refused here as on any machine, and
-/// tried on none.
+/// Limits this process's memory, so that excessive requests of a hostile model are refused here as on any machine, and
+/// actually made on none.
 fn limit_memory() {
     let limit = libc::rlimit { rlim_cur: MEMORY_MAX, rlim_max: MEMORY_MAX };
-    // SAFETY: the address is of a struct of the type that is read.
+    // SAFETY: `limit` is a struct of the type that the call reads.
     let status = unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) };
     assert_eq!(status, 0, "expected to be allowed less memory");
 }
 
-/// Memory that a line of launches wants for itself and its results.
+/// Returns the memory that a section's launches need for themselves and their results.
 fn bytes_of_run(section: &Section) -> usize {
     section.results.iter().fold(section.memory.arena, |sum, (ty, _)| sum.saturating_add(ty.size))
 }
 
-/// Zeros for an input; None if it is of a size that nobody would give it.
+/// Returns zeros for an input; None for an unreasonable size.
 fn zeros(ty: Option<&TensorType>) -> Option<Tensor> {
     let ty = ty?;
     let shape: Vec<usize> = ty.shape.as_ref()?.iter().map(|dim: &Dim| dim.known().unwrap_or(1)).collect();
@@ -57,7 +57,7 @@ fn zeros(ty: Option<&TensorType>) -> Option<Tensor> {
     Tensor::from_bytes(dtype, &shape, &vec![0; n * usize::from(dtype.bits).div_ceil(8)]).ok()
 }
 
-/// How far a model came.
+/// The stage that a model reached.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Came {
     Refused,
@@ -68,7 +68,7 @@ enum Came {
 
 fn try_model(bytes: &[u8], inputs: &[(String, Tensor)], runtime: &Runtime) -> Came {
     let check = |error: devbay_host::Error| {
-        // A message that blames a plugin or this repository is a bug.
+        // Errors that blame a plugin or this repository are bugs.
         let fault =
             [ErrorKind::Internal, ErrorKind::PluginBroken, ErrorKind::PluginPoisoned, ErrorKind::Refused];
         assert!(!fault.contains(&error.kind()), "{error:?}");
@@ -96,7 +96,7 @@ fn try_model(bytes: &[u8], inputs: &[(String, Tensor)], runtime: &Runtime) -> Ca
     let inputs: Option<Vec<(String, Tensor)>> = session.inputs().iter().map(input).collect();
     let Some(inputs) = inputs else { return Came::Planned };
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-    // Sizes that this machine has and a test should not fill.
+    // Sizes that this machine has, but a test should not fill.
     match session.plan_for(&given) {
         Ok(plan) if plan.sections().all(|section| bytes_of_run(section) < RUN_BYTES_MAX) => {}
         Ok(_) => return Came::Planned,
@@ -117,7 +117,7 @@ fn try_model(bytes: &[u8], inputs: &[(String, Tensor)], runtime: &Runtime) -> Ca
     }
 }
 
-/// Tries damaged copies of a model: cut at many lengths, and with some bits flipped.
+/// Tries damaged copies of a model: truncated at many lengths, and with some bits flipped.
 fn check(test: &str, model: &[u8], inputs: &[(String, Tensor)], n_flipped: u64) {
     if std::env::var_os(LIMITED).is_none() {
         return run_again(&format!("hostile_models::{test}"), |child| {
@@ -140,7 +140,7 @@ fn check(test: &str, model: &[u8], inputs: &[(String, Tensor)], n_flipped: u64) 
                 );
             }
         }
-        // Whatever happened, the next model must not suffer from it.
+        // The next model must be unaffected.
         assert!(!runtime.plugins()[0].is_poisoned(), "{test}: {what}: a kernel panicked");
     };
     let step = (model.len() / 300).max(1);
@@ -150,7 +150,7 @@ fn check(test: &str, model: &[u8], inputs: &[(String, Tensor)], n_flipped: u64) 
     for seed in 0..n_flipped {
         let mut damaged = model.to_vec();
         let mut random = Random(seed);
-        // Damage to weights shows little: half of the damage goes to the first part, where nodes are.
+        // Weights reveal little, so half of the damage goes to the first part, which holds the nodes.
         let reach = if seed % 2 == 0 { damaged.len() } else { damaged.len().min(4096) };
         for _ in 0..=random.below(3) {
             let at = random.below(reach);
@@ -158,7 +158,7 @@ fn check(test: &str, model: &[u8], inputs: &[(String, Tensor)], n_flipped: u64) 
                 0 => damaged[at] ^= 1 << random.below(8),
                 1 => damaged[at] = [0, 1, 0x7f, 0x80, 0xff][random.below(5)],
                 2 => damaged[at] = random.below(256) as u8,
-                // A number of eight bytes, as extents, counts and positions are.
+                // Replace an eight-byte number, the size of extents, counts and positions.
                 _ => {
                     let number =
                         [i64::MIN, i64::MAX, -1, 0, 1, 1 << 31, -(1 << 31), 1 << 40][random.below(8)];
@@ -169,17 +169,17 @@ fn check(test: &str, model: &[u8], inputs: &[(String, Tensor)], n_flipped: u64) 
         }
         try_one(format!("seed {seed}"), &damaged);
     }
-    // The damage was neither nothing nor everything: it reached each stage.
+    // The damage was neither harmless nor total: it reached each stage.
     assert!(counts[Came::Refused as usize] > 0 && counts[Came::Ran as usize] > 0, "{test}: {counts:?}");
     eprintln!("{DONE}: {test}: refused, imported, planned, ran: {counts:?}");
 }
 
-/// A graph inside of another.
+/// Returns a nested graph.
 fn region(nodes: &[Message], inputs: &[Message], outputs: &[Message]) -> Message {
     onnx::graph(&Graph { nodes, inputs, outputs, tensors: &[] })
 }
 
-/// A loop of three rounds that collects, around a condition.
+/// Returns a loop of three iterations that collects, around a condition.
 fn loop_around_if() -> Vec<u8> {
     let f = |name: &str| value(name, FLOAT, &[4]);
     let then = region(&[node("twice", "Add", &["s", "s"], &["t"])], &[], &[f("t")]);
@@ -215,7 +215,7 @@ fn loop_around_if() -> Vec<u8> {
     model.as_ref().to_vec()
 }
 
-/// Ops whose attributes and constants decide sizes, windows and positions.
+/// Returns ops whose attributes and constants determine sizes, windows and positions.
 fn sizes_and_windows() -> Vec<u8> {
     let ints = onnx::ints_attribute;
     let nodes = [
@@ -269,10 +269,10 @@ fn sizes_windows_and_positions() {
     check("sizes_windows_and_positions", &sizes_and_windows(), &[], 4000);
 }
 
-/// Damages a trained model, and gives its own inputs to what is left of it.
+/// Damages a trained model, and runs the result on its own inputs.
 fn check_trained(test: &str, name: &str, n_flipped: u64) {
     let cases = cases();
-    // Where it is missing and need not be there, `cases` has said so.
+    // `cases` has reported a missing optional model.
     let Some(case) = cases.iter().find(|case| case.name.starts_with(name)) else { return };
     let inputs = arrays::read_npz(&case.inputs).unwrap();
     check(test, &std::fs::read(&case.model).unwrap(), &inputs, n_flipped);

@@ -1,7 +1,7 @@
-//! Everything that the command and its plugins write, while the process is killed or interrupted at random moments: what is
-//! there is whole, and nothing is left.
+//! Kills or interrupts the command at random moments, and checks everything that it and its plugins write: existing files
+//! are complete, and nothing is left over.
 //!
-//! `DEVBAY_KILLS` says how often each test does it; a few times are enough to see that it works at all.
+//! `DEVBAY_KILLS` sets the repetitions per test; the default only shows that it works at all.
 
 use crate::support::{Folder, command, opencl_library, pjrt_plugin, root, wgpu_library};
 use std::collections::BTreeMap;
@@ -13,23 +13,23 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a command writes: it runs in a folder of its own, with the cache in `cache` there.
+/// A writing command: it runs in its own folder, with the cache in `cache` there.
 struct Job {
     name: &'static str,
     arguments: Vec<OsString>,
-    /// Whether a file is whole, beside what was written without a kill.
+    /// Checks whether a file is complete, given the one written without a kill.
     is_whole: fn(&[u8], &[u8]) -> bool,
-    /// A folder that is there with all of its files or not at all.
+    /// A folder that is written completely or not at all.
     whole_folder: Option<&'static str>,
-    /// Whether the host writes it: then Ctrl-C removes what is unfinished. What a plugin's library leaves is swept by the
-    /// next one that writes.
+    /// True if the host writes it: Ctrl-C then removes unfinished files. Leftovers of a plugin's library are removed by its
+    /// next writer.
     is_hosts: bool,
-    /// Exit code where it comes to its end.
+    /// Exit code of an undisturbed run.
     code: i32,
     folder: Folder,
 }
 
-/// Paths in a job's folder, and what is in the files.
+/// Paths in a job's folder, with the files' content.
 type Files = BTreeMap<PathBuf, Vec<u8>>;
 
 impl Job {
@@ -45,7 +45,7 @@ impl Job {
         job
     }
 
-    /// A job that makes a plugin write to the cache.
+    /// Returns a job that makes a plugin write to the cache.
     fn cache(name: &'static str, is_whole: fn(&[u8], &[u8]) -> bool, plugin: &[String]) -> Self {
         let device = format!("{name}:0");
         let arguments = ["run", "MNIST", "--random", "1", "--no-fallback", "--device", &device];
@@ -62,7 +62,7 @@ impl Job {
         work.spawn().expect("it starts")
     }
 
-    /// Does it to its end.
+    /// Runs it to its end.
     fn done(&self) -> Files {
         let ended = self.start().wait().expect("it ended");
         assert_eq!(ended.code(), Some(self.code), "{}: {ended}", self.name);
@@ -73,7 +73,7 @@ impl Job {
         let mut files = Files::new();
         let mut folders = vec![self.folder.path("")];
         while let Some(folder) = folders.pop() {
-            // A file that was there a moment ago may not be there now.
+            // Files may disappear while the folder is read.
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
                 let path = entry.path();
                 match entry.file_type() {
@@ -103,7 +103,7 @@ impl Job {
         for path in self.files().into_keys() {
             if let Some(left) = path.ancestors().find(|path| is_unfinished(path)) {
                 let removed = if left.is_dir() { fs::remove_dir_all(left) } else { fs::remove_file(left) };
-                // The folder of several files goes with the first.
+                // Removing the first also removes the folder of several files.
                 assert!(removed.is_ok() || !left.exists());
             }
         }
@@ -119,7 +119,7 @@ impl Job {
         is_in(&self.folder.path(""))
     }
 
-    /// Fails unless everything but what is unfinished is as it was written without a kill.
+    /// Fails unless every finished file is as written without a kill.
     fn expect_whole(&self, first: &Files) {
         let files = self.files();
         if let Some(folder) = self.whole_folder.map(|folder| self.folder.path(folder)) {
@@ -147,13 +147,13 @@ fn same(found: &[u8], expected: &[u8]) -> bool {
     found == expected
 }
 
-/// Another measurement has other times.
+/// Accepts any JSON, because another measurement has other times.
 fn json(found: &[u8], _expected: &[u8]) -> bool {
     serde_json::from_slice::<serde_json::Value>(found).is_ok()
 }
 
-/// A program that the OpenCL plugin keeps: a head with two lengths and a checksum, the key, and what the driver compiled. Two
-/// of those differ: PoCL's hold the kernels that it has compiled by then for anybody who shares its own cache.
+/// Checks a program in the OpenCL plugin's cache: a head with two lengths and a checksum, the key, and the driver's binary.
+/// Binaries may differ: PoCL's contain all kernels compiled so far by any process that shares its cache.
 fn opencl_program(found: &[u8], _expected: &[u8]) -> bool {
     let word =
         |i: usize| found.get(8 * i..8 * i + 8).map(|word| u64::from_ne_bytes(word.try_into().expect("8")));
@@ -168,24 +168,24 @@ fn opencl_program(found: &[u8], _expected: &[u8]) -> bool {
         && found[before..].iter().fold(0xcbf2_9ce4_8422_2325, step) == hash
 }
 
-/// Among what plugins keep there are verdicts in JSON, which say when they were found, and programs of XLA's, of which no
-/// two are the same bytes: as long as a whole one, within a hundredth.
+/// Checks a plugin's cache entry. Entries include JSON verdicts with their times, and XLA programs, which are never
+/// byte-identical: the length must be within a hundredth of the complete one.
 fn kept(found: &[u8], expected: &[u8]) -> bool {
     let is_as_long = || found.len().abs_diff(expected.len()) <= expected.len() / 100;
     if json(expected, &[]) { json(found, expected) } else { same(found, expected) || is_as_long() }
 }
 
 fn signal(child: &Child, signal: &str) {
-    // It may have ended by itself.
+    // It may have ended already.
     let sent = Command::new("kill").args([signal, &child.id().to_string()]).stderr(Stdio::null()).status();
     sent.expect("kill is there");
 }
 
-/// How a child is ended.
+/// A way to end a child.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum By {
     Kill,
-    /// Ctrl-C, so often.
+    /// Ctrl-C, this many times.
     Interrupt(u32),
 }
 
@@ -196,10 +196,10 @@ struct Counts {
     unfinished: u32,
 }
 
-/// Ends a job at a moment and looks at what is there.
+/// Ends a job at a moment and checks its files.
 fn end_one(job: &Job, first: &Files, by: By, is_time: &dyn Fn() -> bool, counts: &mut Counts) {
     if by != By::Kill {
-        // The next writer sweeps the leftovers of an earlier kill, and an interrupted job may not come to it.
+        // Leftovers of an earlier kill are removed by the next writer, which an interrupted job may not reach.
         job.remove_unfinished();
     }
     let mut child = job.start();
@@ -216,7 +216,7 @@ fn end_one(job: &Job, first: &Files, by: By, is_time: &dyn Fn() -> bool, counts:
             counts.unfinished += u32::from(is_unfinished);
         }
         By::Interrupt(_) => {
-            // The signal ends the command until the command handles it, and may come too late.
+            // Before the command handles the signal, the signal ends it; and it may come too late.
             let is_expected =
                 [Some(job.code), Some(130)].contains(&ended.code()) || ended.signal() == Some(2);
             assert!(is_expected, "{}, {by:?}: {ended}", job.name);
@@ -227,7 +227,7 @@ fn end_one(job: &Job, first: &Files, by: By, is_time: &dyn Fn() -> bool, counts:
     job.expect_whole(first);
 }
 
-/// Ends jobs in turn, at random moments and when an unfinished file is seen, which a random moment seldom meets.
+/// Ends jobs in turn, at random moments and when an unfinished file appears, which random moments seldom hit.
 fn check(jobs: &[Job], n_default: usize) {
     let n: usize = std::env::var("DEVBAY_KILLS").map_or(n_default, |n| n.parse().expect("a number"));
     let mut counts: Vec<Counts> = jobs.iter().map(|_| Counts::default()).collect();
@@ -244,15 +244,15 @@ fn check(jobs: &[Job], n_default: usize) {
         let (at, turn) = (i % jobs.len(), i / jobs.len());
         let (job, (first, took)) = (&jobs[at], &begun[at]);
         let by = [By::Kill, By::Interrupt(1), By::Kill, By::Interrupt(2)][turn % 4];
-        // Half of the runs find an earlier output and replace it. A cache does not write an entry again, and a project
-        // needs a folder that is not there yet.
+        // Half of the runs find an earlier output and replace it. A cache does not rewrite an entry, and a project needs a
+        // new folder.
         if turn % 8 < 4 || !job.is_hosts || job.whole_folder.is_some() {
             job.clear();
         }
         let random = RandomState::new().build_hasher().finish();
         let wait = Duration::from_nanos(random % (took.as_nanos() as u64).max(1));
         let begin = Instant::now();
-        // A step of a few milliseconds ends before it is seen.
+        // A job of a few milliseconds ends before it is noticed.
         let is_random = (turn / 2 + at) % 2 == 1 || job.whole_folder.is_some();
         let is_time: &dyn Fn() -> bool =
             if is_random { &|| begin.elapsed() >= wait } else { &|| job.has_unfinished() };
@@ -262,7 +262,7 @@ fn check(jobs: &[Job], n_default: usize) {
         let Counts { killed, interrupted, unfinished } = counts;
         let name = job.name;
         eprintln!("{name}: {killed} killed, {unfinished} left an unfinished file; {interrupted} interrupted");
-        // The next writer sweeps the leftovers.
+        // The next writer removes leftovers.
         if job.whole_folder.is_some() {
             fs::remove_dir_all(job.folder.path("project")).into_iter().for_each(drop);
         } else if !job.is_hosts {
@@ -341,7 +341,7 @@ fn caches_that_are_killed_are_whole() {
     check(&jobs, 6);
 }
 
-/// A program in the cache whose bytes are not those that were written is compiled anew, and is not given to the driver.
+/// A cached program whose bytes differ from the written ones is compiled again, and never given to the driver.
 #[test]
 fn programs_of_opencl_that_are_damaged_are_compiled_anew() {
     let Some(library) = opencl_library() else {

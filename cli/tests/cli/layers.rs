@@ -1,9 +1,9 @@
-//! `--layers` and `DEVBAY_LAYERS`: a trained model is right behind the validation layer, a wrong plugin is named.
+//! `--layers` and `DEVBAY_LAYERS`: a trained model is right through the validation layer, and a faulty plugin is named.
 
 use crate::support::{Folder, command, defect, devbay, finish, root};
 use std::process::Command;
 
-/// Runs the small trained model on one of its cases, compared with what it should give.
+/// Runs the small trained model on one of its cases, compared with the expected results.
 fn mnist(arguments: &[&str]) -> Command {
     let folder = root().join("models/mnist_cnn");
     let mut run = command();
@@ -67,7 +67,7 @@ fn a_layer_that_is_not_there_is_refused() {
     let expected = ["there is no layer valdation", "known are: validation"];
     devbay(["devices", "--layers", "valdation"]).expect(2).says(&expected);
     finish(command().arg("devices").env("DEVBAY_LAYERS", "validation,valdation")).expect(2).says(&expected);
-    // The option goes before the environment.
+    // The option overrides the environment.
     finish(command().args(["devices", "--layers", "validation"]).env("DEVBAY_LAYERS", "valdation")).expect(0);
 }
 
@@ -86,7 +86,7 @@ fn a_wrong_plugin_is_named_and_ends_with_8() {
     let found = &json["violations"][0];
     assert_eq!((&found["rule"], &found["by"]), (&"B11".into(), &"plugin".into()), "{json}");
     assert_eq!((&found["function"], &found["count"]), (&"devices".into(), &1.into()), "{json}");
-    // Both of two layers see it; it is one kind.
+    // Both of two layers report it, but as one kind.
     let json = devices(&["--layers", "validation,validation", "--json"]).expect(8).json();
     assert_eq!(
         (json["violations"].as_array().unwrap().len(), &json["violations"][0]["count"]),

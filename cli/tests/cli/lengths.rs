@@ -1,4 +1,4 @@
-//! Inputs whose lengths change: the cache of plans and what it shares, and buckets.
+//! Inputs of changing lengths: the cache of plans with its sharing, and buckets.
 
 use crate::support::cases;
 use devbay_host::internals::compare::{Tolerance, compare};
@@ -11,8 +11,8 @@ use std::collections::HashSet;
 
 const TOLERANCE: Tolerance = Tolerance { relative: 1e-4, absolute: 1e-5 };
 
-/// What is masked out does not count: `y` has the length of `x`, `sum` has not, `side` is of both symbols. `fixed` does not
-/// depend on any.
+/// Masked positions have no effect: `y` has the length of `x`, `sum` does not, `side` depends on both symbols, and `fixed`
+/// on neither.
 const MASKED: &str = r#"devbay-program 1
 
 program "masked"(%x: f32[batch,seq], %mask: f32[batch,seq], %w: f32[4,4]) {
@@ -40,7 +40,7 @@ fn session(runtime: &Runtime, program: &str, options: SessionOptions) -> Result<
     Session::with_options(&model, &runtime.devices()[0], options)
 }
 
-/// A session that the model takes.
+/// Creates a session on the model.
 fn of(runtime: &Runtime, program: &str, options: SessionOptions) -> Session {
     session(runtime, program, options).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -67,7 +67,7 @@ fn ones(shape: &[usize]) -> Tensor {
     Tensor::from_elements(shape, &vec![1.0f32; shape.iter().product()]).expect("a tensor")
 }
 
-/// Inputs of [`MASKED`].
+/// Returns inputs of [`MASKED`].
 fn masked(batch: usize, length: usize) -> [(&'static str, Tensor); 3] {
     [("x", floats(&[batch, length], length)), ("mask", ones(&[batch, length])), ("w", floats(&[4, 4], 3))]
 }
@@ -107,12 +107,12 @@ fn plans_are_counted() {
     assert_eq!((plans.misses, plans.made, plans.failed), (3, 3, 0), "{plans:?}");
     assert_eq!((plans.hits, plans.evicted, plans.kept, plans.kept_max), (3, 1, 2, 2), "{plans:?}");
     assert!(plans.specialising_ns > 0 && plans.planning_ns > 0, "{plans:?}");
-    // A plan that is made ahead is no miss, and the run that follows finds it.
+    // A plan made ahead is not a miss, and the following run finds it.
     session.plan_for(&masked(1, 9).each_ref().map(|(name, tensor)| (*name, tensor))).expect("a plan");
     run(&session, &masked(1, 9)).expect("a run");
     let plans = session.plan_statistics();
     assert_eq!((plans.hits, plans.misses, plans.made), (4, 3, 4), "{plans:?}");
-    // One that cannot be made is counted as such.
+    // A failed plan is counted as such.
     let wrong = [("x", ones(&[1, 4])), ("mask", ones(&[1, 3])), ("w", ones(&[4, 4]))];
     run(&session, &wrong).expect_err("extents that do not fit each other");
     assert_eq!(session.plan_statistics().failed, 1);
@@ -121,7 +121,7 @@ fn plans_are_counted() {
 #[test]
 fn runs_into_memory_and_of_several_stages_are_counted() {
     let runtime = runtime("inline");
-    // Where NonZero is a stage, the plan is not one line.
+    // NonZero is a stage, so the plan is not a single section.
     let program = r#"devbay-program 1
 
 program "staged"(%x: f32[n]) {
@@ -155,7 +155,7 @@ fn threads_that_run_other_lengths_share_plans() {
     let lengths: Vec<usize> = (1..=8).collect();
     let expected: Vec<Vec<Tensor>> =
         lengths.iter().map(|&length| run(&reference, &masked(2, length)).expect("a run")).collect();
-    // With room for all, each is made once; with room for three, plans go while others run them.
+    // With room for all, each plan is made once; with room for three, plans are evicted while other threads run them.
     for (most, all) in [(16, true), (3, false)] {
         let session = of(&runtime, MASKED, plans_max(most));
         std::thread::scope(|scope| {
@@ -195,7 +195,7 @@ fn what_does_not_depend_on_a_length_is_prepared_once() {
     // The product of `w` with itself is the same for all lengths.
     assert_eq!(prepared(4), (first - 1, 1));
     assert_eq!(prepared(3), (0, 0), "there is a plan");
-    // Kernels go with their plans, but for one that a plan still has: the plan for 3 is thrown out here or there.
+    // Kernels are dropped with their plans, unless another plan uses them; the plan for 3 is evicted by one of these.
     for length in [5, 6] {
         assert_eq!(prepared(length), (first - 1, 1));
     }
@@ -218,7 +218,7 @@ fn lengths_in_a_bucket_share_a_plan() {
             let inputs = masked(2, length);
             expect_close(&run(&bucketed, &inputs).expect("a run"), &run(&plain, &inputs).expect("a run"));
         }
-        // Two buckets, two lengths beyond them, and one run of each bucket that is made once more to compare.
+        // Two buckets, two lengths beyond them, and one repeated run per bucket for comparison.
         assert_eq!(bucketed.plan_statistics().made, 2 + 2 + 2, "{streams}");
     }
 }
@@ -263,7 +263,7 @@ fn every_way_to_run_pads_or_says_that_it_does_not() {
         .collect();
     expect_close(&found, &expected);
 
-    // The size of a padded result is not that of the result.
+    // A padded result's size is not the result's.
     memory[0].push(0);
     let mut outputs: Vec<&mut [u8]> = memory.iter_mut().map(Vec::as_mut_slice).collect();
     let wrong = bucketed.run_into(&views, &mut outputs, &options);
@@ -282,7 +282,7 @@ fn every_way_to_run_pads_or_says_that_it_does_not() {
     bucketed.run_on_device(&whole, None, &options).expect("a length that is a bucket's");
 }
 
-/// A program of one output, and what running it in buckets says.
+/// Runs a program of one output in buckets, and expects an error.
 fn refused(body: &str, pad: Option<f64>, kind: ErrorKind, word: &str) {
     let runtime = runtime("inline");
     let program = format!("devbay-program 1\n\nprogram \"p\"(%x: f32[2,n]) {{\n{body}  return %y\n}}\n");
@@ -317,7 +317,7 @@ fn results_that_nobody_can_crop_are_refused() {
 fn a_model_that_padding_changes_is_refused_when_it_is_checked() {
     let mean = "  %axes: i64[] = const i64[1] [1]\n  %y = ReduceMean@18(%x, %axes)\n";
     refused(mean, None, ErrorKind::Mismatch, "padding `n` from 5 to 8 changes output `y`");
-    // A fill that equals the mean is used as the mean: the value of the padding counts.
+    // Padding with the mean gives the mean: the padding's value takes effect.
     let runtime = runtime("inline");
     let program = format!("devbay-program 1\n\nprogram \"p\"(%x: f32[2,n]) {{\n{mean}  return %y\n}}\n");
     let options =
@@ -342,7 +342,7 @@ fn buckets_that_the_model_does_not_have_are_refused() {
 
 #[test]
 fn a_text_model_plans_once_a_bucket() {
-    // `cases` says which models are missing, and fails where they have to be there.
+    // `cases` reports missing models, and fails if they are required.
     let Some(case) = cases().into_iter().find(|case| case.name.starts_with("bert_rxnfp")) else {
         return;
     };

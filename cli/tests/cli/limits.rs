@@ -1,10 +1,10 @@
-//! Each limit, given to the command: what is above it is refused, with the exit code and the sentence of `docs/limits.md`.
+//! Each limit, given to the command: larger values are refused, with the exit code and the sentence of `docs/limits.md`.
 
 use crate::support::{Folder, command, finish};
 use devbay_host::Tensor;
 use devbay_host::arrays::write_npy;
 
-/// Four nodes, of which two are in a loop of three iterations.
+/// Four nodes, two of them in a loop of three iterations.
 const LOOP: &str = r#"devbay-program 1
 
 program "loop"(%x: f32[1024]) {
@@ -19,7 +19,7 @@ program "loop"(%x: f32[1024]) {
 }
 "#;
 
-/// As [`LOOP`], with a number of iterations that is an input.
+/// [`LOOP`] with an input as the number of iterations.
 const LOOP_OF_N: &str = r#"devbay-program 1
 
 program "loop"(%x: f32[4], %n: i64[]) {
@@ -31,7 +31,7 @@ program "loop"(%x: f32[4], %n: i64[]) {
 }
 "#;
 
-/// A loop that collects 4096 bytes an iteration, as often as an input says.
+/// A loop that collects 4096 bytes per iteration, with an input as the number of iterations.
 const COLLECTS: &str = r#"devbay-program 1
 
 program "collects"(%x: f32[1024], %n: i64[]) {

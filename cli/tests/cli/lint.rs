@@ -1,10 +1,10 @@
-//! `devbay lint`: its table, its JSON, and how it ends.
+//! `devbay lint`: its table, its JSON, and its exit codes.
 
 use crate::support::{Folder, devbay, plugin_library};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The plugin that vendors start from, with more for the compiler.
+/// Builds the plugin that vendors start from, with further arguments for the compiler.
 fn minimal(folder: &Folder, arguments: &[&str]) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let library = folder.path("libdevbay_plugin_minimal.so");

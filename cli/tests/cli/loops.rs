@@ -1,5 +1,5 @@
-//! Loops whose number of iterations is known become launches, one iteration after the other: on every form of a device,
-//! on one and several threads, with the results of the arithmetic done here.
+//! Loops with a known number of iterations become consecutive launches: on every form of a device, on one and several
+//! threads, with the results of the arithmetic done here.
 
 use devbay_host::internals::core::plan::tasks::Policy;
 use devbay_host::internals::core::program::text;
@@ -16,7 +16,7 @@ const FORMS: [(&str, &[&str]); 6] = [
     ("inline,async", &["sum", "scaled"]),
 ];
 
-/// Running sums of the rows of `x`, forwards, each times `w`, backwards.
+/// Running sums of the rows of `x` forwards, each multiplied by `w`, backwards.
 const SUMS: &str = r#"devbay-program 1
 
 program "sums"(%x: f32[5,4], %w: f32[4], %s0: f32[4]) {
@@ -112,7 +112,7 @@ fn what_a_body_only_passes_on_is_collected_and_no_iteration_gives_nothing() {
 
 #[test]
 fn scans_nest_and_a_loop_with_a_constant_trip_count_collects() {
-    // The inner scan sums a row's elements; the loop adds its number to the carried value, and collects that.
+    // The inner scan sums a row's elements; the loop adds its number to its carried value, and collects that.
     let source = r#"devbay-program 1
 
 program "nested"(%x: f32[3,4], %zero: f32[], %one: f32[]) {

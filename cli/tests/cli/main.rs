@@ -1,5 +1,5 @@
-//! The command as a user meets it, and trained models through the host as the command has it: with the CPU plugin
-//! linked in and as a library.
+//! The command as a user sees it, and trained models through the host as in the command: with the CPU plugin linked in and
+//! as a library.
 
 #[cfg(target_os = "linux")]
 mod allocations;

@@ -1,4 +1,4 @@
-//! Too little memory: exit code 7, whatever wants it.
+//! Too little memory: exit code 7, whatever needs it.
 
 use crate::support::{Folder, command, finish};
 #[cfg(target_os = "linux")]
@@ -41,7 +41,7 @@ fn an_input_that_is_larger_than_memory() {
     finish(command().arg("run").arg(&model).args(["--random", "--shape", &shape])).expect(7);
 }
 
-/// The command under valgrind: no reads or writes of memory that is not ours, nor decisions on what was never written.
+/// The command under valgrind: no accesses beyond its memory, and no decisions on uninitialised memory.
 #[cfg(target_os = "linux")]
 #[test]
 #[ignore = "full: 20 seconds on a busy machine, where valgrind is"]
@@ -61,7 +61,7 @@ fn under_valgrind() {
     assert!(!found.err.contains("=="), "{}", found.err);
 }
 
-/// The command with so much address space, in MiB.
+/// Returns the command with limited address space, in MiB.
 #[cfg(target_os = "linux")]
 fn limited(limit: u32) -> Command {
     let command = command();
@@ -76,7 +76,7 @@ fn limited(limit: u32) -> Command {
     shell
 }
 
-/// A part of `cargo xtask memory`: one model, with limits further apart.
+/// A part of `cargo xtask memory`: one model, with larger steps between limits.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_run_with_less_memory_than_it_needs() {

@@ -1,11 +1,11 @@
-//! The trained models through the command, within the tolerance that it has by default.
+//! The trained models through the command, within its default tolerance.
 //!
-//! One test for each way to run them, so that a failure names it: the CPU plugin linked into the command or
-//! loaded from its library, streams inline or asynchronous, each instruction set, one thread or two. Inside a
-//! test the cases run one after the other, and all that fail are listed.
+//! One test per way to run them, so that a failure names the way. The ways differ in the CPU plugin (linked, or loaded from
+//! its library), streams (inline or asynchronous), instruction set, and one or two threads. Within a test the cases run one
+//! after the other, and all failing ones are listed.
 //!
-//! The gate has each pair of two such choices, but for baseline instructions, which take five times as long, and one case of
-//! each model; all cases in one way. The whole product is [`in_every_way`].
+//! The gate covers each pair of two such choices on one case per model, and all cases in one way; baseline instructions are
+//! left out, because they take five times as long. [`in_every_way`] covers all combinations.
 
 use crate::support::{Case, cases, command, distinct_cases, finish, first_cases, has_isa, plugin_library};
 use std::path::PathBuf;
@@ -13,9 +13,9 @@ use std::path::PathBuf;
 /// A way to run the models.
 #[derive(Clone, Copy)]
 struct Way {
-    /// Loaded from its library; else linked.
+    /// True if the plugin is loaded from its library instead of linked.
     loaded: bool,
-    /// Each stream has a thread; else work is done in the call.
+    /// True if each stream has a thread; otherwise work is done in the call.
     streams_async: bool,
     /// `DEVBAY_CPU_ISA`; None for the best.
     isa: Option<&'static str>,
@@ -36,7 +36,7 @@ impl Way {
     }
 }
 
-/// Runs cases, and expects that each matches.
+/// Runs cases, and expects each to match.
 fn check(way: Way, cases: &[Case]) {
     let library = way.loaded.then(plugin_library);
     let run = |case: &Case| {
@@ -49,7 +49,7 @@ fn check(way: Way, cases: &[Case]) {
         finish(&mut command)
     };
     if let Some(isa) = way.isa.filter(|isa| !has_isa(isa)) {
-        // Instructions that this processor lacks are refused, and nothing is said of the results.
+        // Instruction sets that this processor lacks are refused, without any results.
         run(&cases[0]).expect(6).says(&[&format!("DEVBAY_CPU_ISA asks for {isa}, this processor has")]);
         return;
     }
@@ -65,7 +65,7 @@ fn check(way: Way, cases: &[Case]) {
     assert!(failures.is_empty(), "{} of {} cases:\n{}", failures.len(), cases.len(), failures.join("\n"));
 }
 
-/// A test for each way: its name, whether the plugin is loaded, whether streams are asynchronous.
+/// Defines a test per way: its name, whether the plugin is loaded, whether streams are asynchronous.
 macro_rules! ways {
     ($($name:ident: $loaded:literal, $streams_async:literal, $isa:expr, $threads:literal;)*) => {$(
         #[test]
@@ -86,7 +86,7 @@ ways! {
     loaded_async_two_threads: true, true, None, 2;
 }
 
-/// The best instructions of this processor, which are chosen when nobody asks for any.
+/// The best instructions of this processor, the default.
 #[test]
 fn linked_inline_with_every_case() {
     check(Way { loaded: false, streams_async: false, isa: None, threads: 2 }, &cases());

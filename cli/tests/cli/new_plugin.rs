@@ -1,5 +1,5 @@
-//! `devbay new-plugin`: what it writes builds with the commands of its README, passes the conformance suite, and is
-//! short; names and folders that will not do are refused, and nothing is written.
+//! `devbay new-plugin`: a project builds with the commands of its README, passes the conformance suite, and is short;
+//! invalid names and folders are refused, and nothing is written.
 
 use crate::support::{Finished, Folder, command, devbay, finish};
 use std::fs;
@@ -24,7 +24,7 @@ fn project(folder: &Folder, name: &str, lang: &str) -> Project {
 }
 
 impl Project {
-    /// Runs the one command of the README that begins so, as somebody who has `devbay` in the search path.
+    /// Runs the only command of the README that begins with this text, with `devbay` in the search path.
     #[track_caller]
     fn run(&self, begins: &str) -> Finished {
         let mut fitting = self.commands.iter().filter(|command| command.starts_with(begins));
@@ -36,19 +36,19 @@ impl Project {
             [tool.to_owned()].into_iter().chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
         );
         let mut shell = Command::new("sh");
-        // Nothing of this machine's settings, as for the command itself.
+        // Without this machine's settings, as for the command itself.
         for (key, value) in command().get_envs() {
             match value {
                 Some(value) => shell.env(key, value),
                 None => shell.env_remove(key),
             };
         }
-        // The project's own target folder, and none of this build's flags.
+        // The project's own folder for cargo's output, and none of this build's flags.
         shell.env_remove("CARGO_TARGET_DIR").env_remove("RUSTFLAGS").env("CARGO_NET_OFFLINE", "true");
         finish(shell.args(["-ec", line]).current_dir(&self.folder).env("PATH", path.unwrap()))
     }
 
-    /// What is in the project: paths from its folder.
+    /// Returns the project's files, as paths from its folder.
     fn files(&self) -> Vec<String> {
         let mut files = Vec::new();
         let mut folders = vec![self.folder.clone()];
@@ -66,13 +66,13 @@ impl Project {
         files
     }
 
-    /// Lines of the files that a vendor reads.
+    /// Counts the lines of the files that a vendor reads.
     fn n_lines(&self, files: &[&str]) -> usize {
         files.iter().map(|file| fs::read_to_string(self.folder.join(file)).unwrap().lines().count()).sum()
     }
 
-    /// Judges the library as the README says, and expects that all three kernels were asked, nothing failed,
-    /// and nothing is there for lint to find.
+    /// Tests the library as the README describes, and expects that all three kernels were tested, nothing failed, and lint
+    /// finds nothing.
     #[track_caller]
     fn conforms(&self, library: &str) {
         let path = self.folder.join(library);
@@ -98,7 +98,7 @@ impl Project {
         }
     }
 
-    /// Nothing is left of the template's name, and the manifest loads the plugin.
+    /// Checks that the template's name is gone, and that the manifest loads the plugin.
     #[track_caller]
     fn is_named(&self, name: &str, built: &str) {
         let built_in = format!("{}/", built.split('/').next().unwrap());
@@ -119,12 +119,12 @@ impl Project {
     }
 }
 
-/// Whether a program of this machine can be started.
+/// Returns whether a program of this machine can be started.
 fn is_installed(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-/// A project for a compiler of C or C++, built by hand and, where it is installed, by CMake.
+/// Checks a project for a compiler of C or C++, built by hand and, if installed, by CMake.
 #[track_caller]
 fn compiles_and_conforms(lang: &str, compiler: &str, sources: &[&str]) {
     let folder = Folder::new();
@@ -201,7 +201,7 @@ fn b07_rust_builds_and_conforms() {
     project.run("cargo test").expect(0).prints(&["the_plugin_conforms ... ok"]);
 }
 
-/// Whether a file of a project in Rust is one of the SDK's sources or its licence.
+/// Returns whether a file of a Rust project is one of the SDK's sources or its licence.
 fn is_sdk(file: &str) -> bool {
     let sdk = "vendor/devbay-plugin-api/";
     file.starts_with(&format!("{sdk}src/")) || file.starts_with(&format!("{sdk}LICENSE"))
@@ -231,7 +231,7 @@ fn names_and_folders_that_will_not_do_are_refused() {
     let mut here = command();
     here.args(["new-plugin", "npu", "--lang", "c", "--dir", "../here"]).current_dir(folder.path("here"));
     finish(&mut here).expect(2).says(&["the current folder"]);
-    // Nothing was written on the way.
+    // Nothing was written before the failure.
     let mut left: Vec<_> = fs::read_dir(folder.path("")).unwrap().map(|e| e.unwrap().file_name()).collect();
     left.sort();
     assert_eq!(left, ["file", "full", "here"]);

@@ -1,5 +1,5 @@
-//! The plugin that takes everything and computes nothing (`plugins/null`): its list of ops is the catalogue's, it is a
-//! plugin by the profile `base`, and models run on it.
+//! The plugin that accepts everything and computes nothing (`plugins/null`): its list of ops is the catalogue's, it passes
+//! the profile `base`, and models run on it.
 
 use crate::support::{Folder, command, devbay, finish, library_of};
 use devbay_host::internals::core::program::catalogue::{self, OpKind};
@@ -26,7 +26,7 @@ fn its_ops_are_those_of_the_catalogue() {
         .map(|def| (def.domain.to_owned(), def.name.to_owned(), u64::from(def.version)))
         .collect();
     assert_eq!(listed, expected, "plugins/null/src/ops.rs is not as core/src/program/catalogue.rs");
-    // Every dtype that has a name, for every operand.
+    // Every named dtype, for every operand.
     for kernel in kernels {
         for types in kernel["types"].as_array().unwrap() {
             assert_eq!(types.as_array().unwrap().len(), 23, "{kernel}");
@@ -47,7 +47,7 @@ fn it_passes_base_and_claims_no_more() {
         let expected = if streams.ends_with("async") { "passed" } else { "not-claimed" };
         assert_eq!(points.unwrap()["outcome"], expected);
     }
-    // Where numbers are looked at it fails, as it must.
+    // Tests of numbers must fail.
     devbay(["conformance", &null(), "--only", "numerics.relu"]).expect(3);
     devbay(["devices", "--plugin", &null(), "--plugin-option", "null.streams=other"])
         .expect(0)

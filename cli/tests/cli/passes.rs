@@ -1,10 +1,10 @@
-//! `--passes` of `devbay inspect` and `devbay bench`: what passes did and what they save.
+//! `--passes` of `devbay inspect` and `devbay bench`: the changes and savings of passes.
 
 use crate::support::{Finished, Folder, command, finish};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Four elementwise ops that become one, one node on constants, and one whose result nobody uses.
+/// Four elementwise ops that are fused, one node on constants, and one with an unused result.
 const CHAIN: &str = r#"devbay-program 1
 
 program "chain"(%x: f32[64,64]) {
@@ -23,14 +23,14 @@ fn mnist() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/mnist_cnn/model.onnx")
 }
 
-/// A command on a model, on one thread of the processor.
+/// Runs a command on a model, on one thread of the processor.
 fn passes(name: &str, model: &Path, more: &[&str]) -> Finished {
     let mut command = command();
     command.arg(name).arg(model).args(["--passes", "--device", "cpu:0", "--threads", "1"]);
     finish(command.args(more))
 }
 
-/// What is known of a pass.
+/// Returns the entry of a pass.
 #[track_caller]
 fn pass<'a>(found: &'a Value, name: &str) -> &'a Value {
     let all = found["passes"].as_array().expect("passes");
@@ -69,7 +69,7 @@ fn each_pass_says_what_it_did() {
     assert!(fused["predicted_saves_ns"].as_f64().unwrap() > 0.0, "{fused}");
     let nothing = pass(&found, "fold-batch-norm");
     assert_eq!((&nothing["changes"], &nothing["without"]), (&0.into(), &Value::Null));
-    // The node on constants is small enough for a shape: it is folded in any case.
+    // The node on constants is small enough for a shape, so it is always folded.
     assert_eq!(found["without_all"]["launches"], 5);
     passes("inspect", &model, &[]).expect(0).prints(&[
         "PASS",
@@ -79,7 +79,7 @@ fn each_pass_says_what_it_did() {
     ]);
 }
 
-/// What is predicted is the difference of the works that `--plan` says, with the pass and without it.
+/// The prediction is the difference between the works in `--plan`, with and without the pass.
 #[test]
 fn what_is_predicted_is_the_difference_of_two_plans() {
     let found = passes("inspect", &mnist(), &["--json"]).expect(0).json();
@@ -161,7 +161,7 @@ fn a_model_runs_in_narrower_floats_within_their_precision() {
         let outputs = &run(&["--narrow", narrow, "--rtol", rtol]).expect(0).json()["outputs"];
         assert_eq!(outputs[0]["type"].as_str(), run(&[]).json()["outputs"][0]["type"].as_str());
     }
-    // It differs from the model in the last digits.
+    // The results differ from the model's in the last digits.
     run(&["--narrow", "f32=f16", "--rtol", "0.0000001", "--atol", "0"]).expect(3);
 
     let found = passes("inspect", &mnist(), &["--json", "--narrow", "f32=f16"]).expect(0).json();

@@ -1,10 +1,10 @@
-//! Several devices in one run: nodes that are pinned, and nodes that a device has no kernel for.
+//! Several devices in one run: pinned nodes, and nodes that a device has no kernel for.
 
 use crate::support::{Finished, Folder, UNTIL, devbay};
 use devbay_host::{Tensor, arrays};
 use std::path::Path;
 
-/// The forms that two devices of the CPU plugin may have.
+/// Forms of two devices of the CPU plugin.
 const FORMS: [&str; 4] = ["inline,inline", "inline,async", "async,inline", "async,async"];
 
 fn run(form: &str, more: &[&str]) -> Finished {
@@ -63,7 +63,7 @@ fn a_loop_that_data_ends_runs_over_two_devices() {
     for form in FORMS {
         let option = format!("cpu.streams={form}");
         let on_two = ["--plugin-option", &option, "--device", "cpu:0", "--pin", "mul=cpu:1"];
-        // Conditions are read where a device works inline.
+        // Conditions are read on an inline device, if there is one.
         let places: &[&str] = match form {
             "async,async" => &["control flow"],
             _ => &["Loop@25 entry", "Loop@25 exit"],

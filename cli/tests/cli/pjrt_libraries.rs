@@ -1,11 +1,11 @@
-//! PJRT libraries that the plugin finds and tries in a child process: real ones of the environment beside ones that
-//! crash, hang and refuse, as `devbay devices` shows them.
+//! PJRT libraries that the plugin finds and tries in a child process: real ones from the environment, and ones that crash,
+//! hang and refuse, as `devbay devices` shows them.
 
 use crate::support::{Finished, Folder, command, finish, pjrt_plugin};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A PJRT library with one fault, `plugins/pjrt/tests/fixtures/library.c`.
+/// Builds a PJRT library with one fault, `plugins/pjrt/tests/fixtures/library.c`.
 fn library(folder: &Folder, fault: &str) -> PathBuf {
     let library = folder.path(&format!("{fault}.so"));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/pjrt/tests/fixtures/library.c");
@@ -16,7 +16,7 @@ fn library(folder: &Folder, fault: &str) -> PathBuf {
     library
 }
 
-/// `devbay devices` with the plugin alone tried by nobody, so that what is measured is the plugin's own probing.
+/// Runs `devbay devices` on the plugin without trying it first, so that only the plugin's own probing is measured.
 fn devices(plugin: &[String], options: &[&str]) -> Finished {
     let mut command = command();
     command.args(["devices", "--no-probe"]).args(plugin);
@@ -44,7 +44,7 @@ fn b27_pjrt_libraries_that_crash_or_hang_harm_nobody_else() {
     for fault in faults {
         library(&folder, fault);
     }
-    // If this is slow, the machine is busy.
+    // A generous limit, for busy machines.
     let found = devices(plugin, &[&with(&faults), "pjrt.probe_ms=60000"]);
     assert_eq!(n_devices(&found), n_good);
     let said = [
@@ -56,13 +56,13 @@ fn b27_pjrt_libraries_that_crash_or_hang_harm_nobody_else() {
     ];
     let found = found.says(&said);
     assert!(!found.err.contains("goodbye"), "a child's output is not ours:\n{}", found.err);
-    // A line each in the report, beside the log's.
+    // One line each in the report, besides the log's.
     for reason in said {
         let is_reported = |line: &str| line.starts_with("note: plugin pjrt") && line.contains(reason);
         assert!(found.out.lines().any(is_reported), "{reason} in {}", found.out);
     }
 
-    // All the others are known now; only the one that hangs is tried.
+    // All others are known by now; only the one that hangs is tried.
     library(&folder, "HANGS");
     let all = [&faults[..], &["HANGS"]].concat();
     let found = devices(plugin, &[&with(&all), "pjrt.probe_ms=1000"]);
@@ -74,7 +74,7 @@ fn b27_pjrt_libraries_that_crash_or_hang_harm_nobody_else() {
 fn packages_for_jax_and_manifests_are_found_and_tried() {
     let Some((plugin, _)) = pjrt_plugin() else { return };
     let (plugin, good) = (&plugin[..2], &plugin[3]);
-    // `pjrt.libraries=NAME:PATH,...`: the first is installed here, and named by a manifest.
+    // In `pjrt.libraries=NAME:PATH,...`, the first library is installed here, and named by a manifest.
     let first = good.split(['=', ',']).nth(1).expect("a library");
     let (_, path) = first.split_once(':').expect("a name and a path");
     let folder = Folder::new();
@@ -92,7 +92,7 @@ fn packages_for_jax_and_manifests_are_found_and_tried() {
     folder.write("b.pjrt.json", "{");
     let manifests = format!("pjrt.manifests={}", folder.path("").display());
     let found = devices(plugin, &[&manifests, &site, "pjrt.probe_ms=60000"]);
-    // One file is one library, under the first name that it is given. The library installed beside it goes on to crash.
+    // One file is one library, under the first name that refers to it. The library installed beside it still crashes.
     assert!(found.out.contains("(written)") && !found.out.contains("(xla_mine)"), "{}", found.out);
     found.says(&["b.pjrt.json", "xla_mine: it ended the probing process"]);
 }

@@ -1,6 +1,6 @@
-//! Where nodes run on a processor and a GPU, when costs decide: with rates that are made up, so that the answer is known.
+//! Placement by cost on a processor and a GPU, with made-up rates, so that the answer is known.
 //!
-//! The GPU is whatever Vulkan driver the machine has; in the gate it is Mesa's lavapipe.
+//! The GPU is any Vulkan driver of the machine; in the gate it is Mesa's lavapipe.
 
 use crate::support::{Folder, cases, command, finish, wgpu_library};
 use devbay_host::internals::auto::{self, Allowed};
@@ -13,7 +13,7 @@ use devbay_host::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A product that is much work, something small between it and another product, and a branch that is small alone.
+/// An expensive product, something small between it and another product, and a small separate branch.
 const PROGRAM: &str = r#"devbay-program 1
 
 program "mixed"(%x: f32[64,64], %s: f32[8]) {
@@ -26,7 +26,7 @@ program "mixed"(%x: f32[64,64], %s: f32[8]) {
 }
 "#;
 
-/// A processor that is slow at arithmetic, and a GPU for which each launch is dear.
+/// A processor with slow arithmetic, and a GPU with expensive launches.
 const PROCESSOR: Rates = Rates {
     flops_per_ns: 0.1,
     bytes_per_ns: 10.0,
@@ -52,7 +52,7 @@ struct World {
     gpu: Arc<Device>,
 }
 
-/// The processor and the GPU with rates; None if the machine has no driver.
+/// Returns the processor and the GPU with rates; None if the machine has no driver.
 fn world(processor: Rates, gpu: Rates) -> Option<World> {
     let library = wgpu_library()?;
     let runtime = Runtime::builder()
@@ -85,7 +85,7 @@ fn types() -> Vec<TensorType> {
     inputs().iter().map(Tensor::tensor_type).collect()
 }
 
-/// The device of each node, and what the session computes.
+/// Returns the device of each node, and the session's results.
 fn placed(world: &World, options: SessionOptions) -> (BTreeMap<String, String>, Vec<Tensor>) {
     let session = Session::with_options(&model(), &world.gpu, options).expect("a session");
     let [x, s] = inputs();
@@ -124,19 +124,19 @@ fn each_node_runs_where_it_and_its_copies_cost_least() {
     let [x, s] = inputs();
     let expected = session.run(&[("x", &x), ("s", &s)]).expect("a run");
 
-    // The processor would be faster at the nodes between, but not by two copies.
+    // The processor would be faster for the middle part, but not by two copies.
     let (devices, results) = placed(&world, by_cost());
     assert_eq!(on(&devices), ["wgpu:0", "wgpu:0", "wgpu:0", "cpu:0", "cpu:0"]);
     expect_same(&results, &expected);
 
-    // In the order of the devices the GPU runs everything.
+    // By the order of devices the GPU runs everything.
     let in_order = SessionOptions { by: PlaceBy::Order, ..by_cost() };
     let (devices, results) = placed(&world, in_order);
     assert_eq!(on(&devices), ["wgpu:0"; 5]);
     expect_same(&results, &expected);
 
-    // A pin wins, and planning takes its effect on others into account: one value is copied back in any case, so that
-    // the nodes behind it are better off on the processor.
+    // A pin wins, and placement takes it into account: one value is copied back in any case, so that the following nodes are
+    // better off on the processor.
     let pin = |node: &str, device: &Arc<Device>| vec![(node.to_owned(), device.clone())];
     let (devices, results) = placed(&world, SessionOptions { pins: pin("small", &world.gpu), ..by_cost() });
     assert_eq!(on(&devices)[3..], ["wgpu:0", "cpu:0"]);
@@ -174,7 +174,7 @@ fn auto_takes_the_cheapest_and_says_why() {
         ["cheapest by estimate: together (3 nodes on wgpu:0, 2 nodes on cpu:0)", "; wgpu:0: ", "; cpu:0: "];
     assert!(words.iter().all(|word| reason.contains(word)) && reason.lines().count() == 1, "{reason}");
 
-    // The plan that it leads to is estimated the same.
+    // The resulting plan has the same estimate.
     let session = Session::with_options(
         &model(),
         &found.placement().device,

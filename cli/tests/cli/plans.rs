@@ -1,4 +1,4 @@
-//! Plans as people see them: as text, as data and drawn; and the rates that they are estimated with.
+//! Plans for users: as text, as JSON and as drawings; and the rates behind their estimates.
 
 use crate::support::onnx::{self, Graph};
 use crate::support::{Folder, command, finish};
@@ -9,7 +9,7 @@ use devbay_host::{Model, PlanOptions, Runtime, Session};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Two branches that are worth a task each, and after them each kind of stage.
+/// Two branches that are worth a task each, followed by each kind of stage.
 const STAGES: &str = r#"devbay-program 1
 
 program "stages"(%x: f32[64,64], %n: i64[], %sure: bool[]) {
@@ -111,7 +111,7 @@ fn constants_are_counted_by_how_they_lie() {
     };
     let [in_file, made, packed, uploaded] = places("inline");
     assert!(in_file + made > 0 && packed > 0 && uploaded == 0, "{:?}", [in_file, made, packed, uploaded]);
-    // All of that, where the host does not see the device's memory.
+    // All of that, if the host cannot access the device's memory.
     let [in_file, made, packed, uploaded] = places("async");
     assert!(in_file + made + packed == 0 && uploaded > 0, "{:?}", [in_file, made, packed, uploaded]);
 }
@@ -182,7 +182,7 @@ fn options_of_plans_want_a_plan() {
         .says(&["cannot write", "plan.dot"]);
 }
 
-/// Names that try to be something else than names.
+/// Names with markup and other special characters.
 const HOSTILE: [&str; 5] = [
     "</title><script>alert(1)</script>",
     "\"quotes\" 'and' &amp; \\N back\\slashes\\",
@@ -246,7 +246,7 @@ fn drawings_of_a_trained_model_are_well_formed() {
     assert_eq!(depth_outside_quotes(&fs::read_to_string(dot).unwrap()), Ok(()));
 }
 
-/// Tags in their order, and all text, of well-formed XML; else what is wrong with it.
+/// Parses well-formed XML into its tags in order and all text; otherwise returns the fault.
 fn read_xml(source: &str) -> Result<(Vec<String>, String), String> {
     let mut rest = source.strip_prefix("<!DOCTYPE html>").ok_or("no doctype")?;
     let (mut open, mut tags, mut text) = (Vec::new(), Vec::new(), String::new());
@@ -267,7 +267,7 @@ fn read_xml(source: &str) -> Result<(Vec<String>, String), String> {
         if !name.bytes().all(|b| b.is_ascii_alphanumeric()) {
             return Err(format!("the tag <{tag}>"));
         }
-        // Attributes: `name="value"`, in which quotes divide into outside and inside.
+        // Attributes: `name="value"`, where quotes separate outside from inside.
         let parts: Vec<&str> = body[name.len()..].split('"').collect();
         if parts.len().is_multiple_of(2) || parts.iter().step_by(2).any(|part| part.contains(['&', '\''])) {
             return Err(format!("the attributes of <{tag}>"));
@@ -299,7 +299,7 @@ fn unescape(text: &str) -> Result<String, String> {
     }
 }
 
-/// Whether braces and brackets are balanced outside of quoted text.
+/// Checks that braces and brackets are balanced outside quoted text.
 fn depth_outside_quotes(dot: &str) -> Result<(), String> {
     let (mut open, mut quoted, mut chars) = (Vec::new(), false, dot.chars());
     while let Some(c) = chars.next() {
@@ -351,7 +351,7 @@ fn rates_are_measured_once_and_used() {
         assert!(names.contains(&name), "expected {name} in {names:?}");
     }
     assert!(figures.iter().all(|figure| figure["value"].as_f64().unwrap() > 0.0), "{measured}");
-    // On a machine that others use, the figures of threads and clocks may be missing; the others are there.
+    // On a shared machine, the figures for threads and clocks may be missing; the others are present.
     assert!(figures[..2].iter().all(|figure| figure["measured"] == true), "{measured}");
     let of_kinds = figures[8..].iter();
     assert!(of_kinds.clone().all(|figure| figure["measured"] == true), "{measured}");
@@ -360,7 +360,7 @@ fn rates_are_measured_once_and_used() {
     let of_two = inspect("2");
     let rates = &of_two["rates"];
     assert_eq!((&rates["from"], &rates["flops_per_ns"]), (&"measured".into(), &figures[0]["value"]));
-    // Rates are those of one thread, but for the hand-over.
+    // Rates are per thread, except the hand-over.
     let of_one = inspect("1");
     let alone = &of_one["rates"];
     assert_eq!((&alone["from"], &alone["flops_per_ns"]), (&"measured".into(), &figures[0]["value"]));
@@ -388,7 +388,7 @@ fn calibrating_says_what_was_not_measured() {
         "the default: there is one thread",
         "kept in",
     ]);
-    // Nowhere to keep it: the measurement is shown all the same.
+    // Without a place to store them, the rates are still printed.
     let mut nowhere = command();
     nowhere.env_remove("HOME").env_remove("XDG_CACHE_HOME").args([
         "devices",

@@ -1,4 +1,4 @@
-//! Timelines: what `--profile` writes and says, and what sessions with a recorder take down.
+//! Timelines: the file and summary of `--profile`, and recordings of sessions.
 
 use crate::support::{Case, Folder, cases, command, finish};
 use devbay_host::internals::core::passes::Switches;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-/// Branches, control flow as a step and as a stage, and nodes that are planned while they run.
+/// Branches, control flow as a step and as a stage, and nodes that are planned at run time.
 const STAGES: &str = r#"devbay-program 1
 
 program "stages"(%x: f32[64,64], %n: i64[], %sure: bool[]) {
@@ -37,10 +37,10 @@ program "stages"(%x: f32[64,64], %n: i64[], %sure: bool[]) {
 }
 "#;
 
-/// A trace as a viewer reads it, its form checked.
+/// A trace as a viewer reads it, with its format checked.
 struct Trace {
     slices: Vec<Slice>,
-    /// By id: where the arrow begins and where it ends.
+    /// By id: the begin and end of an arrow.
     flows: BTreeMap<(String, u64), [(Place, f64); 2]>,
     processes: BTreeMap<u64, String>,
     threads: BTreeMap<Place, String>,
@@ -71,7 +71,7 @@ impl Slice {
 }
 
 impl Trace {
-    /// Reads a trace, and expects what the format demands of each event.
+    /// Reads a trace, and checks the format's requirements for each event.
     fn read(json: &[u8]) -> Self {
         let json: Value = serde_json::from_slice(json).expect("JSON");
         let mut trace = Self {
@@ -144,7 +144,7 @@ impl Trace {
         self.processes[&slice.place.0] == "host"
     }
 
-    /// The innermost launch at a time.
+    /// Returns the innermost launch at a time.
     fn launch_at(&self, (place, at): (Place, f64)) -> &Slice {
         let launches = self.slices.iter().filter(|slice| {
             ["kernel", "enqueue", "control"].contains(&slice.cat.as_str())
@@ -157,7 +157,7 @@ impl Trace {
             .expect("an arrow is at a launch")
     }
 
-    /// Expects what holds of each trace: slices nest, launches are in their task and run, arrows go forward.
+    /// Checks the invariants of all traces: slices nest, launches are within their task and run, arrows point forward.
     fn check(&self) {
         let mut tracks: BTreeMap<Place, Vec<&Slice>> = BTreeMap::new();
         for slice in &self.slices {
@@ -186,7 +186,7 @@ impl Trace {
                 slices.any(|slice| slice.has_inside(launch))
             };
             assert!(around("run"), "in no run: {launch:?}");
-            // Control flow that is a stage has tasks inside of it, and is in none.
+            // Control flow that is a stage contains tasks, and is in none.
             assert!(launch.args["task"].is_null() || around("task"), "in no task: {launch:?}");
         }
         for ((cat, _), [from, to]) in &self.flows {
@@ -203,7 +203,7 @@ impl Trace {
         }
     }
 
-    /// Names of makers and users of data.
+    /// Returns the names of producers and consumers of data.
     fn data(&self) -> BTreeSet<(&str, &str)> {
         let data = self.flows.iter().filter(|((cat, _), _)| cat == "data");
         data.map(|(_, [from, to])| (self.launch_at(*from).name.as_str(), self.launch_at(*to).name.as_str()))
@@ -229,7 +229,7 @@ fn traced(recorder: &Recorder, tasks: Policy) -> PlanOptions {
     }
 }
 
-/// What a recorder took down, as it is written, and its sums.
+/// Returns a recording as written, and its sums.
 fn taken(recorder: &Recorder) -> (Trace, Summary) {
     let recording = recorder.take();
     let timeline = Timeline::of(&recording);
@@ -242,7 +242,7 @@ fn mnist() -> Case {
     cases().into_iter().find(|case| case.name == "mnist_cnn case 0").expect("a model of the repository's")
 }
 
-/// Labels of the steps of mnist's plan.
+/// Returns the labels of the steps of mnist's plan.
 fn planned_labels() -> BTreeSet<String> {
     let runtime = runtime(1, "inline", None);
     let session = Session::new(&Model::load(&mnist().model).unwrap(), &runtime.devices()[0]).unwrap();
@@ -336,7 +336,7 @@ fn files_that_cannot_be_written_and_those_that_are_there() {
     assert_eq!(left, ["trace.json"], "nothing else is left");
 }
 
-/// The first of three nodes runs, the second has an index that is out of range.
+/// The first of three nodes runs; the second has an index out of range.
 #[test]
 fn a_failure_leaves_the_timeline_of_what_was_done() {
     let folder = Folder::new();
@@ -376,7 +376,7 @@ fn a_failure_leaves_the_timeline_of_what_was_done() {
         let ran = trace.labels("kernel");
         assert!(ran.contains("before (Neg@13)") && !ran.contains("after (Neg@13)"), "{at}: {ran:?}");
         fs::remove_file(path).unwrap();
-        // Both are reported, and the run's decides the code.
+        // Both errors are printed, and the run's decides the code.
         let finished =
             fail(name, streams, "none/trace.json").says(&["error: cannot write ", "none/trace.json"]);
         assert!(finished.err.trim_end().ends_with(error), "{at}: {}", finished.err);
@@ -409,7 +409,7 @@ fn a_bench_counts_its_runs() {
     assert_eq!(runs, (1..=5).collect());
 }
 
-/// The inputs of [`STAGES`].
+/// Returns the inputs of [`STAGES`].
 fn stages_inputs() -> [(&'static str, Tensor); 3] {
     let x: Vec<f32> = (0..64 * 64).map(|i| i as f32 / 1000.0).collect();
     [
@@ -464,7 +464,7 @@ fn tasks_control_flow_and_nodes_that_are_planned_late() {
     }
 }
 
-/// Sixteen products side by side, and their sum.
+/// Returns sixteen parallel products, and their sum.
 fn branches() -> String {
     let ty = "f32[200,200]";
     let mut source = format!("devbay-program 1\n\nprogram \"branches\"(%x: {ty}) {{\n");
@@ -485,10 +485,10 @@ fn a_worker_has_a_track_of_tasks() {
     let recorder = Recorder::default();
     let runtime = runtime(2, "inline", None);
     let mut plans = traced(&recorder, Policy::Auto);
-    // The products are the same one.
+    // The products are equal nodes.
     plans.passes = Switches::without(["common-subexpressions", "fuse-elementwise"]).unwrap();
     let session = Session::with_options(&model, &runtime.devices()[0], plans).unwrap();
-    // On a machine that has other things to do the worker may come too late for a run, but not for all.
+    // On a busy machine the worker may be too late for some runs, but not for all.
     for _ in 0..100 {
         session.run(&[("x", &x)]).unwrap();
         let (trace, summary) = taken(&recorder);
@@ -555,7 +555,7 @@ fn a_device_that_marks_nothing_is_said_to() {
     let (model, inputs) = (Model::load(&case.model).unwrap(), arrays::read_npz(&case.inputs).unwrap());
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
     let recorder = Recorder::default();
-    // Without a recorder for the plugin's marks.
+    // The plugin's marks are dropped.
     let runtime = runtime(1, "async", None);
     let plans = traced(&recorder, Policy::Auto);
     let session = Session::with_options(&model, &runtime.devices()[0], plans).unwrap();
@@ -577,14 +577,14 @@ fn what_is_lost_is_counted() {
     let session = Session::with_options(&model, &runtime.devices()[0], plans).unwrap();
     session.run(&given).unwrap();
     let (trace, summary) = taken(&recorder);
-    // All launches and the run itself, less those three that there was room for.
+    // All launches and the run itself, minus the three that fit.
     assert_eq!((trace.lost, summary.n_dropped), (planned_labels().len() as u64 - 2, trace.lost));
     assert_eq!(trace.of_category("kernel").count(), 3);
     let (trace, _) = taken(&recorder);
     assert_eq!((trace.lost, trace.slices.len()), (0, 0), "nothing is given twice");
 }
 
-/// A plan that is not traced calls the kernels' own functions, on nothing but their own references.
+/// An untraced plan calls the kernels' own functions, with only their own references.
 #[test]
 fn without_a_recorder_nothing_is_in_the_way() {
     let case = mnist();

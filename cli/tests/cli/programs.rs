@@ -1,9 +1,9 @@
-//! Programs that a device's compiler takes whole, on every device of the PJRT libraries that the environment names.
+//! Programs that a device's compiler takes as a whole, on every device of the PJRT libraries that the environment names.
 
 use crate::support::{Folder, command, finish, pjrt_plugin, plugin_library};
 use std::path::PathBuf;
 
-/// A program of the PJRT plugin's tests, its inputs and its results.
+/// Returns a program of the PJRT plugin's tests, its inputs and its results.
 fn program(name: &str, extension: &str) -> (PathBuf, PathBuf) {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../plugins/pjrt/tests/programs");
     (folder.join(format!("{name}.stablehlo.{extension}")), folder.join(format!("{name}.npz")))
@@ -45,7 +45,7 @@ fn wrong_programs_and_inputs_are_refused_with_words() {
     };
     run(&broken, None).says(&["pjrt:0", "plugin pjrt"]);
     assert_ne!(run(&broken, None).code, 0);
-    // The compiler does not tell the inputs of a program; running it does.
+    // The compiler does not report a program's arguments; running it does.
     assert_ne!(run(&good, None).code, 0);
     assert_eq!(run(&good, Some(&arrays)).code, 0);
     run(&folder.path("absent.mlir"), None).expect(1).says(&["absent.mlir"]);

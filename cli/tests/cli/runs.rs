@@ -15,7 +15,7 @@ fn runtime(threads: usize, streams: &str) -> Runtime {
     options.build().unwrap()
 }
 
-/// A small trained model with an input and what it should give.
+/// Returns a small trained model with an input and its expected result.
 fn mnist() -> Case {
     cases().into_iter().find(|case| case.name == "mnist_cnn case 0").expect("a model of the repository's")
 }
@@ -39,7 +39,7 @@ fn runs_in_the_background_give_the_bits_of_a_lone_run() {
         let session = Session::new(&model, &runtime.devices()[0]).unwrap();
         let runs: Vec<Run> = (0..40).map(|_| start(&session, &inputs)).collect();
         for (i, run) in runs.iter().enumerate() {
-            // Every third ends early, if it has not ended yet; the others do not notice.
+            // Every third run is cancelled, if it has not ended yet; the others are unaffected.
             if i % 3 == 0 {
                 run.cancel();
             }
@@ -55,7 +55,7 @@ fn runs_in_the_background_give_the_bits_of_a_lone_run() {
     }
 }
 
-/// Products of square matrices, one after the other.
+/// Returns consecutive products of square matrices.
 fn products(n_products: usize, extent: usize) -> String {
     let ty = format!("f32[{extent},{extent}]");
     let mut source = format!("devbay-program 1\n\nprogram \"p\"(%v0: {ty}) {{\n");
@@ -65,7 +65,7 @@ fn products(n_products: usize, extent: usize) -> String {
     source + &format!("return %v{n_products}\n}}\n")
 }
 
-/// Launches that take the stream's thread some time, so that a run is cancelled in the middle of them.
+/// Launches that keep the stream's thread busy, so that a run is cancelled among them.
 #[test]
 fn a_run_is_cancelled_while_a_stream_works() {
     let model = Model::from_program(text::parse(&products(40, 500)).unwrap());
@@ -93,7 +93,7 @@ fn a_run_is_cancelled_while_a_stream_works() {
 fn an_idle_runtime_uses_no_processor_time() {
     fn used() -> Duration {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the place for the answer is ours.
+        // SAFETY: `time` is room for the result.
         assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) }, 0);
         Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
     }
@@ -111,12 +111,12 @@ fn an_idle_runtime_uses_no_processor_time() {
         let runs: Vec<Run> = (0..50).map(|_| start(&session, &inputs)).collect();
         assert!(runs.iter().all(|run| run.wait().is_ok()));
     }
-    // Workers look for more for a while first.
+    // Workers look for more work for a while first.
     std::thread::sleep(Duration::from_millis(50));
     let before = used();
     std::thread::sleep(Duration::from_millis(200));
     let while_idle = used() - before;
-    // A thread that kept looking would use 200 ms.
+    // A spinning thread would use 200 ms.
     assert!(while_idle < Duration::from_millis(20), "{while_idle:?} of processor time while idle");
     println!("{DONE}");
 }
@@ -147,8 +147,8 @@ fn memory_is_reported() {
     devbay(["run", "--help"]).expect(0).prints(&["--affinity <LIST>"]);
 }
 
-/// Waits until a child's stream has worked for a tenth of a second of the processor's time: all of a run without control flow is
-/// the device's then, for nothing of it waits for the host.
+/// Waits until a child's stream has used a tenth of a second of processor time. By then all work of a run without control
+/// flow is enqueued, because none of it waits for the host.
 #[cfg(target_os = "linux")]
 fn wait_until_the_device_works(child: &mut Child) {
     let tasks = format!("/proc/{}/task", child.id());
@@ -156,12 +156,12 @@ fn wait_until_the_device_works(child: &mut Child) {
     loop {
         let ticks = std::fs::read_dir(&tasks).unwrap().filter_map(|task| {
             let stat = std::fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
-            // The name stands in parentheses and is cut to 15 bytes; the time of the user's code is the 14th field.
+            // The name is in parentheses and truncated to 15 bytes; the user time is the 14th field.
             let (name, rest) = stat.rsplit_once(") ")?;
             let is_stream = name.ends_with("(devbay-cpu-stre");
             rest.split(' ').nth(11)?.parse::<u64>().ok().filter(|_| is_stream)
         });
-        // A hundred ticks a second, on every Linux.
+        // Linux always counts a hundred ticks a second.
         if ticks.max() >= Some(10) {
             return;
         }
@@ -171,7 +171,7 @@ fn wait_until_the_device_works(child: &mut Child) {
 }
 
 fn interrupt(child: &Child) {
-    // SAFETY: the child was not waited for, so its id is its own.
+    // SAFETY: the child was not waited for, so its id was not reused.
     assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
 }
 
@@ -187,7 +187,7 @@ fn an_interrupt_ends_a_bench_and_a_run_writes_nothing() {
     let output = child.wait_with_output().unwrap();
     let err = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(130), "{err}");
-    // The run, or the work before it.
+    // The run was cancelled, or the work before it.
     assert!(err.contains("was cancelled"), "{err}");
 
     let folder = Folder::new();
@@ -200,7 +200,7 @@ fn an_interrupt_ends_a_bench_and_a_run_writes_nothing() {
     assert_eq!(left.len(), 2, "model and inputs alone: {left:?}");
 }
 
-/// Work that a device has cannot be taken back, and a cancelled run waits for it: seconds, unless one insists.
+/// A device's enqueued work cannot be withdrawn, so a cancelled run waits for it for seconds, unless interrupted again.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_second_interrupt_ends_the_command_at_once() {
@@ -211,7 +211,7 @@ fn a_second_interrupt_ends_the_command_at_once() {
     let mut child = command.args(["--threads", "1"]).stderr(Stdio::piped()).spawn().unwrap();
     wait_until_it_takes_signals(&mut child);
     wait_until_the_device_works(&mut child);
-    // Two that come before the command looks are one.
+    // Two signals that arrive before the command checks count as one.
     while child.try_wait().unwrap().is_none() {
         interrupt(&child);
         std::thread::sleep(Duration::from_millis(100));
@@ -222,7 +222,7 @@ fn a_second_interrupt_ends_the_command_at_once() {
     assert!(!err.contains("the run was cancelled"), "it waited: {err}");
 }
 
-/// As `nohup` and shells without job control start what is in the background.
+/// `nohup`, and shells without job control, start background commands this way.
 #[cfg(target_os = "linux")]
 #[test]
 fn an_interrupt_that_was_ignored_from_the_start_stays_so() {
@@ -245,7 +245,7 @@ fn an_interrupt_that_was_ignored_from_the_start_stays_so() {
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A run that does not end, with outputs to write.
+/// Returns a run that does not end, with outputs to write.
 fn endless(folder: &Folder) -> std::process::Command {
     const LOOP: &str = "devbay-program 1\n\nprogram \"loop\"(%n: i64[], %x: f32[4]) {\n  \
         %y: f32[4] = Loop@25(%n, _, %x) body(%i: i64[], %go: bool[], %s: f32[4]) {\n    \

@@ -1,5 +1,4 @@
-//! The trained models in one process: two sessions at once, and any number of threads, give the bits of a
-//! lone run.
+//! The trained models in one process: two sessions at once, and any number of threads, give the same bits as a lone run.
 
 use crate::support::{Case, cases, distinct_cases, first_cases};
 use devbay_host::{Model, Runtime, Session, Tensor, arrays};
@@ -46,7 +45,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
     }
 }
 
-/// Runs cases on two sessions at once, each model beside itself and then beside another.
+/// Runs cases on two sessions at once, each model beside itself and then beside another one.
 fn two_at_once(threads: usize, streams: &str, cases: &[Case]) {
     let lone = runtime(1, "inline");
     let shared = runtime(threads, streams);
@@ -65,7 +64,7 @@ fn two_at_once(threads: usize, streams: &str, cases: &[Case]) {
             let (loaded, shared, barrier) = (&loaded, &shared, &barrier);
             scope.spawn(move || {
                 let mut wrong = Vec::new();
-                // Beside itself; then, in the second half, beside the model at the other end of the list.
+                // First beside itself, then beside the model at the other end of the list.
                 for (at, beside) in (0..n).map(|i| (i, i)).chain((0..n).map(|i| (i, n - 1 - i))) {
                     let at = if caller == 0 { at } else { beside };
                     let (model, inputs, expected) = &loaded[at];
@@ -75,7 +74,7 @@ fn two_at_once(threads: usize, streams: &str, cases: &[Case]) {
                         wrong.push(&cases[at].name);
                     }
                 }
-                // Not before the end: a panic would leave the other waiting at the barrier.
+                // Only at the end: a panic would leave the other thread waiting at the barrier.
                 assert!(wrong.is_empty(), "other bits than a lone run: {wrong:?}");
             });
         }

@@ -8,28 +8,28 @@ use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
-/// The system's allocator, watched.
+/// The system's allocator with failures and counters.
 pub struct Watched;
 
-/// Requests that may fail, so far; which of them fails; bytes that live.
+/// Number of fallible requests so far; the number of the one to fail; live bytes.
 static N_RESERVED: AtomicU64 = AtomicU64::new(0);
 static REFUSED: AtomicU64 = AtomicU64::new(u64::MAX);
 static LIVE: AtomicI64 = AtomicI64::new(0);
-/// The most that lived at once.
+/// Maximum of live bytes.
 static PEAK: AtomicI64 = AtomicI64::new(0);
-/// Requests from so many bytes are refused: what a process cannot have, whatever a system that overcommits says.
+/// Requests of at least this size are refused, like impossible ones, even if the system overcommits.
 static BYTES_MAX: AtomicUsize = AtomicUsize::new(usize::MAX);
-/// Requests that cannot fail are taken down from so many bytes.
+/// Infallible requests of at least this size are recorded.
 static LARGE: AtomicUsize = AtomicUsize::new(usize::MAX);
-/// Where they came from.
+/// Origins of the recorded requests.
 static FOUND: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// Whether this thread is taking one down.
+    /// True while this thread records a request.
     static NOTING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether a request is refused.
+/// Returns whether a request is refused.
 fn refuses(bytes: usize) -> bool {
     if !reserve::is_reserving() {
         if bytes >= LARGE.load(Ordering::Relaxed) && !NOTING.replace(true) {
@@ -51,13 +51,13 @@ fn counted(found: *mut u8, bytes: usize) -> *mut u8 {
     found
 }
 
-// SAFETY: every request that is not refused is the system allocator's, with the caller's own layout.
+// SAFETY: every request that is not refused goes to the system allocator with the caller's own layout.
 unsafe impl GlobalAlloc for Watched {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if refuses(layout.size()) {
             return null_mut();
         }
-        // SAFETY: the caller keeps to `GlobalAlloc::alloc`, which asks the same of `layout`.
+        // SAFETY: `layout` has a size above 0, as `GlobalAlloc::alloc` requires of its caller.
         counted(unsafe { System.alloc(layout) }, layout.size())
     }
 
@@ -65,7 +65,7 @@ unsafe impl GlobalAlloc for Watched {
         if refuses(layout.size()) {
             return null_mut();
         }
-        // SAFETY: the caller keeps to `GlobalAlloc::alloc_zeroed`, which asks the same of `layout`.
+        // SAFETY: `layout` has a size above 0, as `GlobalAlloc::alloc_zeroed` requires of its caller.
         counted(unsafe { System.alloc_zeroed(layout) }, layout.size())
     }
 
@@ -73,7 +73,7 @@ unsafe impl GlobalAlloc for Watched {
         if refuses(new_size) {
             return null_mut();
         }
-        // SAFETY: the caller keeps to `GlobalAlloc::realloc`: `ptr` came from `System` with this layout.
+        // SAFETY: `ptr` came from this allocator with `layout`, as `GlobalAlloc::realloc` requires of its caller.
         let found = counted(unsafe { System.realloc(ptr, layout, new_size) }, new_size);
         if !found.is_null() {
             LIVE.fetch_sub(layout.size() as i64, Ordering::Relaxed);
@@ -83,13 +83,12 @@ unsafe impl GlobalAlloc for Watched {
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size() as i64, Ordering::Relaxed);
-        // SAFETY: the caller keeps to `GlobalAlloc::dealloc`: `ptr` came from `System` with this layout, and is given
-        // back once.
+        // SAFETY: `ptr` came from this allocator with `layout`, as `GlobalAlloc::dealloc` requires of its caller.
         unsafe { System.dealloc(ptr, layout) };
     }
 }
 
-/// Runs code whose request number `n` fails, of those that may; also gives how many there were.
+/// Runs code and fails its fallible request number `n`; also returns the number of such requests.
 pub fn refusing<R>(n: u64, code: impl FnOnce() -> R) -> (R, u64) {
     N_RESERVED.store(0, Ordering::Relaxed);
     REFUSED.store(n, Ordering::Relaxed);
@@ -98,7 +97,7 @@ pub fn refusing<R>(n: u64, code: impl FnOnce() -> R) -> (R, u64) {
     (result, N_RESERVED.load(Ordering::Relaxed))
 }
 
-/// Runs code in which no request that may fail is given so many bytes.
+/// Runs code and refuses its fallible requests of at least `bytes`.
 pub fn limited<R>(bytes: usize, code: impl FnOnce() -> R) -> R {
     BYTES_MAX.store(bytes, Ordering::Relaxed);
     let result = code();
@@ -106,12 +105,12 @@ pub fn limited<R>(bytes: usize, code: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Bytes that live now.
+/// Returns the live bytes.
 pub fn live() -> i64 {
     LIVE.load(Ordering::Relaxed)
 }
 
-/// Bytes that lived at most while code ran, beyond those that lived before.
+/// Runs code, and returns its peak of live bytes above those before it.
 pub fn peak<R>(code: impl FnOnce() -> R) -> (R, i64) {
     let before = live();
     PEAK.store(before, Ordering::Relaxed);
@@ -119,7 +118,7 @@ pub fn peak<R>(code: impl FnOnce() -> R) -> (R, i64) {
     (result, PEAK.load(Ordering::Relaxed) - before)
 }
 
-/// Where requests of so many bytes came from that cannot fail, while code ran.
+/// Runs code, and returns the origins of its infallible requests of at least `bytes`.
 pub fn unreserved<R>(bytes: usize, code: impl FnOnce() -> R) -> (R, Vec<String>) {
     LARGE.store(bytes, Ordering::Relaxed);
     let result = code();

@@ -1,21 +1,21 @@
-//! What decoding a file takes is at most so many times the file: of every message of ONNX's that may be repeated, with
-//! nothing in it, the smallest file for the most memory.
+//! Decoding takes at most a bounded multiple of a file's size: tested for every repeated ONNX message, empty, which gives
+//! the smallest file for the most memory.
 //!
-//! The decoder (prost) asks for memory in its own way, which cannot be refused. So what a file may make it ask for is
-//! bounded, and `docs/memory.md` says by how much.
+//! The decoder (prost) allocates in its own way, which cannot be refused. So the memory that a file can make it request is
+//! bounded, and `docs/memory.md` gives the bound.
 
 use super::allocator::peak;
 use super::{alone, runtime};
 use devbay_host::internals::import;
 
-/// Bytes of memory for a byte of a file, at most. An empty message is two bytes of the file; its struct has some hundred
-/// bytes, the list doubles as it grows, and what was there is copied.
+/// Maximum bytes of memory per byte of a file. An empty message is two bytes in the file; its struct has a few hundred
+/// bytes, and the list doubles as it grows, copying its content.
 const TIMES: i64 = 1024;
 
-/// Messages of a kind.
+/// Number of messages of a kind.
 const N: usize = 20_000;
 
-/// A field whose content has a length.
+/// Returns a length-delimited field.
 fn field(number: u32, content: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for mut n in [u64::from(number << 3 | 2), content.len() as u64] {
@@ -29,7 +29,7 @@ fn field(number: u32, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A path of field numbers from the model, the last of which is repeated, and what it is.
+/// A path of field numbers from the model to a repeated field, and its name.
 const REPEATED: &[(&[u32], &str)] = &[
     (&[8], "imports of opsets"),
     (&[14], "metadata"),
@@ -66,7 +66,7 @@ fn files_of_empty_messages_take_a_bounded_multiple() {
             bytes = field(number, &bytes);
         }
         let len = bytes.len() as i64;
-        // Whether it is a model is another question.
+        // It need not be a valid model.
         let (_, found) = peak(|| import::from_bytes(bytes, None).map(drop));
         most = most.max((found / len, what));
         assert!(found <= TIMES * len, "{what}: {found} bytes for {len} of the file");
@@ -74,7 +74,7 @@ fn files_of_empty_messages_take_a_bounded_multiple() {
     eprintln!("{} bytes for a byte of the file, {}", most.0, most.1);
 }
 
-/// Numbers in lists of one byte each are eight bytes in memory.
+/// Numbers in packed lists take one byte in the file and eight in memory.
 #[test]
 fn packed_numbers_take_a_bounded_multiple() {
     let _alone = alone();

@@ -1,8 +1,8 @@
-//! Extents up to 2^40 in every family of ops: inference, passes, planning and `prepare` of the CPU plugin say what is
-//! wrong, in words.
+//! Extents up to 2^40 in every family of ops: inference, passes, planning and `prepare` of the CPU plugin report errors in
+//! words.
 //!
-//! Arithmetic is checked in the build that tests run, so a size that wraps is a panic. Programs are made from forms
-//! whose letters are extents; each form is planned once with small ones, so that it says something.
+//! The tests' build checks arithmetic, so a wrapping size panics. Programs are made from forms whose letters are extents;
+//! each form is also planned once with small extents, to show that it is valid.
 
 use super::allocator::{limited, unreserved};
 use super::{alone, runtime};
@@ -13,10 +13,10 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
-/// Inputs, then constants as the text form has them, and the call without the op's version.
+/// Inputs, constants in text form, and the call without the op's version.
 type Form = (&'static [&'static str], &'static [&'static str], &'static str);
 
-/// Every form: letters a to h in inputs and attributes are extents.
+/// All forms: letters a to h in inputs and attributes are extents.
 const FORMS: &[Form] = &[
     (&["f32[a,b,c]", "f32[d,b,e]"], &[], "Conv(%i0, %i1)"),
     (
@@ -125,7 +125,7 @@ const FORMS: &[Form] = &[
     (&["f32[a,b]"], &[], "Sum(%i0, %i0, %i0)"),
 ];
 
-/// The product that an extent such as `f*g*2` or `4*d` is; 0 counts as it is.
+/// Returns the product in an extent such as `f*g*2` or `4*d`; 0 stays as it is.
 fn evaluated(words: &str, extents: &[u64; 8]) -> String {
     let factor = |word: &str| match word.as_bytes() {
         [letter @ b'a'..=b'h'] => Some(extents[usize::from(letter - b'a')]),
@@ -133,11 +133,11 @@ fn evaluated(words: &str, extents: &[u64; 8]) -> String {
     };
     let product =
         words.split('*').map(factor).try_fold(1u64, |product, next| Some(product.saturating_mul(next?)));
-    // A dimension is at most the largest that the text form reads.
+    // The text form's maximum of a dimension.
     product.map_or_else(|| words.to_owned(), |product| product.min(i64::MAX as u64).to_string())
 }
 
-/// A text with the letters between brackets replaced.
+/// Returns a text with the letters between brackets replaced.
 fn with_extents(form: &str, extents: &[u64; 8]) -> String {
     let mut text = String::new();
     for (i, part) in form.split_inclusive(['[', ']']).enumerate() {
@@ -145,7 +145,7 @@ fn with_extents(form: &str, extents: &[u64; 8]) -> String {
             Some(inner) => (inner, &part[inner.len()..]),
             None => (part, ""),
         };
-        // Parts that end in a closing bracket stand between two.
+        // Parts that end in a closing bracket were between two.
         if i > 0 && end == "]" {
             let items = inner.split(',').map(|item| evaluated(item.trim(), extents));
             text.push_str(&items.collect::<Vec<_>>().join(", "));
@@ -167,7 +167,7 @@ fn program(form: &Form, extents: &[u64; 8]) -> String {
     let constants: String = constants
         .map(|(i, content)| format!("  %c{i} = const {}\n", with_extents(content, extents)))
         .collect();
-    // Attributes of one number stand behind an equals sign.
+    // Attributes of one number follow an equals sign.
     let mut rest = with_extents(rest, extents);
     for (i, letter) in ('a'..='h').enumerate() {
         for end in [",", "}"] {
@@ -184,7 +184,7 @@ fn program(form: &Form, extents: &[u64; 8]) -> String {
     )
 }
 
-/// Makes a session for a program and plans it.
+/// Creates a session for a program and plans it.
 fn planned(source: &str, device: &Arc<Device>) -> Result<()> {
     let program = text::parse(source)?;
     verify(&program)?;
@@ -196,7 +196,7 @@ fn planned(source: &str, device: &Arc<Device>) -> Result<()> {
     session.plan_for_types(&types).map(drop)
 }
 
-/// Numbers that are always the same (Knuth's MMIX constants).
+/// A reproducible generator (Knuth's MMIX constants).
 struct Chance(u64);
 
 impl Chance {
@@ -211,7 +211,7 @@ fn forms_say_something() {
     let _alone = alone();
     let (_runtime, device) = runtime();
     for form in FORMS {
-        // Some want other small numbers than others.
+        // Some forms need other small numbers.
         let tries = [
             [4, 4, 8, 8, 1, 2, 4, 4],
             [2, 2, 9, 9, 2, 2, 2, 2],
@@ -230,7 +230,7 @@ fn huge_extents_are_errors() {
     const HUGE: &[u64] =
         &[0, 5, 1000, 1 << 16, 1 << 20, (1 << 31) - 1, 1 << 31, 1 << 32, 1 << 33, (1 << 40) - 1, 1 << 40];
     let _alone = alone();
-    // Every place that panics, once: one may hide another.
+    // Every place that panics, once each, since one may hide another.
     let panics = Arc::new(Mutex::new(BTreeSet::new()));
     let seen = Arc::clone(&panics);
     std::panic::set_hook(Box::new(move |info| {
@@ -248,7 +248,7 @@ fn huge_extents_are_errors() {
     let (mut fine, mut refused, mut wrong) = (0, 0, Vec::new());
     for form in FORMS {
         for round in 0..40 {
-            // One or two extents are huge at first, then any of them.
+            // One or two extents are huge at first, then any number of them.
             let n_huge = if round < 24 { 1 + round % 2 } else { 8 };
             let mut extents = [0; 8].map(|_: u64| chance.one_of(SMALL));
             for _ in 0..n_huge {
@@ -256,7 +256,7 @@ fn huge_extents_are_errors() {
                 extents[at] = chance.one_of(HUGE);
             }
             let source = program(form, &extents);
-            // Requests from 16 MiB on are refused, and cannot be had; requests in other ways would abort.
+            // Fallible requests from 16 MiB on are refused; other large requests would abort.
             let run = || unreserved(16 << 20, || catch_unwind(AssertUnwindSafe(|| planned(&source, &of.1))));
             let (result, past) = limited(16 << 20, run);
             wrong.extend(past.into_iter().map(|place| format!("{source}\n{place}")));
@@ -266,7 +266,7 @@ fn huge_extents_are_errors() {
                 Ok(Err(error)) => wrong.push(format!("{source}\n{error:?}")),
                 Err(_) => wrong.push(format!("{source}\npanicked")),
             }
-            // After a panic the runtime is of no use any more.
+            // A runtime that panicked is replaced.
             let of_now = wrong.len();
             if of_now > 0 && wrong[of_now - 1].starts_with(&source) {
                 of = runtime();
@@ -288,10 +288,10 @@ fn huge_extents_are_errors() {
     assert!(fine > 100 && refused > 100, "{fine} programs were planned, {refused} were refused");
 }
 
-/// Where the places of a stack are that are ours.
+/// Parts of the paths of our own stack frames.
 const REPOSITORY: [&str; 4] = ["/core/src/", "/host/src/", "/cpu/src/", "/plugin-api/src/"];
 
-/// Whether an error says that there is too much of something.
+/// Returns whether an error means that something is too large.
 fn is_refusal(kind: ErrorKind) -> bool {
     matches!(
         kind,

@@ -1,8 +1,8 @@
-//! Memory that is not there: it is an error that can be coped with, whatever decides how much is wanted.
+//! Running out of memory is an error that callers can handle, for any request whose size depends on content.
 //!
-//! A test binary of its own, for its allocator: it refuses what it is told to, counts what lives, and takes down large
-//! requests that go past `devbay_plugin_api::reserve`. It stands with the command because that links the processor; what is
-//! tested is the library.
+//! A test binary of its own, for its allocator: it refuses requests on demand, counts live bytes, and records large requests
+//! that bypass `devbay_plugin_api::reserve`. It is part of the command because that links the processor's plugin; the
+//! library is under test.
 
 #![cfg(feature = "cpu")]
 
@@ -21,13 +21,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 #[global_allocator]
 static ALLOCATOR: Watched = Watched;
 
-/// One test at a time: the allocator is everybody's.
+/// Serialises the tests, because they share the allocator.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     lock(&ALONE)
 }
 
-/// A processor with one thread, so that requests come in the same order each time.
+/// Returns a processor with one thread, so that requests always come in the same order.
 fn runtime() -> (Runtime, Arc<Device>) {
     let linked = vec![devbay_plugin_cpu::PLUGIN];
     let options = Runtime::builder().threads(1).link_all(linked);
@@ -36,7 +36,7 @@ fn runtime() -> (Runtime, Arc<Device>) {
     (runtime, device)
 }
 
-/// The repository's own models.
+/// Returns the folder of the repository's own models.
 fn models() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../models")
 }

@@ -1,4 +1,4 @@
-//! Failing each request for memory in turn, through a load and a run.
+//! Fails each request for memory in turn, through a load and a run.
 
 use super::allocator::{live, refusing};
 use super::{alone, models, runtime};
@@ -11,14 +11,14 @@ use devbay_host::{Device, ErrorKind, Model, Reading, Result, Session, Tensor, Te
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What is loaded: a file of the repository's, another one, or a text.
+/// The model to load: one of the repository's files, another file, or a text.
 enum Source {
     File(&'static str, Reading),
     Path(PathBuf, Reading),
     Text(&'static str),
 }
 
-/// Ops whose kernels take memory by themselves: factors, tables, packed weights, slices of a scan.
+/// Ops whose kernels allocate: factors, tables, packed weights, slices of a scan.
 const OPS: &str = "devbay-program 1\nprogram \"ops\"(%x: f32[1,4,300]) {\n\
     \u{20} %step = const i64[] [10]\n\
     \u{20} %length = const i64[] [74]\n\
@@ -61,7 +61,7 @@ fn whole(source: &Source, inputs: Option<&Path>, device: &Arc<Device>) -> Result
     session.run(&given)
 }
 
-/// Numbers that are neither all the same nor large.
+/// Returns varied, small numbers.
 fn made_up(ty: Option<&TensorType>) -> Result<Tensor> {
     let ty = ty.expect("an input's type");
     assert_eq!(ty.dtype, F32, "{ty}");
@@ -83,7 +83,7 @@ fn check(source: &Source, inputs: Option<&str>) {
     let same = |found: &[Tensor]| {
         assert_eq!(found.len(), expected.len());
         for (found, expected) in found.iter().zip(&expected) {
-            // A pass that has no memory is left out, which changes rounding.
+            // A pass without memory is skipped, which changes rounding.
             let verdict = compare("result", found, expected, Tolerance { relative: 1e-4, absolute: 1e-5 });
             assert!(verdict.matches, "{verdict:?}");
         }
@@ -138,7 +138,7 @@ const RECURRENT: &str = "devbay-program 1\nprogram \"gru\"(%x: f32[6,1,8], %w: f
     \u{20} %y, %last = GRU@22(%x, %w, %r, _, _, %h) {hidden_size = 12}\n\
     \u{20} return %y, %last\n}\n";
 
-/// One head of attention of a transformer, its normalisation and what follows, as exporters write them.
+/// One attention head of a transformer with its normalisation and the following nodes, as exporters write them.
 const TRANSFORMER: &str = "devbay-program 1\nprogram \"block\"(%x: f32[1,6,16], %g: f32[16], %wq: f32[16,16], %wk: f32[16,16], \
     %wv: f32[16,16], %up: f32[16,32], %down: f32[32,16]) {\n\
     \u{20} %n = LayerNormalization@17(%x, %g)\n\
@@ -165,7 +165,7 @@ fn a_block_of_a_transformer() {
     check(&Source::Text(TRANSFORMER), None);
 }
 
-/// Trained models beside the repository's: a recurrent one with control flow, and one of convolutions and GRUs.
+/// Trained models besides the repository's: a recurrent one with control flow, and one of convolutions and GRUs.
 #[test]
 #[ignore = "full: thousands of loads of models of DEVBAY_MODELS"]
 fn trained_models() {

@@ -1,7 +1,7 @@
-//! No large request goes past `devbay_plugin_api::reserve`.
+//! No large request bypasses `devbay_plugin_api::reserve`.
 //!
-//! A request that cannot be refused ends the process. Those that are left are small: up to [`LARGE`] each, whatever the
-//! model, but for what is documented in `docs/memory.md`.
+//! A failed request that bypasses it ends the process. The remaining ones are small: at most [`LARGE`] each for any model,
+//! except those documented in `docs/memory.md`.
 
 use super::allocator::unreserved;
 use super::{alone, models, runtime};
@@ -11,13 +11,13 @@ use devbay_host::internals::import;
 use devbay_host::{Model, Reading, Result, Session, Tensor};
 use std::path::PathBuf;
 
-/// Bytes from which a request has to be one that may fail.
+/// Size in bytes from which a request must be fallible.
 const LARGE: usize = 64 << 10;
 
 /// The same for trained models, whose tables of nodes are longer.
 const LARGE_OF_MODELS: usize = 512 << 10;
 
-/// Fails with the first places that large requests came from.
+/// Fails with the first origins of large requests.
 fn expect_none(what: &str, found: &[String]) {
     let places = found.iter().take(3).map(String::as_str).collect::<Vec<_>>().join("\n\n");
     assert!(
@@ -32,7 +32,7 @@ fn run(session: &Session, inputs: &[(String, Tensor)]) -> Result<()> {
     session.run(&inputs).map(drop)
 }
 
-/// The folders of trained models: the repository's, and those that `DEVBAY_MODELS` names.
+/// Returns the folders of trained models: the repository's, and those that `DEVBAY_MODELS` names.
 fn folders() -> Vec<PathBuf> {
     let mut folders = vec![models()];
     folders.extend(std::env::var_os("DEVBAY_MODELS").map(PathBuf::from));
@@ -55,13 +55,13 @@ fn trained_models() {
             let session = Session::new(&Model::from_program(model), &device).expect("a session");
             run(&session, &read_npz(&folder.join("case0.inputs.npz")).expect("inputs")).expect("a run");
         });
-        // Elements in typed fields are decoded by prost, which asks for memory in its own way (docs/memory.md).
+        // prost decodes elements in typed fields, and allocates in its own way (docs/memory.md).
         let ours: Vec<String> = found.into_iter().filter(|stack| !stack.contains("prost")).collect();
         expect_none(&folder.display().to_string(), &ours);
     }
 }
 
-/// A program, run on inputs of these shapes.
+/// Runs a program on inputs of these shapes.
 fn check(source: &str, inputs: &[(&str, &[usize])]) {
     let _alone = alone();
     let (_runtime, device) = runtime();

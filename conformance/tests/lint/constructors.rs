@@ -1,8 +1,8 @@
-//! Code that runs when a library is loaded: found where it is reached, and else not.
+//! Code that runs when a library is loaded: found if it is reached, and only then.
 
 use crate::Build;
 
-/// A function that needs AVX, and keeps what it has calculated.
+/// A function that needs AVX and stores its results.
 const FILL: &str = "static volatile double table[64];\n\
     __attribute__((target(\"avx\"), noinline)) static void fill(void) {\n\
       for (int i = 0; i < 64; i++) table[i] = i * 0.5;\n\
@@ -18,13 +18,13 @@ const FOUND: &[&str] = &["constructors.instructions"];
 fn b01_a_constructor_with_avx_is_found() {
     let constructor = "__attribute__((constructor)) static void start(void) { fill(); }\n";
     with(constructor).expect(FOUND, &["DT_INIT_ARRAY[", "(start)", "(AVX)", "fill"]);
-    // Relocations may be packed, and constructors without a name.
+    // Relocations may be packed, and constructors may be anonymous.
     with(constructor)
         .arguments(&["-Wl,-z,pack-relative-relocs", "-s"])
         .expect(FOUND, &["DT_INIT_ARRAY[", "(AVX)"]);
 }
 
-/// As in llama.cpp#11780: a file in C++ that was compiled for a newer processor, with a static variable.
+/// The case of llama.cpp#11780: a C++ file compiled for a newer processor, with a static variable.
 #[test]
 fn b01_a_static_initialiser_with_avx_is_found() {
     let source = "struct Table { float x[8]; Table() { for (auto &e : x) e = seed() * 0.5f; }\n\
@@ -45,7 +45,7 @@ fn b01_initialisers_of_every_kind_are_entered() {
                   static int chosen(void) __attribute__((ifunc(\"choose\")));\n\
                   __attribute__((used)) static int call(void) { return chosen(); }\n";
     with(chosen).expect(FOUND, &["an IFUNC resolver (choose)"]);
-    // Through the table of functions, as one that may be replaced is called.
+    // Called through the table of functions, like a symbol that may be replaced.
     let exported = "void start_here(void) { fill(); }\n\
                     __attribute__((constructor)) static void start(void) { start_here(); }\n";
     with(exported)
@@ -56,7 +56,7 @@ fn b01_initialisers_of_every_kind_are_entered() {
 #[test]
 fn code_that_no_constructor_reaches_is_not_found() {
     with("__attribute__((used)) static void later(void) { fill(); }\n").expect(&[], &[]);
-    // The address is taken, and nothing is called.
+    // The address is taken, but never called.
     with(
         "void (*volatile run)(void); __attribute__((constructor)) static void start(void) { run = fill; }\n",
     )
@@ -64,7 +64,7 @@ fn code_that_no_constructor_reaches_is_not_found() {
     .expect(&[], &[]);
 }
 
-/// The compiler's own way to ask the processor, which is a constructor of its runtime.
+/// The compiler's own processor check, which is a constructor of its runtime.
 #[test]
 fn asking_the_processor_is_not_found() {
     let source = "static volatile int has; __attribute__((constructor)) static void start(void) {\n\
@@ -72,7 +72,7 @@ fn asking_the_processor_is_not_found() {
     Build::new().source("a.c", source).expect(&[], &[]);
 }
 
-/// Behind a call that does not come back is another function.
+/// Another function follows a call that does not return.
 #[test]
 fn code_behind_an_abort_is_not_found() {
     let source = |call: &str| {

@@ -1,4 +1,4 @@
-//! Files that are no libraries, and libraries that are damaged: refused in words, whatever is in them.
+//! Files that are not libraries, and damaged libraries: refused in words, whatever their content.
 
 use crate::{Build, run};
 use devbay_conformance::lint::{Report, Settings, lint, lint_bytes};
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// A library with a constructor, a table of versions, relocations and two needed libraries.
+/// Returns a library with a constructor, a table of versions, relocations and two needed libraries.
 fn whole() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     BYTES.get_or_init(|| {
@@ -20,7 +20,7 @@ fn whole() -> &'static [u8] {
     })
 }
 
-/// Without folders: what is damaged is the same on every machine.
+/// Reads without search folders, so that the result is the same on every machine.
 fn read(bytes: &[u8]) -> Result<Report, Refusal> {
     lint_bytes(bytes, "it", None, &Settings::default())
 }
@@ -71,7 +71,7 @@ fn objects_and_folders_are_refused() {
 fn libraries_that_were_cut_are_refused() {
     let whole = whole();
     let report = read(whole).expect("a library");
-    // Behind the last segment are tables that no loader reads.
+    // After the last segment are tables that no loader reads.
     let header = |at: usize| u64::from_le_bytes(whole[at..at + 8].try_into().expect("eight bytes")) as usize;
     let loads =
         (64..64 + 56 * usize::from(whole[56])).step_by(56).filter(|&at| whole[at..at + 4] == [1, 0, 0, 0]);
@@ -88,7 +88,7 @@ fn libraries_that_were_cut_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Bytes anywhere, most of them in code.
+    /// Changes bytes anywhere, most of them in code.
     #[test]
     fn changed_bytes_never_panic(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..40)) {
         let mut bytes = whole().to_vec();
@@ -99,13 +99,13 @@ proptest! {
         let _ = read(&bytes);
     }
 
-    /// Words of headers, the dynamic section and its tables, with values that lie at ends.
+    /// Changes words of headers, the dynamic section and its tables to boundary values.
     #[test]
     fn changed_tables_never_panic(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>(), 0_usize..10, any::<u64>()), 1..6)
     ) {
         let mut bytes = whole().to_vec();
-        // What the file's parts are: the headers, and what `PT_DYNAMIC` says.
+        // The file's parts: the headers, and the tables that `PT_DYNAMIC` points to.
         let header = |at: usize| u64::from_le_bytes(whole()[at..at + 8].try_into().expect("eight bytes")) as usize;
         let n_headers = usize::from(whole()[56]);
         let dynamic = (64..64 + 56 * n_headers).step_by(56).find(|&at| whole()[at..at + 4] == [2, 0, 0, 0]);

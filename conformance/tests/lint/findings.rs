@@ -1,4 +1,4 @@
-//! One library for each finding that is not about code.
+//! One library per finding that is not about code.
 
 use crate::{Build, run};
 use devbay_conformance::lint::{Settings, lint, lint_bytes};
@@ -36,7 +36,7 @@ fn b28_unique_symbols_are_listed() {
     Build::new()
         .source("a.cpp", source)
         .expect(&["exports.unique"], &["1 unique symbol: ", "_ZN5CountIiE1nE"]);
-    // As the finding says to mend it.
+    // The fix that the finding suggests.
     Build::new().source("a.cpp", source).arguments(&["-fno-gnu-unique"]).expect(&["exports.extra"], &[]);
 }
 
@@ -57,7 +57,7 @@ fn b02_symbols_that_no_library_has_are_errors() {
     Build::new().source("a.c", source).arguments(&["-lm"]).expect(&[], &[]);
 }
 
-/// The C library is in every process.
+/// The C library is loaded in every process.
 #[test]
 fn libraries_may_be_linked_without_the_c_library() {
     let report = Build::new().arguments(&["-nostdlib"]).expect(&[], &[]);
@@ -72,7 +72,7 @@ fn b01_drivers_are_opened_at_run_time() {
         ("libze_loader.so.1", "Level Zero"),
     ] {
         let report = Build::new().needs("libstub.so", Some(name)).expect(&["needed.driver"], &[name, whose]);
-        // No driver is where the test runs, so what it exports is not known.
+        // No driver is installed where the test runs, so its exports are unknown.
         assert!(report.not_checked[0].contains("helper"), "{report:?}");
         assert!(report.not_checked[0].contains(name), "{report:?}");
     }
@@ -87,7 +87,7 @@ fn libraries_that_are_not_there_are_said() {
     assert_eq!(report.not_checked, Vec::<String>::new());
 }
 
-/// Whose exports cannot be read is not blamed on the plugin.
+/// The plugin is not blamed for a library whose exports cannot be read.
 #[test]
 fn needed_libraries_that_are_damaged_are_said() {
     let build =
@@ -123,7 +123,7 @@ fn folders_of_builds_are_said() {
 #[test]
 fn executable_stacks_are_errors() {
     Build::new().arguments(&["-Wl,-z,execstack"]).expect(&["stack.executable"], &["asks for"]);
-    // A linker that writes no such header stands for the same. The header's type is its first word.
+    // A missing header means the same. The header's type is its first word.
     const PT_GNU_STACK: u32 = 0x6474_e551;
     let mut bytes = std::fs::read(Build::new().library()).expect("the library");
     let headers = 64..64 + 56 * usize::from(bytes[56]);
@@ -156,7 +156,7 @@ fn a_name_is_wanted() {
     build.expect(&["soname.missing"], &["no name"]);
 }
 
-/// What the loader does not read is not needed.
+/// Data that the loader does not read is not required.
 #[test]
 fn libraries_without_section_headers_are_judged_alike() {
     let build = Build::new().source("a.c", "int helper(void) { return 1; }\n");
@@ -180,8 +180,8 @@ fn both_hash_tables_are_read() {
     }
 }
 
-/// A library that exports nothing has no hash table that says how many symbols there are; where the next table begins
-/// is the linker's.
+/// A library without exports has no hash table that gives the number of symbols; the linker chooses where the next table
+/// begins.
 #[test]
 fn symbols_of_libraries_without_exports_are_counted() {
     let source =
@@ -198,7 +198,7 @@ fn symbols_of_libraries_without_exports_are_counted() {
     }
 }
 
-/// Arguments for the linkers of this machine: the compiler's own, and Rust's copy of lld.
+/// Returns arguments for the linkers of this machine: the compiler's own, and Rust's copy of lld.
 fn linkers() -> Vec<Vec<String>> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(rustc).args(["--print", "sysroot"]).output().expect("rustc starts");

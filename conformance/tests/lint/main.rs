@@ -1,5 +1,5 @@
-//! The linter: each finding in a library that was made to have it and no other, libraries that have none, and files
-//! that are damaged or no libraries.
+//! The linter: each finding in a library made to have only that one, libraries without findings, and files that are damaged
+//! or not libraries.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The plugin that vendors start from, with more sources and arguments, linked in a folder of its own.
+/// The plugin that vendors start from, with more sources and arguments, linked in its own folder.
 struct Build {
     folder: PathBuf,
     sources: Vec<PathBuf>,
@@ -27,7 +27,7 @@ impl Build {
         Self::of(&[&root().join("conformance/fixtures/minimal.c")])
     }
 
-    /// Of other sources than the plugin's.
+    /// Builds from other sources than the plugin's.
     fn of(sources: &[&Path]) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("lint-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -41,7 +41,7 @@ impl Build {
         }
     }
 
-    /// Adds a source; the name's ending says which language it is in.
+    /// Adds a source; the name's extension gives its language.
     fn source(mut self, name: &str, text: &str) -> Self {
         let path = self.folder.join(name);
         std::fs::write(&path, text).expect("a source of the library");
@@ -54,8 +54,8 @@ impl Build {
         self
     }
 
-    /// Adds a library that the plugin needs, which exports `helper`. The plugin is linked with the file, which lies
-    /// beside it as `name`.
+    /// Adds a library that the plugin needs, which exports `helper`. The plugin is linked with the file, which is beside it
+    /// as `name`.
     fn needs(mut self, name: &str, soname: Option<&str>) -> Self {
         let stub = Build::of(&[]).source("stub.c", "int helper(int x) { return x; }\n");
         let path = self.folder.join(name);
@@ -85,7 +85,7 @@ impl Build {
         lint(&self.library(), &Settings::of_system()).expect("a library")
     }
 
-    /// Lints, and expects these kinds of findings and no others, the first with these words.
+    /// Lints, and expects exactly these kinds of findings, the first with these words.
     #[track_caller]
     fn expect(self, ids: &[&str], words: &[&str]) -> Report {
         let report = self.lint();
@@ -123,7 +123,7 @@ fn b28_a_clean_library_has_no_findings() {
     assert_eq!(report.not_checked, Vec::<String>::new());
 }
 
-/// Those that the benchmarks and tests use have no name of their own, and nobody packs them.
+/// The plugins of benchmarks and tests have no name of their own, because they are not packaged.
 #[test]
 fn b28_our_plugins_have_no_findings() {
     for name in ["devbay_plugin_cpu", "devbay_plugin_wgpu", "devbay_plugin_cuda"] {

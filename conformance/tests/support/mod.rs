@@ -1,4 +1,4 @@
-//! What the suite's tests share: libraries of this build, and a judge whose children are `devbay-judge-fixture`.
+//! Shared helpers of the suite's tests: libraries of this build, and children run by `devbay-judge-fixture`.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use devbay_conformance::child::Child;
@@ -7,17 +7,17 @@ use devbay_conformance::report::Report;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where a library of this build is, if it is.
+/// Returns the path of a library of this build, which may not exist.
 pub fn built(name: &str) -> PathBuf {
     // target/PROFILE/deps/TEST
     let exe = std::env::current_exe().expect("a test knows its own path");
     let profile = exe.parent().and_then(Path::parent).expect("tests are in target/PROFILE/deps");
     let file = format!("{}{name}{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
-    // The one among the tests' own files, in deps, may be linked without the entry.
+    // The copy among the tests' own files, in deps, may be linked without the entry.
     profile.join(file)
 }
 
-/// A library of this build by its crate's name.
+/// Returns a library of this build by its crate's name.
 pub fn library(name: &str) -> PathBuf {
     let path = built(name);
     let package = name.replace('_', "-");
@@ -25,7 +25,7 @@ pub fn library(name: &str) -> PathBuf {
     path
 }
 
-/// A child for cases.
+/// Returns a child process for cases.
 pub fn child(limit: Duration, environment: &[(&str, &str)]) -> Child {
     Child {
         program: env!("CARGO_BIN_EXE_devbay-judge-fixture").into(),
@@ -35,7 +35,7 @@ pub fn child(limit: Duration, environment: &[(&str, &str)]) -> Child {
     }
 }
 
-/// Options as settings have them.
+/// Returns options in the form of settings.
 pub fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
     list.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
@@ -60,13 +60,13 @@ pub const COMPILER: &[&str] = &[
     "compile.ahead",
 ];
 
-/// Patterns as settings have them.
+/// Returns patterns in the form of settings.
 pub fn patterns(list: &[&str]) -> Vec<String> {
     list.iter().map(|pattern| (*pattern).to_owned()).collect()
 }
 
-/// Judges a library in children with these variables. A case has four minutes: one takes up to ten seconds on an idle machine,
-/// and nobody waits for a limit where nothing hangs.
+/// Tests a library in children with these variables. A case has four minutes: one takes up to ten seconds on an idle
+/// machine, and the limit costs nothing unless a case hangs.
 pub fn judged_with(library: PathBuf, only: &[&str], except: &[&str], environment: &[(&str, &str)]) -> Report {
     let settings = Settings {
         only: patterns(only),

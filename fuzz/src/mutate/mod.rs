@@ -1,4 +1,4 @@
-//! Mutations that keep a form's structure: libFuzzer's own change bytes, which in a form with lengths mostly breaks it at the
-//! first one.
+//! Mutations that keep a format's structure. libFuzzer's own mutations change bytes, which mostly breaks a format with
+//! lengths at the first change.
 
 pub mod protobuf;

@@ -1,12 +1,12 @@
-//! Protobuf's wire format (<https://protobuf.dev/programming-guides/encoding>) as a tree of fields, without a schema: fields are
-//! changed, removed, repeated, reordered, and taken over from another message, and lengths are made right again.
+//! Mutates protobuf's wire format (<https://protobuf.dev/programming-guides/encoding>) as a tree of fields, without a
+//! schema: fields are changed, removed, repeated, reordered, and copied from another message, and lengths are corrected.
 
 use fastrand::Rng;
 
-/// Messages within each other: what is deeper counts as bytes.
+/// Maximum nesting of messages; deeper ones count as bytes.
 const NESTING_MAX: usize = 32;
 
-/// Numbers at which sizes, indices, axes and enumerations go wrong.
+/// Integers that often break sizes, indices, axes and enumerations.
 const NUMBERS: &[i64] = &[
     0,
     1,
@@ -36,7 +36,7 @@ const NUMBERS: &[i64] = &[
     i64::MAX,
 ];
 
-/// Numbers of floating point for which formulas have cases of their own.
+/// Floats with special cases in formulas.
 const FLOATS: &[f32] =
     &[0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 1e-30, 1e30, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
 
@@ -51,13 +51,13 @@ enum Value {
     Varint(u64),
     Fixed64([u8; 8]),
     Fixed32([u8; 4]),
-    /// Content that is no message: text, packed numbers, tensors' content.
+    /// Content that is not a message: text, packed numbers, tensors' content.
     Bytes(Vec<u8>),
     Message(Vec<Field>),
 }
 
-/// A changed message that is as well formed as the given one; `None` where the bytes are no message. `change_bytes` changes text
-/// and other bytes in it.
+/// Returns a changed message that is as well formed as the given one; `None` if the bytes are not a message. `change_bytes`
+/// changes text and other bytes in it.
 #[must_use]
 pub fn mutate(message: &[u8], seed: u64, change_bytes: &mut dyn FnMut(&mut Vec<u8>)) -> Option<Vec<u8>> {
     let mut root = parse(message, 0)?;
@@ -81,8 +81,8 @@ pub fn mutate(message: &[u8], seed: u64, change_bytes: &mut dyn FnMut(&mut Vec<u
     Some(write(&root))
 }
 
-/// The first message with a field of the second one, at a place where such a field may be; `None` where one of them is no
-/// message, or no field of the second fits.
+/// Returns the first message with a field of the second one, at a place where such a field may occur; `None` if either is
+/// not a message, or no field of the second fits.
 #[must_use]
 pub fn cross(message: &[u8], donor: &[u8], seed: u64) -> Option<Vec<u8>> {
     let mut root = parse(message, 0)?;
@@ -90,7 +90,7 @@ pub fn cross(message: &[u8], donor: &[u8], seed: u64) -> Option<Vec<u8>> {
     Some(write(&root))
 }
 
-/// Puts a field of `donor` in the place of one of the same kind, or in front of it.
+/// Replaces a field by one of `donor` of the same kind, or inserts it before.
 fn take_over(root: &mut Vec<Field>, mut donor: Vec<Field>, rng: &mut Rng) -> Option<()> {
     let places_of_root = places(root);
     let place = rng.choice(&places_of_root)?;
@@ -107,15 +107,15 @@ fn take_over(root: &mut Vec<Field>, mut donor: Vec<Field>, rng: &mut Rng) -> Opt
     Some(())
 }
 
-/// Where a field is.
+/// Position of a field.
 struct FieldPlace {
-    /// Its index in its message, behind that message's index in its own, and so on.
+    /// Its index in its message, preceded by that message's index in its own, and so on.
     path: Vec<usize>,
-    /// The number of its message and its own: what a schema mostly tells kinds of fields by.
+    /// The number of its message and its own, which mostly identify the kind of a field in a schema.
     kind: (u64, u64),
 }
 
-/// The places of all fields, at any depth.
+/// Returns the positions of all fields, at any depth.
 fn places(root: &[Field]) -> Vec<FieldPlace> {
     fn walk(fields: &[Field], message: u64, path: &mut Vec<usize>, found: &mut Vec<FieldPlace>) {
         for (i, field) in fields.iter().enumerate() {
@@ -132,7 +132,7 @@ fn places(root: &[Field]) -> Vec<FieldPlace> {
     found
 }
 
-/// The message that a field is in, and the field's index there. `None` where the path leads to none.
+/// Returns the message that contains a field, and the field's index there. `None` for an invalid path.
 fn siblings<'a>(root: &'a mut Vec<Field>, path: &[usize]) -> Option<(&'a mut Vec<Field>, usize)> {
     let (last, above) = path.split_last()?;
     let message = above.iter().try_fold(root, |fields, i| match &mut fields.get_mut(*i)?.value {
@@ -142,7 +142,7 @@ fn siblings<'a>(root: &'a mut Vec<Field>, path: &[usize]) -> Option<(&'a mut Vec
     Some((message, *last))
 }
 
-/// Changes a field's content and leaves its kind.
+/// Changes a field's content but not its kind.
 fn change(value: &mut Value, rng: &mut Rng, change_bytes: &mut dyn FnMut(&mut Vec<u8>)) {
     match value {
         Value::Varint(number) => *number = another(*number, rng),
@@ -170,7 +170,7 @@ fn change(value: &mut Value, rng: &mut Rng, change_bytes: &mut dyn FnMut(&mut Ve
     }
 }
 
-/// Changes a number of a list, repeats it, or takes it away.
+/// Changes, repeats or removes a number of a list.
 fn change_list(numbers: &mut Vec<u64>, rng: &mut Rng) {
     let at = rng.usize(..numbers.len());
     match rng.u8(..4) {
@@ -180,7 +180,7 @@ fn change_list(numbers: &mut Vec<u64>, rng: &mut Rng) {
     }
 }
 
-/// Another number: a neighbour, one with another bit, or one of those at which things go wrong.
+/// Returns another number: a neighbour, one with a flipped bit, or a special one.
 fn another(number: u64, rng: &mut Rng) -> u64 {
     match rng.u8(..6) {
         0 => number.wrapping_add(1),
@@ -190,7 +190,7 @@ fn another(number: u64, rng: &mut Rng) -> u64 {
     }
 }
 
-/// The numbers that the bytes are, packed; `None` where they are none.
+/// Decodes packed numbers; `None` if the bytes are not packed numbers.
 fn numbers(mut bytes: &[u8]) -> Option<Vec<u64>> {
     let mut numbers = Vec::new();
     while !bytes.is_empty() {
@@ -199,7 +199,7 @@ fn numbers(mut bytes: &[u8]) -> Option<Vec<u64>> {
     Some(numbers)
 }
 
-/// The fields of a message; `None` where the bytes are none to the end.
+/// Returns the fields of a message; `None` if any of the bytes do not parse.
 fn parse(mut bytes: &[u8], nesting: usize) -> Option<Vec<Field>> {
     let mut fields = Vec::new();
     while !bytes.is_empty() {
@@ -211,7 +211,7 @@ fn parse(mut bytes: &[u8], nesting: usize) -> Option<Vec<Field>> {
             2 => {
                 let len = usize::try_from(read_varint(&mut bytes)?).ok()?;
                 let content = bytes.split_off(..len)?;
-                // Text that reads as a message counts as one: it is written as it was.
+                // Text that parses as a message counts as one, because it is written back unchanged.
                 let may_be_message = !content.is_empty() && nesting < NESTING_MAX;
                 let within = may_be_message.then(|| parse(content, nesting + 1)).flatten();
                 within.map_or_else(|| Value::Bytes(content.to_vec()), Value::Message)
@@ -219,7 +219,7 @@ fn parse(mut bytes: &[u8], nesting: usize) -> Option<Vec<Field>> {
             5 => Value::Fixed32(*bytes.split_off(..4)?.as_array()?),
             _ => return None,
         };
-        // Number 0 is none.
+        // Field number 0 is invalid.
         (number > 0).then(|| fields.push(Field { number, value }))?;
     }
     Some(fields)
@@ -255,7 +255,7 @@ fn write_content(key: u64, content: &[u8], bytes: &mut Vec<u8>) {
     bytes.extend(content);
 }
 
-/// Seven bits a byte, the lowest first; the highest bit says that more follow.
+/// Reads seven bits per byte, lowest first; a set highest bit means that more follow.
 fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for i in 0..10 {

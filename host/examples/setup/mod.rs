@@ -1,4 +1,4 @@
-//! The stages before, which the examples have in common.
+//! The preceding stages, shared by the examples.
 
 use devbay_host::{Device, Error, ErrorKind, Model, Result, Runtime, RuntimeBuilder, Session, Tensor};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// A small model: digits in images of 28 by 28 pixels.
 pub const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/mnist_cnn/model.onnx");
 
-/// Begins a runtime with the plugin that is named on the command line, or else with the CPU plugin, which is linked.
+/// Returns a builder with the plugin from the command line, or else with the linked CPU plugin.
 pub fn runtime() -> RuntimeBuilder {
     match std::env::args_os().nth(1) {
         Some(path) => Runtime::builder().plugin(path),
@@ -14,7 +14,7 @@ pub fn runtime() -> RuntimeBuilder {
     }
 }
 
-/// A runtime with the plugin, its device, and a small model.
+/// Returns a runtime with the plugin, its device, and a small model.
 pub fn runtime_and_model() -> Result<(Runtime, Arc<Device>, Model)> {
     let runtime = runtime().build()?;
     let model = Model::load(MODEL)?;
@@ -22,12 +22,12 @@ pub fn runtime_and_model() -> Result<(Runtime, Arc<Device>, Model)> {
     Ok((runtime, device, model))
 }
 
-/// An image for the model's first input: grey.
+/// Returns a grey image for the model's first input.
 pub fn image(session: &Session) -> Result<Tensor> {
     let ty = session.inputs().first().and_then(|port| port.ty.clone());
     let shape =
         ty.and_then(|ty| ty.shape).ok_or_else(|| Error::new(ErrorKind::InvalidModel, "no image input"))?;
-    // One image, where the model takes any number.
+    // One image, if the model takes any number.
     let shape: Vec<usize> = shape.iter().map(|dim| dim.known().unwrap_or(1)).collect();
     Tensor::from_elements(&shape, &vec![0.5f32; shape.iter().product()])
 }

@@ -14,8 +14,9 @@ pub fn exception(py: Python<'_>, error: &Error) -> PyErr {
 
 fn make(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     let module = || py.import("devbay._errors");
-    let by_kind =
-        BY_KIND.get_or_try_init(py, || Ok::<_, PyErr>(module()?.getattr("BY_KIND")?.cast_into::<PyDict>()?.unbind()))?;
+    let by_kind = BY_KIND.get_or_try_init(py, || {
+        Ok::<_, PyErr>(module()?.getattr("BY_KIND")?.cast_into::<PyDict>()?.unbind())
+    })?;
     let kind = error.kind().name();
     let class = match by_kind.bind(py).get_item(kind)? {
         Some(class) => class,

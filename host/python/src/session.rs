@@ -3,9 +3,7 @@
 use crate::errors::{detached, exception};
 use crate::runtime::{Runtime, shared};
 use crate::tensor::{Tensor, from_python, to_python};
-use devbay_host::{
-    DeviceTensor, Error, ErrorKind, Model, Policy, Requirements, RunOptions, SessionOptions,
-};
+use devbay_host::{DeviceTensor, Error, ErrorKind, Model, Policy, Requirements, RunOptions, SessionOptions};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -94,7 +92,8 @@ impl Session {
         };
         detached(py, || {
             let program = Some(model.program()).filter(|_| policy == Policy::Auto);
-            let device = runtime.choose(&policy, &Requirements { program, ..Requirements::default() })?.device;
+            let device =
+                runtime.choose(&policy, &Requirements { program, ..Requirements::default() })?.device;
             let is_other = |other: &Arc<devbay_host::Device>| {
                 other.plugin().name() == "cpu" && !Arc::ptr_eq(other, &device)
             };

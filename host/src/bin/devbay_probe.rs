@@ -1,4 +1,4 @@
-//! `devbay-probe probe PATH [--token TOKEN] [--option KEY=VALUE]...`: tries one plugin library and prints what came of it.
+//! `devbay-probe probe PATH [--token TOKEN] [--option KEY=VALUE]...`: tries one plugin library and prints the outcome.
 //!
 //! The same as `devbay probe`, for applications that ship the host without the command: name it in
 //! [`devbay_host::ProbeOptions`].

@@ -1,4 +1,4 @@
-//! Finds the padding in results from the types that follow from inputs of other lengths.
+//! Finds the padding in results by inferring types for inputs of other lengths.
 
 use super::elements::{copy_common, element_bytes};
 use super::{Buckets, Fit};
@@ -19,13 +19,13 @@ pub(super) struct CropCache(Mutex<HashMap<Vec<Vec<usize>>, Arc<Crops>>>);
 pub(super) struct Crops {
     /// Per output, the symbol that each axis has, by position.
     pub axes: Vec<Vec<Option<usize>>>,
-    /// Per symbol, the shortest length that this is known for.
+    /// Per symbol, the shortest length that these crops are known to hold for.
     shortest: Vec<usize>,
-    /// True once a run was compared with one that is not padded.
+    /// True once a padded run was compared with an unpadded one.
     pub is_checked: AtomicBool,
 }
 
-/// Shapes that crops are kept for: those of buckets are few, but other extents may be any.
+/// Maximum number of shapes with cached crops: buckets have few shapes, but other extents are arbitrary.
 const CROPS_MAX: usize = 256;
 
 /// Extents of all outputs.
@@ -48,12 +48,12 @@ impl CropCache {
 impl Buckets {
     /// Returns the crops of results.
     ///
-    /// An axis has a symbol if its extent is the symbol's at the padded size, at the length asked for and at one less than
-    /// the size; it has none if the extent is the same at all three. Only types are found for that, once for each bucket
-    /// and each length that is shorter than those before.
+    /// An axis has a symbol if its extent equals the symbol's at the padded size, at the requested length and at one less
+    /// than the size; it has none if the extent is the same at all three. This needs only type inference, once for each
+    /// bucket and for each new shortest length.
     ///
     /// # Errors
-    /// [`ErrorKind::UnsupportedModel`] for an output whose extents depend on data, or on a symbol in another way.
+    /// [`ErrorKind::UnsupportedModel`] for an output whose extents depend on data, or on a symbol in any other way.
     pub(super) fn crops(&self, fit: &Fit, unit: &Unit) -> Result<Arc<Crops>> {
         let known = self.crops.lock().get(&fit.shapes).cloned();
         let is_enough = |crops: &&Arc<Crops>| {
@@ -73,7 +73,7 @@ impl Buckets {
         let mut axes: Vec<Vec<Option<usize>>> =
             padded.iter().map(|extents| vec![None; extents.len()]).collect();
         for (symbol, (&size, &length)) in fit.sizes.iter().zip(&shortest).enumerate() {
-            // At its full size a symbol adds nothing that would have to be cropped.
+            // A symbol at its full size adds no padding to crop.
             let mut lengths = if length < size { vec![length, size - 1] } else { Vec::new() };
             lengths.dedup();
             let shorter =
@@ -87,7 +87,7 @@ impl Buckets {
         Ok(crops)
     }
 
-    /// Extents of all outputs for inputs that are padded, but for one symbol, which has a length.
+    /// Returns the extents of all outputs for padded inputs, with one symbol at a given length.
     fn extents_at(&self, fit: &Fit, unit: &Unit, symbol: usize, length: usize) -> Result<Extents> {
         let (mut extents, mut shapes) = (fit.sizes.clone(), fit.shapes.clone());
         extents[symbol] = length;

@@ -1,4 +1,4 @@
-//! Elements as bytes: made, and copied between tensors of different extents.
+//! Elements as bytes: creating them, and copying them between tensors of different extents.
 
 use devbay_core::tensor::{BOOL, DType, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, bytes_of};
 
@@ -7,7 +7,7 @@ pub(super) fn element_bytes(dtype: DType) -> Option<usize> {
     bytes_of(dtype, 1).filter(|_| (dtype.bits as usize * dtype.lanes as usize).is_multiple_of(8))
 }
 
-/// Returns an element of a value; None if there is none.
+/// Returns the element for a value; None if the type cannot hold it.
 pub(super) fn element_of(dtype: DType, value: f64) -> Option<Vec<u8>> {
     if value == 0.0 {
         return element_bytes(dtype).map(|size| vec![0; size]);
@@ -30,7 +30,7 @@ pub(super) fn element_of(dtype: DType, value: f64) -> Option<Vec<u8>> {
     }
 }
 
-/// Copies the elements that two dense tensors of one rank have at the same positions: those of the lesser extents.
+/// Copies the elements at positions that two dense tensors of one rank share: those within the lesser extents.
 pub(super) fn copy_common(
     element: usize,
     (from_shape, from): (&[usize], &[u8]),

@@ -1,12 +1,12 @@
-//! Buckets: inputs whose lengths change are padded to few lengths, so that few plans do for all of them.
+//! Buckets: inputs of varying length are padded to a few lengths, so that a few plans serve all of them.
 //!
-//! An extent that a model leaves open has a name there, its *symbol*, such as `seq`. Inputs are padded behind their content up
-//! to the next size that the symbol may have, and results are cropped to what they would have been without. That is only
-//! right for models in which padded positions do not change the others, as with an attention mask; whoever asks for
-//! buckets asserts it, and [`BucketOptions::check`] has it looked at.
+//! An extent that a model leaves open has a name there, its *symbol*, such as `seq`. Inputs are padded after their content
+//! up to the next size of the symbol, and results are cropped to their unpadded extents. That is only correct for models in
+//! which padded positions do not affect the others, as with an attention mask. A caller that asks for buckets asserts this,
+//! and [`BucketOptions::check`] verifies it.
 //!
-//! Axes of results that have a symbol are found from the types that follow from inputs of other lengths (`crops.rs`), not
-//! from the model's names for them, which may be missing or wrong.
+//! The axes of results that have a symbol are found by inferring types for inputs of other lengths (`crops.rs`), not from
+//! the model's names for them, which may be missing or wrong.
 
 mod crops;
 mod elements;
@@ -30,24 +30,24 @@ use std::sync::atomic::Ordering;
 pub struct BucketOptions {
     /// Symbols of the model's inputs, and the sizes that each is padded to.
     pub sizes: Vec<(String, Sizes)>,
-    /// Inputs, and the value that each is padded with; 0 for those that are not named.
+    /// Inputs, and the value that each is padded with; 0 for inputs not listed.
     pub padding: Vec<(String, f64)>,
-    /// Has the first run that is padded to each size made once more as it is, and compared; a difference beyond this is
-    /// [`ErrorKind::Mismatch`].
+    /// Repeats the first padded run of each size without padding and compares the results; a difference beyond this
+    /// tolerance is [`ErrorKind::Mismatch`].
     pub check: Option<Tolerance>,
 }
 
 /// The sizes that an extent is padded to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Sizes {
-    /// These, in ascending order. What is longer than the last one is planned as it is.
+    /// These sizes, in ascending order. Lengths above the last are planned unpadded.
     Listed(Vec<usize>),
     /// All multiples of a number.
     Multiples(NonZeroUsize),
 }
 
 impl Sizes {
-    /// Returns the smallest size that a length fits; None for no length, and for one that is longer than all sizes.
+    /// Returns the smallest size that holds a length; None for length 0 and for lengths above all sizes.
     pub fn fit(&self, length: usize) -> Option<usize> {
         match self {
             _ if length == 0 => None,
@@ -95,11 +95,11 @@ struct Input {
     dtype: DType,
     /// Axes that have a symbol, with its position.
     axes: Vec<(usize, usize)>,
-    /// The element that padding has.
+    /// Bytes of one padding element.
     element: Vec<u8>,
 }
 
-/// Inputs that have to be padded: per symbol the length that they have and the size that they get, and the shapes then.
+/// Inputs that need padding: per symbol their length and padded size, and the padded shapes.
 pub(crate) struct Fit {
     lengths: Vec<usize>,
     sizes: Vec<usize>,
@@ -110,8 +110,8 @@ impl Buckets {
     /// Applies options to a model's inputs and outputs.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a symbol or an input that the model does not have, one that is given twice, sizes
-    /// that do not ascend, and a value that an input cannot have.
+    /// [`ErrorKind::InvalidArgument`] for a symbol or an input that the model does not have, a duplicate, sizes that do not
+    /// ascend, and a value that an input cannot hold.
     pub fn new(options: &BucketOptions, inputs: &[Port], outputs: &[Port]) -> Result<Self> {
         let symbols = options.sizes.clone();
         for (i, (name, sizes)) in symbols.iter().enumerate() {
@@ -202,7 +202,7 @@ impl Buckets {
         Ok(Some(Fit { lengths, sizes, shapes }))
     }
 
-    /// Gives shapes of inputs the extents that their symbols have.
+    /// Sets the extents of symbols in the shapes of inputs.
     fn resize(&self, shapes: &mut [Vec<usize>], extents: &[usize]) {
         for (input, shape) in self.inputs.iter().zip(shapes) {
             for &(axis, symbol) in &input.axes {
@@ -211,7 +211,7 @@ impl Buckets {
         }
     }
 
-    /// Returns the inputs with padding behind their content; None for one that has no symbol.
+    /// Returns the inputs padded after their content; None for an input without a symbol.
     fn pad(&self, fit: &Fit, inputs: &[InputView<'_>]) -> Result<Vec<Option<Tensor>>> {
         let pad = |((input, view), shape): ((&Input, &InputView<'_>), &Vec<usize>)| {
             if view.shape() == shape {
@@ -237,11 +237,11 @@ impl Buckets {
         self.inputs.iter().zip(inputs).zip(&fit.shapes).map(pad).collect()
     }
 
-    /// Runs on inputs that the model takes, padded where they have to be, and gives results as if they had not been.
+    /// Runs on valid inputs, pads them where needed, and crops the results.
     ///
     /// # Errors
-    /// As [`Unit::run_host`] and [`Buckets::fit`]; [`ErrorKind::UnsupportedModel`] where nobody can say what of a result is
-    /// padding; [`ErrorKind::Mismatch`] if that is checked and padding changes a result.
+    /// As [`Unit::run_host`] and [`Buckets::fit`]; [`ErrorKind::UnsupportedModel`] if the padding in a result cannot be told
+    /// apart; [`ErrorKind::Mismatch`] if checking is on and padding changes a result.
     pub fn run(&self, unit: &Unit, inputs: &[InputView<'_>], cancel: Option<&Cancel>) -> Result<Vec<Tensor>> {
         match self.fit(inputs.iter().map(InputView::shape))? {
             Some(fit) => self.run_padded(&fit, unit, inputs, cancel),
@@ -249,10 +249,10 @@ impl Buckets {
         }
     }
 
-    /// As [`Buckets::run`], into memory of the caller's. Results of padded inputs are copied there.
+    /// Runs as [`Buckets::run`], into the caller's memory. Results of padded inputs are copied there.
     ///
     /// # Errors
-    /// As [`Buckets::run`]; [`ErrorKind::InvalidArgument`] for memory of another size than a result's.
+    /// As [`Buckets::run`]; [`ErrorKind::InvalidArgument`] for memory whose size is not the result's.
     pub fn run_into(
         &self,
         unit: &Unit,
@@ -302,7 +302,7 @@ impl Buckets {
         Ok(cropped)
     }
 
-    /// Refuses results that padding changed.
+    /// Fails if padding changed a result.
     fn compare(&self, fit: &Fit, found: &[Tensor], expected: &[Tensor], tolerance: Tolerance) -> Result<()> {
         for ((name, found), expected) in self.outputs.iter().zip(found).zip(expected) {
             let verdict = compare(name, found, expected, tolerance);
@@ -332,7 +332,7 @@ impl Fit {
             .filter(|(_, length, size)| length != size)
     }
 
-    /// The lengths that would not have to be padded, in words.
+    /// Returns the unpadded lengths in words.
     pub fn wanted(&self, buckets: &Buckets) -> String {
         let wanted = self
             .padded(buckets)
@@ -346,7 +346,7 @@ impl Fit {
     }
 }
 
-/// Axes whose extent is a symbol, with its position.
+/// Returns the axes whose extent is a symbol, with the symbol's position.
 fn symbol_axes(dims: &[Dim], symbols: &[(String, Sizes)]) -> Vec<(usize, usize)> {
     let symbol = |(axis, dim): (usize, &Dim)| match dim {
         Dim::Unknown(name) => {

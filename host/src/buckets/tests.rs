@@ -26,7 +26,7 @@ fn sizes_that_are_none_are_refused() {
     }
 }
 
-/// A tensor of bytes that count up from 1, brought to other extents among zeroes.
+/// Returns a tensor of bytes that count up from 1, copied into one of other extents filled with zeroes.
 fn brought(from_shape: &[usize], to_shape: &[usize]) -> Vec<u8> {
     let from: Vec<u8> = (1..).take(from_shape.iter().product()).collect();
     let mut to = vec![0; to_shape.iter().product()];
@@ -80,7 +80,7 @@ fn port(name: &str, dims: &[&str]) -> Port {
     Port { name: Arc::from(name), ty: Some(ty) }
 }
 
-/// What options make of two inputs.
+/// Applies options to two inputs.
 fn buckets(symbols: &[&str], padding: &[(&str, f64)]) -> Result<Buckets> {
     let options = BucketOptions {
         sizes: symbols.iter().map(|&name| (name.to_owned(), sizes("4,8"))).collect(),

@@ -1,4 +1,4 @@
-//! From the form that files have to programs. Nothing in it is trusted.
+//! Decodes the file form into programs. No field of it is trusted.
 
 use super::damaged;
 use super::form::{
@@ -12,11 +12,11 @@ use devbay_core::program::{AttrValue, Node, Op, Program, Region, Value, ValueId}
 use devbay_core::tensor::{self, Bytes, DType, Dim, Tensor, TensorType};
 use std::sync::Arc;
 
-/// The bytes of the weights.
+/// Bytes of the weights.
 pub struct Weights {
     /// The file.
     pub file: Arc<dyn Bytes>,
-    /// Where each weight is in it, checked to be within.
+    /// Range of each weight in the file, checked to be within it.
     pub places: Vec<std::ops::Range<usize>>,
 }
 
@@ -24,7 +24,7 @@ impl Weights {
     /// Returns a weight as a tensor.
     ///
     /// # Errors
-    /// For one that is not there, or has not the bytes that the type needs.
+    /// For a missing weight, or one whose size does not fit the type.
     pub fn tensor(&self, number: u32, dtype: DType, shape: &[usize]) -> Result<Tensor> {
         let place = self.places.get(number as usize);
         let place = place.ok_or_else(|| damaged(format!("weight {number} is not there")))?;
@@ -43,7 +43,7 @@ pub fn tensors(forms: &[TensorForm<'_>], weights: &Weights) -> Result<Vec<Tensor
         let (dtype, shape) = (dtype(form.dtype)?, extents(&form.shape)?);
         match form.content {
             Content::Here(bytes) => {
-                // A copy is made only of as many bytes as the file has.
+                // Copies at most as many bytes as the file has.
                 let needed = tensor::n_elements(&shape).and_then(|n| tensor::bytes_of(dtype, n));
                 if needed != Some(bytes.len()) {
                     let ty = TensorType::new(dtype, &shape);
@@ -57,7 +57,7 @@ pub fn tensors(forms: &[TensorForm<'_>], weights: &Weights) -> Result<Vec<Tensor
     forms.iter().map(tensor).collect()
 }
 
-/// Decodes a program, verified.
+/// Decodes and verifies a program.
 pub fn program(form: &ProgramForm<'_>, tensors: &[Tensor]) -> Result<Program> {
     let values = form.values.iter().map(|value| {
         Ok(Value {
@@ -67,7 +67,7 @@ pub fn program(form: &ProgramForm<'_>, tensors: &[Tensor]) -> Result<Program> {
         })
     });
     let values = values.collect::<Result<_>>()?;
-    // Each region with the depth of those in it; None when it is in another.
+    // Each region with the depth of regions nested in it; None once it is inside another.
     let mut regions: Vec<Option<(Region, usize)>> = Vec::with_capacity(form.regions.len());
     for form in &form.regions {
         let region = region(form, &mut regions, tensors)?;
@@ -96,7 +96,7 @@ fn region(
             let found = regions.get_mut(number as usize).and_then(Option::take);
             let (region, of_region) = found.ok_or_else(|| damaged("a region that is not there"))?;
             depth = depth.max(of_region + 1);
-            // Whoever drops it recurses.
+            // Dropping a region recurses.
             if depth > REGION_DEPTH_MAX {
                 return Err(damaged(format!("regions nest deeper than {REGION_DEPTH_MAX}")));
             }

@@ -1,4 +1,4 @@
-//! Programs in the form that files have, and the tensors and weights that they share.
+//! Encodes programs into the file form, with the tensors and weights that they share.
 
 use super::form::{
     AppliedForm, AttrForm, Content, DTypeForm, DimForm, Head, NodeForm, PackedForm, ProgramForm, RegionForm,
@@ -12,17 +12,17 @@ use devbay_core::tensor::{DType, Dim, Tensor, TensorType};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 
-/// Where a tensor's bytes are, and how many.
+/// Address and length of a tensor's bytes.
 type Identity = (usize, usize);
 
-/// Tensors and weights, each once.
+/// Deduplicated tensors and weights.
 #[derive(Default)]
 pub struct Pool<'a> {
     tensors: Vec<TensorForm<'a>>,
     tensors_known: HashMap<(Identity, DTypeForm, &'a [usize]), u32>,
     weights: Vec<&'a [u8]>,
     weights_known: HashMap<[u8; 32], u32>,
-    /// Weights in the file by the identity of their bytes, to save hashing them again.
+    /// Weights by the identity of their bytes, so that nothing is hashed twice.
     bytes_known: HashMap<Identity, u32>,
     places: Vec<Weight>,
     end: usize,
@@ -45,7 +45,7 @@ impl<'a> Pool<'a> {
         Ok(number)
     }
 
-    /// The bytes of a tensor as a weight; those that are there already, of whatever tensor, are not there twice.
+    /// Adds the bytes of a tensor as a weight, or reuses a weight with the same bytes.
     fn weight(&mut self, tensor: &'a Tensor, align: usize) -> Result<u32> {
         if let Some(&known) = self.bytes_known.get(&tensor.identity()) {
             return Ok(known);
@@ -123,8 +123,8 @@ impl<'a> Pool<'a> {
         })
     }
 
-    /// Packed constants, but for those of which no program has the source, such as what a pass for a device made. They come
-    /// from a map by addresses, and are put into the order of their sources, so that a model always gives the same file.
+    /// Returns packed constants whose source is in a program; a pass for one device may have made others. They come from a
+    /// map keyed by address and are sorted by source, so that a model always gives the same file.
     pub fn packed(&mut self, all: &'a [PackedConstant]) -> Result<Vec<PackedForm<'a>>> {
         let known = |packed: &'a PackedConstant| {
             let source = &packed.source;

@@ -2,43 +2,43 @@
 //!
 //! All numbers of the layout are little-endian.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! | --- | --- |
 //! | 0..8 | [`MAGIC`] |
 //! | 8..12 | [`VERSION`] |
 //! | 12..16 | number of sections |
 //! | 16..24 | length of the file |
-//! | 24..32 | where what the checksum covers ends |
-//! | 32..64 | SHA-256 of all before that end, as if these 32 bytes were zeroes |
+//! | 24..32 | end of the range that the checksum covers |
+//! | 32..64 | SHA-256 of everything before that end, with these 32 bytes as zeroes |
 //! | 64.. | sections: kind (u32), zeroes (u32), offset (u64), length (u64) |
 //!
-//! The head is a section of a kind, the weights are one, and a reader skips sections that it does not know. The head is
-//! in postcard's wire format (<https://postcard.jamesmunns.com/wire-format>). Weights begin at [`WEIGHTS_ALIGN`] and each one at
-//! [`WEIGHT_ALIGN`] or what its kernel asks for; the head has a SHA-256 of each. Constants of up to [`SMALL_BYTES_MAX`] are in the
-//! head itself: shapes and axes depend on them, so they are under its checksum.
+//! The head and the weights are one section each, and a reader skips sections of unknown kinds. The head is in postcard's
+//! wire format (<https://postcard.jamesmunns.com/wire-format>). The weights' section is aligned to [`WEIGHTS_ALIGN`], each
+//! weight to [`WEIGHT_ALIGN`] or its kernel's larger alignment; the head has a SHA-256 of each. Constants of up to
+//! [`SMALL_BYTES_MAX`] are in the head itself: shapes and axes depend on them, so they are under its checksum.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// First bytes of a file: no text, and damaged by a transfer that changes line ends.
+/// First bytes of a file: not text, and damaged by a transfer that converts line ends.
 pub const MAGIC: [u8; 8] = *b"\x89DBX\r\n\x1a\n";
-/// Version of the form; readers take no other.
+/// Version of the form; readers accept no other.
 pub const VERSION: u32 = 1;
 /// Kind of the section that is the head.
 pub const HEAD: u32 = 1;
 /// Kind of the section with the weights.
 pub const WEIGHTS: u32 = 2;
-/// Where in the file sections may begin: multiples of this, so that weights can be mapped.
+/// Alignment of sections in the file, so that weights can be mapped.
 pub const WEIGHTS_ALIGN: usize = 4096;
-/// Where within their section weights may begin.
+/// Alignment of weights within their section.
 pub const WEIGHT_ALIGN: usize = 64;
-/// Bytes of the largest constant that the head has in itself.
+/// Size in bytes of the largest constant stored in the head.
 pub const SMALL_BYTES_MAX: usize = 1024;
-/// Bytes before the sections' table.
+/// Bytes before the section table.
 pub const FIXED: usize = 64;
 /// Bytes of a line of that table.
 pub const LINE: usize = 24;
-/// Where the checksum is.
+/// Position of the checksum.
 pub const CHECKSUM: std::ops::Range<usize> = 32..64;
 
 /// The head: everything but the weights.
@@ -48,16 +48,16 @@ pub struct Head<'a> {
     pub made_by: &'a str,
     /// Weights, in the order of their offsets.
     pub weights: Vec<Weight>,
-    /// Tensors that programs have as constants and attributes.
+    /// Tensors that programs use as constants and attributes.
     #[serde(borrow)]
     pub tensors: Vec<TensorForm<'a>>,
-    /// The model, with the passes run that need no types.
+    /// The model after the passes that need no types.
     pub model: ProgramForm<'a>,
     /// Effects of these passes.
     pub passes: Vec<AppliedForm<'a>>,
     /// Passes that were switched off.
     pub off: Vec<&'a str>,
-    /// Nodes that were pinned, and to which device.
+    /// Pinned nodes and their devices.
     pub pins: Vec<(&'a str, &'a str)>,
     /// The model, specialised for inputs of given types.
     pub plans: Vec<(ProgramForm<'a>, Vec<AppliedForm<'a>>)>,
@@ -65,7 +65,7 @@ pub struct Head<'a> {
     pub packed: Vec<PackedForm<'a>>,
 }
 
-/// Where a weight is within its section, and what it is.
+/// Place, type and checksum of a weight within its section.
 #[derive(Serialize, Deserialize)]
 pub struct Weight {
     pub offset: u64,
@@ -117,7 +117,7 @@ pub struct ValueForm<'a> {
     pub name: &'a str,
     #[serde(borrow)]
     pub ty: Option<TypeForm<'a>>,
-    /// The tensor that it is, by its position.
+    /// The tensor with its content, by position.
     pub constant: Option<u32>,
 }
 

@@ -1,16 +1,16 @@
-//! Compiled models: `.dbx` files, which hold a model as plans begin with it.
+//! Compiled models: `.dbx` files, which hold a model in the state that planning starts from.
 //!
-//! A file has the model after the passes that need no types, the same specialised for inputs of given types (constants
-//! folded, passes run), and the constants that the kernels of the devices at hand asked for in a layout of their own, as they
-//! asked for them. It is mapped: nothing of the weights is read, copied or packed before a run touches it.
+//! A file has the model after the passes that need no types, and the same model specialised for inputs of given types
+//! (constants folded, passes run). It also has the constants in the packed layouts that kernels of the present devices asked
+//! for. The file is mapped: weights are not read, copied or packed until a run touches them.
 //!
-//! The start of a session still infers types, runs the passes that depend on devices, and plans: kernels are prepared by
-//! a plugin, in the process that runs them. So a file suits any device and any version of a plugin. Constants that were
-//! packed for another plugin, or another version of it, are packed again. For inputs of other types, other passes or pins,
-//! the model is specialised again.
+//! Starting a session still infers types, runs the passes that depend on devices, and plans: a plugin prepares kernels in
+//! the process that runs them. So a file suits any device and any version of a plugin. Constants packed for another plugin
+//! or plugin version are packed again. For inputs of other types, other passes or other pins, the model is specialised
+//! again.
 //!
-//! A file is not trusted: its head has a checksum, and what it says is checked as an ONNX model's content is. Its weights
-//! are checked on request ([`Checks::Weights`]); a change in them changes results, as it would in any model.
+//! A file is not trusted: its head has a checksum, and its content is checked like an ONNX model's. Its weights are checked
+//! on request ([`Checks::Weights`]); a change in them changes results, as in any model.
 
 #![deny(unsafe_code)]
 
@@ -44,10 +44,10 @@ use std::sync::Arc;
 /// Checks of a file before it is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Checks {
-    /// All but the weights' content.
+    /// Everything except the weights' content.
     #[default]
     Head,
-    /// The weights' content too, by its checksum; all of it is read.
+    /// The weights' content too, by checksum; this reads all of it.
     Weights,
 }
 
@@ -68,9 +68,9 @@ pub struct Written {
 pub(crate) struct Compiled {
     pub program: Program,
     pub passes: Vec<Applied>,
-    /// Passes that were switched off, as they are called.
+    /// Passes that were switched off, by name.
     pub off: Vec<String>,
-    /// Nodes that were pinned, and to which device.
+    /// Pinned nodes and their devices.
     pub pins: Vec<(String, String)>,
     pub plans: Arc<[Specialised]>,
     pub packed: Vec<PackedConstant>,
@@ -96,7 +96,7 @@ pub fn is_compiled_content(bytes: &[u8]) -> bool {
     bytes.starts_with(&MAGIC)
 }
 
-/// Writes the model of a unit, with all of its plans; what was there is replaced when all is written.
+/// Writes the model of a unit with all of its plans, replacing an existing file atomically.
 pub(crate) fn write(path: &Path, unit: &Unit) -> Result<Written> {
     let env = unit.env();
     let plans = unit.plans();
@@ -148,7 +148,7 @@ pub(crate) fn write(path: &Path, unit: &Unit) -> Result<Written> {
     Ok(Written { n_plans: plans.len(), n_packed: head.packed.len(), head_bytes: begin, bytes })
 }
 
-/// All of a file before its weights.
+/// Returns the bytes of a file before its weights.
 fn start(head: &Head<'_>) -> std::result::Result<Vec<u8>, postcard::Error> {
     let weights = head.weights.last().map_or(0, |last| last.offset + last.length);
     let mut start = vec![0; FIXED + 2 * LINE];
@@ -176,10 +176,11 @@ fn start(head: &Head<'_>) -> std::result::Result<Vec<u8>, postcard::Error> {
     Ok(start)
 }
 
-/// Reads what [`write`] wrote.
+/// Reads a file that [`write`] wrote.
 ///
 /// # Errors
-/// [`ErrorKind::Io`]; [`ErrorKind::InvalidModel`] for a file that is none, is damaged or cut, or is of another version.
+/// [`ErrorKind::Io`]; [`ErrorKind::InvalidModel`] for a file that is damaged, truncated, of another version, or not a
+/// compiled model.
 pub(crate) fn read(path: &Path, reading: Reading, checks: Checks) -> Result<Compiled> {
     let read = || from_bytes(model_file::read(path, reading)?, checks);
     read().map_err(|error| error.in_file(path.display()))
@@ -189,7 +190,7 @@ pub(super) fn damaged(text: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::InvalidModel, format!("no compiled model, or a damaged one: {text}"))
 }
 
-/// As [`read`], of a file's content.
+/// Reads a file's content as [`read`] does.
 ///
 /// # Errors
 /// As [`read`].
@@ -232,7 +233,7 @@ pub(crate) fn from_bytes(file: Bytes, checks: Checks) -> Result<Compiled> {
     })
 }
 
-/// A file's content where its weights are aligned as they are in the file: mapped files are, others are copied.
+/// Returns a file's content with its weights aligned in memory: mapped files are aligned already, others are copied.
 fn aligned(file: Bytes) -> Result<Bytes> {
     if (file.as_ptr() as usize).is_multiple_of(WEIGHT_ALIGN) {
         return Ok(file);
@@ -242,7 +243,7 @@ fn aligned(file: Bytes) -> Result<Bytes> {
     Ok(Bytes::from_owner(Owned(copy)))
 }
 
-/// Aligned memory, as who owns a file's content.
+/// Aligned memory that owns a file's content.
 struct Owned(AlignedBytes);
 
 impl AsRef<[u8]> for Owned {
@@ -251,7 +252,7 @@ impl AsRef<[u8]> for Owned {
     }
 }
 
-/// Where a file's sections are.
+/// Positions of a file's sections.
 struct Sections {
     head: Range<usize>,
     weights: Range<usize>,
@@ -295,7 +296,7 @@ impl Sections {
             let place = match kind {
                 HEAD => within(&(table..covered), offset.wrapping_sub(table as u64), length),
                 WEIGHTS => within(&(0..file.len()), offset, length),
-                // Of a later release, which wrote it for itself.
+                // A section of a later release.
                 _ => continue,
             };
             let place = place.ok_or_else(|| damaged(format!("section {kind} is not where it may be")))?;
@@ -310,7 +311,7 @@ impl Sections {
     }
 }
 
-/// A range of bytes within another; None if it is not.
+/// Returns a range of bytes within another; None if it does not lie within.
 fn within(outer: &Range<usize>, offset: u64, length: u64) -> Option<Range<usize>> {
     let start = outer.start.checked_add(usize::try_from(offset).ok()?)?;
     let end = start.checked_add(usize::try_from(length).ok()?)?;

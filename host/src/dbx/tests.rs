@@ -1,4 +1,4 @@
-//! What is written is read again; what is not as written is refused.
+//! Written files can be read again, and altered ones are refused.
 
 use super::decode::Weights;
 use super::form::{CHECKSUM, FIXED, LINE, SMALL_BYTES_MAX, checksum};
@@ -29,7 +29,7 @@ fn program() -> Program {
     text::parse(TEXT).expect("a program")
 }
 
-/// A file with a program, a large constant beside it, and no plans.
+/// Returns a file with a program, a large constant and no plans.
 fn file(program: &Program) -> Vec<u8> {
     let mut pool = encode::Pool::default();
     let model = pool.program(program).unwrap();
@@ -93,7 +93,7 @@ fn programs_are_read_as_they_were_written() {
     assert!(file.len() < 2 * 4 * SMALL_BYTES_MAX + 4096);
 }
 
-/// A later release may add sections for itself.
+/// A later release may add sections.
 #[test]
 fn unknown_sections_are_skipped() {
     let mut file = file(&program());
@@ -101,7 +101,7 @@ fn unknown_sections_are_skipped() {
     let line: Vec<u8> =
         [77u32.to_le_bytes().as_slice(), &[0; 4], &u64::MAX.to_le_bytes(), &u64::MAX.to_le_bytes()].concat();
     file.splice(head_at..head_at, line);
-    // Between the head and the weights is room.
+    // There is room between the head and the weights.
     let covered = u64::from_le_bytes(file[24..32].try_into().unwrap()) as usize + LINE;
     file.drain(covered..covered + LINE);
     file[12..16].copy_from_slice(&3u32.to_le_bytes());
@@ -132,7 +132,7 @@ fn a_changed_weight_is_found_when_it_is_looked_for() {
     assert!(error.text().contains("weight 0"), "{error}");
 }
 
-/// Regions come in a list, each after those in it; whoever walks them recurses, so their depth has a bound.
+/// Regions form a list, each after those nested in it. Walking them recurses, so their depth is bounded.
 #[test]
 fn regions_have_one_place_and_a_bound() {
     let source = program();

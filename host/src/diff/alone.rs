@@ -1,4 +1,4 @@
-//! A node as a model of its own, with its inputs: what a bug report needs.
+//! A single node as a model, with its inputs, for bug reports.
 
 use super::OnDevice;
 use super::planned::Planned;
@@ -11,17 +11,18 @@ use devbay_core::program::{Program, Region, ValueId, text, verify};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// A node as a model of its own, with its inputs.
+/// A single node as a model, with its inputs.
 #[derive(Clone, Debug)]
 pub struct Alone {
-    /// The node, and those between it and the borders before it.
+    /// The node, and the nodes between it and the preceding borders.
     pub program: Program,
     /// Its inputs by name.
     pub inputs: Vec<(String, Tensor)>,
 }
 
 impl Alone {
-    /// Nodes of the model that make a value, with the values that they begin with; None if one of these is not there.
+    /// Extracts the nodes of the model that make a value, with the values that they start from; None if one of these is
+    /// missing.
     pub(super) fn of(
         source: &Source,
         target: ValueId,
@@ -48,7 +49,7 @@ impl Alone {
         for (&id, tensor) in program.main.inputs.clone().iter().zip(&tensors) {
             program.value_mut(id).ty = Some(tensor.tensor_type());
         }
-        // Inputs and the result first, so that they have their names as they are.
+        // Inputs and the result come first, so that they keep their names.
         let mut ids: Vec<ValueId> =
             program.main.inputs.iter().chain(&program.main.outputs).copied().collect();
         ids.extend((0..program.values.len() as u32).map(ValueId));
@@ -56,7 +57,7 @@ impl Alone {
         for id in ids {
             if named.insert(id) {
                 let name = tag(&program.value(id).name).map(|of| source.name(of)).unwrap_or_default();
-                // A name for an array of an archive, too.
+                // The name also names an array of an archive.
                 let plain = !name.is_empty() && !name.starts_with(['%', '/', '.']) && !name.contains("..");
                 let name = if plain && used.insert(name.clone()) { name } else { format!("v{}", id.0) };
                 used.insert(name.clone());
@@ -78,7 +79,7 @@ impl Alone {
         self.program.value(self.program.main.outputs[0]).name.to_string()
     }
 
-    /// Its result on a side, all passes included.
+    /// Returns its result on a side, with all passes run.
     ///
     /// # Errors
     /// Errors of planning and running.

@@ -1,4 +1,4 @@
-//! Into If, Loop and Scan: the branch that is taken, or the first iteration whose results differ on the same values.
+//! Descends into If, Loop and Scan: the taken branch, or the first iteration whose results differ for equal values.
 
 use super::Difference;
 use super::measure::{self, converted};
@@ -30,7 +30,7 @@ impl Inside<'_> {
         self.values.get(&id).or_else(|| self.planned.program.constant(id)).cloned()
     }
 
-    /// A region as a unit, and the values that it captures, which follow its inputs.
+    /// Returns a region as a unit, and the values that it captures, which follow its inputs.
     fn region(&self, region: &Region) -> Option<(Unit, Vec<Tensor>)> {
         let (program, captures) = extract(&self.planned.program, region);
         let captured = captures.iter().map(|&id| self.get(Some(id))).collect::<Option<_>>()?;
@@ -38,8 +38,8 @@ impl Inside<'_> {
     }
 }
 
-/// Finds the nodes that differ by themselves inside the control-flow node that makes a value. None if a side runs other
-/// control flow, or nothing inside differs.
+/// Finds the nodes that differ on their own inside the control-flow node that makes a value. Empty if the sides run
+/// different control flow, or nothing inside differs.
 ///
 /// # Errors
 /// Errors of planning and running.
@@ -59,7 +59,7 @@ pub(super) fn descend(scene: &Scene<'_>, tag: ValueId) -> Result<Vec<Difference>
     }
     let values_a = operands(scene, 0, a, &node_a, tag)?;
     let mut values_b = operands(scene, 1, b, &node_b, tag)?;
-    // What both have is what side a has.
+    // Where both sides have a value, use side a's.
     for (id, tensor) in &mut values_b {
         let same = b.tag(*id).and_then(|tag| values_a.get(&a.known(tag)?));
         if let Some(same) = same.and_then(|same| converted(same, tensor.dtype())) {
@@ -71,7 +71,7 @@ pub(super) fn descend(scene: &Scene<'_>, tag: ValueId) -> Result<Vec<Difference>
         Inside { label: &label, planned: b, node: &node_b, values: values_b },
     ];
     for side in 0..2 {
-        // Every node of it once more, for the iterations.
+        // The iterations run every node of it once more.
         if !scene.shared().budget[side].take(1) {
             return Ok(Vec::new());
         }
@@ -87,7 +87,7 @@ pub(super) fn descend(scene: &Scene<'_>, tag: ValueId) -> Result<Vec<Difference>
     Ok(found)
 }
 
-/// Collects the operands of a control-flow node on a side, when the side begins with side a's values.
+/// Collects the operands of a control-flow node on a side, starting from side a's values.
 fn operands(
     scene: &Scene<'_>,
     side: usize,
@@ -128,7 +128,7 @@ enum Kind {
     Scan,
 }
 
-/// Runs the bodies of both sides on side a's values, iteration by iteration, and enters the first that differs.
+/// Runs the bodies of both sides on side a's values, iteration by iteration, and descends into the first one that differs.
 fn iterations(scene: &Scene<'_>, sides: &[Inside<'_>; 2], kind: Kind) -> Result<Vec<Difference>> {
     let none = || Ok(Vec::new());
     let node = sides[0].node;
@@ -142,7 +142,7 @@ fn iterations(scene: &Scene<'_>, sides: &[Inside<'_>; 2], kind: Kind) -> Result<
     }
     let operand = |i: usize| sides[0].get(node.input(i));
     let number = |i: usize| operand(i).and_then(|tensor| tensor.to_int());
-    // Per iteration: what its inputs begin with, and then what is carried.
+    // Per iteration: the initial inputs, then the carried values.
     let (mut carried, scanned, n_iterations): (Vec<Tensor>, Vec<Sliced>, i64) = match kind {
         Kind::Loop => {
             let carried = (2..node.inputs.len()).map(operand).collect::<Option<_>>();
@@ -207,7 +207,7 @@ fn run(scene: &Scene<'_>, unit: &Unit, inputs: &[Tensor]) -> Result<Vec<Tensor>>
     results.iter().map(RunTensor::to_tensor).collect()
 }
 
-/// Finds the nodes of a region that differ by themselves, on these inputs of each side.
+/// Finds the nodes of a region that differ on their own, for given inputs of each side.
 fn inner(
     scene: &Scene<'_>,
     units: [&Unit; 2],

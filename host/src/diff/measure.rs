@@ -11,40 +11,40 @@ use serde::Serialize;
 pub struct Measured {
     /// Type on side a.
     pub ty: String,
-    /// Why they cannot be compared by element, if they cannot: their types differ.
+    /// Reason why the elements cannot be compared: the types differ.
     pub reason: Option<String>,
-    /// Elements of each.
+    /// Number of elements of each tensor.
     pub n_elements: usize,
-    /// Elements that differ by more than is allowed.
+    /// Number of elements that differ by more than the tolerance.
     pub n_differ: usize,
-    /// The element that differs most; None without elements that can be compared.
+    /// The element that differs most; None if no elements can be compared.
     pub worst: Option<Worst>,
-    /// NaN on each side.
+    /// Number of NaNs on each side.
     pub n_nan: [usize; 2],
-    /// Infinities on each side.
+    /// Number of infinities on each side.
     pub n_infinite: [usize; 2],
-    /// The largest difference that is allowed.
+    /// Largest allowed difference.
     pub allowed: f64,
 }
 
 /// The element that differs most.
 #[derive(Clone, Debug, Serialize)]
 pub struct Worst {
-    /// Where it is.
+    /// Its position.
     pub at: Vec<usize>,
     /// Its value on each side.
     pub values: [String; 2],
-    /// Its difference; infinite where one side alone is infinite or NaN.
+    /// Its difference; infinite if only one side is infinite or NaN.
     #[serde(serialize_with = "finite")]
     pub difference: f64,
-    /// As a share of the larger of the two.
+    /// The difference as a share of the larger value.
     #[serde(serialize_with = "finite")]
     pub relative: f64,
-    /// Floats of the type between them; None for integers, NaN and sides of two types.
+    /// Floats of the type between the two values; None for integers, for NaN and if the types differ.
     pub ulps: Option<u64>,
 }
 
-/// JSON has no infinity: it is null there.
+/// Writes infinity as null, because JSON has no infinity.
 fn finite<S: serde::Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     value.is_finite().then_some(*value).serialize(serializer)
 }
@@ -87,7 +87,7 @@ pub fn differ(a: &Tensor, b: &Tensor, tolerance: Tolerance) -> Option<Measured> 
             true => continue,
             false => (p - q).abs(),
         };
-        // A difference that is no number is none that is allowed.
+        // NaN exceeds every tolerance.
         let difference = if difference.is_nan() { f64::INFINITY } else { difference };
         measured.n_differ += usize::from(difference > measured.allowed);
         if worst.is_none_or(|(_, most)| difference > most) {
@@ -119,7 +119,7 @@ fn text(value: f64, is_float: bool) -> String {
     }
 }
 
-/// Its elements, as far as they fit into f64.
+/// Returns the elements as f64; None for types that do not convert.
 fn numbers(tensor: &Tensor) -> Option<Vec<f64>> {
     let halves = || tensor.bytes().chunks_exact(2).map(|pair| [pair[0], pair[1]]);
     Some(match tensor.dtype() {
@@ -131,7 +131,7 @@ fn numbers(tensor: &Tensor) -> Option<Vec<f64>> {
     })
 }
 
-/// A tensor of floats in another type of floats; None if it is none, or the type is none that is known here.
+/// Converts a tensor of floats to another float type; None if either type is not a known float type.
 pub fn converted(tensor: &Tensor, to: DType) -> Option<Tensor> {
     if tensor.dtype() == to {
         return Some(tensor.clone());
@@ -147,7 +147,7 @@ pub fn converted(tensor: &Tensor, to: DType) -> Option<Tensor> {
     Tensor::from_bytes(to, tensor.shape(), &bytes).ok()
 }
 
-/// Where an element is.
+/// Returns the position of an element.
 fn position(shape: &[usize], i: usize) -> Vec<usize> {
     let mut rest = i;
     let mut at: Vec<usize> = shape
@@ -163,12 +163,12 @@ fn position(shape: &[usize], i: usize) -> Vec<usize> {
     at
 }
 
-/// Floats of a type between two of them.
+/// Counts the floats of a type between two values.
 fn ulps(dtype: DType, a: f64, b: f64) -> Option<u64> {
     if a.is_nan() || b.is_nan() {
         return None;
     }
-    // Bits of floats without their sign are in the floats' order.
+    // Float bits without the sign are ordered like the floats.
     let ordered = |value: f64| {
         let (bits, sign) = match dtype {
             F32 => (i64::from((value.abs() as f32).to_bits()), value.is_sign_negative()),

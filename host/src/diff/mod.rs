@@ -1,14 +1,14 @@
 //! The first node whose results differ between two ways to run a model.
 //!
-//! Both sides run the model once as they would, and once with the values brought out that both of them still have when
-//! their passes are done: the *borders*. Values are followed through passes by their names, which are made unique before
-//! (`source.rs`). Where the two sides differ at a border, what lies between it and the borders before it runs alone on both
-//! sides with one side's inputs (`scene.rs`): a node is named only if it differs by itself, so that no node is blamed for what
-//! came in. If, Loop and Scan are entered with the values of the iteration that differs (`descend.rs`).
+//! Each side runs the model twice: once undisturbed, and once with extra outputs for the values that both sides still have
+//! after their passes, the *borders*. Values are tracked through passes by their names, which are made unique first
+//! (`source.rs`). Where the sides differ at a border, the nodes between it and the preceding borders run alone on both sides
+//! with one side's inputs (`scene.rs`). A node is reported only if it differs on its own, so no node is blamed for its
+//! inputs. If, Loop and Scan are entered with the values of the differing iteration (`descend.rs`).
 //!
-//! Bringing values out changes no pass, since it is done behind them. It may change where memory is reused and what a
-//! compiler of whole programs fuses; so the outputs of the undisturbed runs are compared too, and the report says if they
-//! differ and nothing else does.
+//! The extra outputs are added after the passes and so change none of them. They may change how memory is reused and which
+//! nodes a whole-program compiler fuses. So the outputs of the undisturbed runs are compared too, and the report says if
+//! only they differ.
 
 #![deny(unsafe_code)]
 
@@ -42,14 +42,14 @@ use std::cell::RefCell;
 pub enum Side {
     /// A way to run the model.
     Device(Box<OnDevice>),
-    /// Values by their names in the model, as another program made them: its outputs, and any others.
+    /// Values that another program computed, by their names in the model: its outputs, and any others.
     Values(Vec<(String, Tensor)>),
 }
 
 /// A way to run the model: devices and options of plans.
 #[derive(Clone)]
 pub struct OnDevice {
-    /// Devices on which nodes may run.
+    /// Devices that nodes may run on.
     pub placement: Placement,
     /// Options of plans.
     pub plans: PlanOptions,
@@ -58,16 +58,15 @@ pub struct OnDevice {
 /// Options of a comparison.
 #[derive(Clone)]
 pub struct Options {
-    /// Share of the largest value that a difference may have; None: 1e-4, and more where a side computes in floats of 16
-    /// bits.
+    /// Allowed difference as a share of the largest value; None: 1e-4, and more if a side computes in 16-bit floats.
     pub relative: Option<f64>,
-    /// Added to it; None: 1e-5, with more as above.
+    /// Term added to that share; None: 1e-5, and more for 16-bit floats.
     pub absolute: Option<f64>,
-    /// Maximum number of nodes that are named.
+    /// Maximum number of reported nodes.
     pub nodes_max: usize,
-    /// Bytes of values of one side that are brought out at once. A model with more is run in parts, each node once all the same.
+    /// Maximum bytes of one side's values that are kept at once. A larger model runs in parts, still running each node once.
     pub kept_bytes: usize,
-    /// Ends it between launches when it is set.
+    /// Ends the comparison between launches when set.
     pub cancel: Option<Cancel>,
 }
 
@@ -82,20 +81,20 @@ impl Default for Options {
 pub struct Report {
     /// Nodes that differ by themselves, in the order of the model.
     pub differences: Vec<Difference>,
-    /// The outputs of the model that differ when nothing is brought out.
+    /// Outputs of the undisturbed runs that differ.
     pub outputs: Vec<Compared>,
     /// Values that both sides have.
     pub n_compared: usize,
     /// Number of them that differ.
     pub n_differ: usize,
-    /// Number of these that were passed over, as they agree on the same inputs. Values after the last named node are not
-    /// examined.
+    /// Number of differing values that agree on equal inputs and so are not reported. Values after the last reported node
+    /// are not examined.
     pub n_explained: usize,
-    /// Values that the side with more of them has besides: within fused ops of the other, or not in a file.
+    /// Values that only one side has, on the side with more of them: inside the other's fused ops, or missing from a file.
     pub n_within: usize,
-    /// Whole runs of each side: as it is, and with values brought out.
+    /// Whole runs of each side: undisturbed, and with extra outputs.
     pub whole_runs: [u32; 2],
-    /// Nodes that each side ran again by themselves, as shares of a run.
+    /// Nodes that each side ran again on their own, as shares of a run.
     pub share_again: [f64; 2],
     /// The tolerance: relative, absolute.
     pub tolerance: [f64; 2],
@@ -104,7 +103,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Returns the tolerance that results were compared with.
+    /// Returns the tolerance of the comparison.
     pub fn tolerance(&self) -> Tolerance {
         let [relative, absolute] = self.tolerance;
         Tolerance { relative, absolute }
@@ -116,29 +115,29 @@ impl Report {
 pub struct Compared {
     /// Its name.
     pub name: String,
-    /// How.
+    /// Its difference.
     #[serde(flatten)]
     pub measured: Measured,
 }
 
-/// A node that differs by itself.
+/// A node that differs on its own.
 #[derive(Clone, Debug, Serialize)]
 pub struct Difference {
-    /// The control flow that it is in, outermost first: node, and iteration or branch.
+    /// The enclosing control flow, outermost first: node, and iteration or branch.
     pub within: Vec<String>,
     /// Name and op of the node that makes the value.
     pub node: String,
-    /// Nodes of the model between this border and those before it, by name and op; `node` is the last of them.
+    /// Nodes of the model between this border and the preceding ones, by name and op; `node` is the last of them.
     pub nodes: Vec<String>,
     /// The value.
     pub value: String,
-    /// Difference of its results on the same inputs.
+    /// Difference of its results for equal inputs.
     pub alone: Measured,
     /// Difference of its results in the run.
     pub in_run: Measured,
     /// Nodes that each side runs for it, in its own program.
     pub ran: [Vec<String>; 2],
-    /// The node as a model of its own, with its inputs; None if that could not be made.
+    /// The node as a model of its own, with its inputs; None if extracting it failed.
     #[serde(skip)]
     pub model: Option<Alone>,
 }
@@ -146,8 +145,8 @@ pub struct Difference {
 /// Finds the first nodes whose results differ. `inputs` are the model's, by name.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`] for inputs that are missing or do not fit; [`ErrorKind::InvalidArgument`] for a file none of
-/// whose values the model has; what planning and running say, with the side in the message.
+/// [`ErrorKind::InvalidInput`] for inputs that are missing or do not fit; [`ErrorKind::InvalidArgument`] for a file with no
+/// values of the model; errors of planning and running, with the side in the message.
 pub fn diff(
     model: &Model,
     sides: [&Side; 2],
@@ -207,7 +206,7 @@ pub fn diff(
     Ok(report)
 }
 
-/// One side's program, all passes done, and the outputs of a run of it as it is.
+/// Returns one side's program after all passes, and the outputs of an undisturbed run.
 fn whole_run(
     model: &Model,
     on: &OnDevice,
@@ -221,7 +220,7 @@ fn whole_run(
     Ok((planned, outputs))
 }
 
-/// Outputs of the undisturbed runs that differ; a file has those that it has.
+/// Returns the outputs of the undisturbed runs that differ; of a file, only those that it has.
 fn outputs_that_differ(
     source: &Source,
     whole: &[Option<Vec<Tensor>>; 2],
@@ -242,7 +241,7 @@ fn outputs_that_differ(
     differ
 }
 
-/// An error of one side, which says so.
+/// Adds the side to an error.
 fn of_side(error: Error, side: usize) -> Error {
     error.on_device(["of side a", "of side b"][side])
 }
@@ -266,7 +265,7 @@ fn in_order(program: &Program, inputs: &[(String, Tensor)]) -> Result<Vec<Tensor
     program.main.inputs.iter().map(|&id| find(program.value(id))).collect()
 }
 
-/// Returns the tolerance that was asked for, or one for the least exact floats that a side computes in.
+/// Returns the requested tolerance, or one for the least precise floats that a side computes in.
 fn tolerance(sides: [&Side; 2], options: &Options) -> Tolerance {
     let least = |side: &Side| match side {
         Side::Values(_) => F32,
@@ -277,7 +276,7 @@ fn tolerance(sides: [&Side; 2], options: &Options) -> Tolerance {
             (None, Numerics::Bf16) => BF16,
         },
     };
-    // A few roundings of the type; sums in f32 have another order on each device.
+    // Allows a few roundings of the type; each device sums f32 in a different order.
     let scale = |dtype: DType| match dtype {
         BF16 => 600.0,
         F16 => 80.0,

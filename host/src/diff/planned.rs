@@ -1,6 +1,6 @@
-//! A program as one side runs it, all passes done, and runs of all of it or parts.
+//! A program as one side runs it, after all passes, and runs of it in whole or in part.
 //!
-//! Parts are planned without passes: what a side fused stays fused, and runs on the kernels that it has in a run.
+//! Parts are planned without passes: fused nodes stay fused, and run on the same kernels as in a whole run.
 
 use super::source::tag;
 use devbay_core::error::{Error, ErrorKind, Result};
@@ -24,21 +24,21 @@ use std::sync::Arc;
 /// A program as one side runs it.
 pub(super) struct Planned {
     pub program: Program,
-    /// Its values by the model's.
+    /// Its own values by the model's.
     known: HashMap<ValueId, ValueId>,
     /// The model's values by its own.
     tags: HashMap<ValueId, ValueId>,
     makers: HashMap<ValueId, usize>,
     env: Arc<Env>,
-    /// Runs plans: it has none of its own.
+    /// Runs plans; it has no plans of its own.
     runner: Unit,
-    /// Launches of the whole program's plan, once it ran.
+    /// Launches of the whole program's plan, recorded after its run.
     launched: RefCell<Vec<String>>,
-    /// Launches that there were more or less of when values were brought out.
+    /// Launches that appeared or disappeared when extra outputs were added.
     changed: RefCell<Vec<String>>,
 }
 
-/// Nodes of a program by position, and the values that they begin with.
+/// Nodes of a program by position, and the values that they start from.
 #[derive(Clone, Default)]
 pub(super) struct Cone {
     pub nodes: Vec<usize>,
@@ -75,7 +75,7 @@ impl Planned {
         values.sort_unstable();
         for id in values {
             let Some(of) = tag(&program.value(id).name) else { continue };
-            // Of a value and its narrower twin, the one that has the model's type counts.
+            // Of a value and its narrower twin, keep the one with the model's type.
             let bits = |id: ValueId| program.value(id).ty.as_ref().map_or(0, |ty| ty.dtype.bits);
             let known = planned.known.entry(of).or_insert(id);
             if bits(id) > bits(*known) {
@@ -86,7 +86,7 @@ impl Planned {
         Ok(planned)
     }
 
-    /// The same, of a program whose outputs are these of the model's: where one became another value, that one is meant.
+    /// Maps the model's `outputs` to the program's; a replaced output stands for the original.
     pub fn with_outputs(mut self, outputs: &[ValueId]) -> Self {
         for (&tag, &id) in outputs.iter().zip(&self.program.main.outputs) {
             self.known.insert(tag, id);
@@ -95,17 +95,17 @@ impl Planned {
         self
     }
 
-    /// Its value that is one of the model's.
+    /// Returns its own value for one of the model's.
     pub fn known(&self, tag: ValueId) -> Option<ValueId> {
         self.known.get(&tag).copied()
     }
 
-    /// Returns all of the model's values that it has.
+    /// Returns all values of the model that it has.
     pub fn tags(&self) -> impl Iterator<Item = ValueId> {
         self.known.keys().copied()
     }
 
-    /// The value of the model's that one of its own is.
+    /// Returns the model's value for one of its own.
     pub fn tag(&self, id: ValueId) -> Option<ValueId> {
         self.tags.get(&id).copied()
     }
@@ -115,12 +115,12 @@ impl Planned {
         self.makers.get(&id).map(|&at| &self.program.main.nodes[at])
     }
 
-    /// Returns the environment with which units of its regions are planned.
+    /// Returns the environment for planning units of its regions.
     pub fn env(&self) -> &Arc<Env> {
         &self.env
     }
 
-    /// Returns the nodes that values need, back to values at which `stops` says so.
+    /// Returns the nodes that values need, back to the values where `stops` is true.
     pub fn cone(&self, targets: &[ValueId], stops: impl Fn(ValueId) -> bool) -> Cone {
         let (mut nodes, mut begins) = (HashSet::new(), Vec::new());
         let mut seen: HashSet<ValueId> = targets.iter().copied().collect();
@@ -143,7 +143,7 @@ impl Planned {
         cone
     }
 
-    /// Runs all of it as it is.
+    /// Runs the whole program undisturbed.
     ///
     /// # Errors
     /// Errors of planning and running.
@@ -153,15 +153,15 @@ impl Planned {
         self.run(plan, inputs, cancel)
     }
 
-    /// Launches of all of it that are others when values are brought out; none as long as that was not tried.
+    /// Returns the launches of the whole program that change with extra outputs; none until that run.
     pub fn changed(&self) -> Vec<String> {
         self.changed.borrow().clone()
     }
 
-    /// Runs some of its nodes, and gives these values: of nodes, constants, or given ones.
+    /// Runs some of its nodes, and returns these values: of nodes, constants, or given ones.
     ///
     /// # Errors
-    /// Errors of planning and running; [`ErrorKind::Internal`] if `given` lacks a value that they begin with.
+    /// Errors of planning and running; [`ErrorKind::Internal`] if `given` lacks a value that the nodes start from.
     pub fn run_part(
         &self,
         cone: &Cone,
@@ -195,7 +195,7 @@ impl Planned {
             let is_typed =
                 |id: &ValueId| program.value(*id).ty.as_ref().is_some_and(|ty| ty.known_shape().is_some());
             if !program.main.nodes.iter().flat_map(|node| node.outputs.iter().flatten()).all(is_typed) {
-                // What depended on data of the run has a type now.
+                // Types that depended on data are known now.
                 program = specialise(&program, &types, false, &mut Evaluate::new(&self.env))?;
             }
             let plan = Plan::build(program, &self.env)?;
@@ -217,19 +217,19 @@ impl Planned {
         results.iter().map(RunTensor::to_tensor).collect()
     }
 
-    /// Its nodes at these positions, by name and op.
+    /// Returns its nodes at these positions, by name and op.
     pub fn labels(&self, cone: &Cone) -> Vec<String> {
         cone.nodes.iter().map(|&at| self.program.main.nodes[at].label()).collect()
     }
 }
 
-/// Kernels that a plan launches, by node, and control flow.
+/// Returns the kernels that a plan launches, by node, and its control flow.
 fn launches(plan: &Plan) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for section in plan.sections() {
         let steps = section.kinds.iter().zip(section.labels.iter().zip(&section.kernels));
         let kernels = steps.filter(|(kind, _)| matches!(kind, StepKind::Kernel | StepKind::Nested));
-        // A node without a name has a value's number, which is another one in each program.
+        // An unnamed node is labelled by a value's number, which differs between programs.
         all.extend(kernels.map(|(_, (label, kernel))| match label.starts_with("making ") {
             true => kernel.clone(),
             false => format!("{label} as {kernel}"),
@@ -254,7 +254,7 @@ fn difference(before: &[String], mut after: Vec<String>) -> Vec<String> {
     others
 }
 
-/// Tensors of the host for a run.
+/// Returns tensors in host memory for a run.
 ///
 /// # Errors
 /// [`ErrorKind::OutOfMemory`] for sizes that overflow.

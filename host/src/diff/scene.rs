@@ -1,7 +1,7 @@
-//! Two sides of one region: the borders that both have, in the order of the model, compared one by one.
+//! Two sides of one region: compares their common borders one by one, in the order of the model.
 //!
-//! Every node of a side runs once to make the values, in as many parts as their memory asks for. A border that differs
-//! is judged at once, while what it was made from is still there.
+//! Every node of a side runs once to make the values, in as many parts as memory requires. A differing border is judged at
+//! once, while the values that it was computed from are still kept.
 
 use super::alone::Alone;
 use super::measure::{self, Measured, converted};
@@ -34,7 +34,7 @@ impl Shared<'_> {
     }
 }
 
-/// Nodes that a side runs again by themselves, of which there may be as many as a run has.
+/// Budget of nodes that a side may run again on their own: as many as a run has.
 pub(super) struct Budget {
     n_nodes: usize,
     n_again: Cell<usize>,
@@ -46,7 +46,7 @@ impl Budget {
         Self { n_nodes, n_again: Cell::new(0) }
     }
 
-    /// Takes nodes from it; whether they were there.
+    /// Takes nodes from the budget; returns false if too few are left.
     pub fn take(&self, n: usize) -> bool {
         self.n_again.set(self.n_again.get() + n);
         self.n_again.get() <= self.n_nodes.max(1)
@@ -60,7 +60,7 @@ impl Budget {
 /// One side of a scene.
 pub(super) enum Party {
     Device(Box<Running>),
-    /// Values of a file, by the model's.
+    /// Values of a file, by the model's values.
     Values(HashMap<ValueId, Tensor>),
 }
 
@@ -69,9 +69,9 @@ pub(super) struct Running {
     planned: Planned,
     /// Its inputs.
     given: HashMap<ValueId, Tensor>,
-    /// Nodes that ran.
+    /// Nodes that have run.
     done: Vec<bool>,
-    /// Values that nodes which did not run yet need.
+    /// Values that pending nodes need.
     kept: HashMap<ValueId, Tensor>,
 }
 
@@ -112,7 +112,7 @@ impl Party {
         }
     }
 
-    /// Counts the values of the model that it has, except constants and given ones.
+    /// Counts the model's values that it has, except constants and given ones.
     fn n_values(&self, source: &Source) -> usize {
         let is_made = |tag: &ValueId| source.program.constant(*tag).is_none() && self.given(*tag).is_none();
         self.tags().iter().filter(|tag| is_made(tag)).count()
@@ -125,7 +125,7 @@ impl Party {
         }
     }
 
-    /// Returns the size of a value in bytes, as far as known.
+    /// Returns the size of a value in bytes, if known.
     fn size_of(&self, tag: ValueId) -> usize {
         let of = |running: &Running| {
             let ty = running.planned.program.value(running.planned.known(tag)?).ty.clone()?;
@@ -137,7 +137,7 @@ impl Party {
         }
     }
 
-    /// An input, of a model or a region.
+    /// Returns an input of a model or a region.
     fn given(&self, tag: ValueId) -> Option<&Tensor> {
         match self {
             Self::Device(running) => running.given.get(&running.planned.known(tag)?),
@@ -145,7 +145,7 @@ impl Party {
         }
     }
 
-    /// The values of a part, and of later ones what would otherwise be made twice.
+    /// Returns the values of a part, and keeps values of later parts that would otherwise be computed twice.
     fn advance(&mut self, tags: &[ValueId], later: &[ValueId], options: &Options) -> Result<Vec<Tensor>> {
         match self {
             Self::Device(running) => running.advance(tags, later, options),
@@ -155,7 +155,7 @@ impl Party {
 }
 
 impl Running {
-    /// Runs what these values of the model need and did not run yet. What is made of `later` ones on the way stays.
+    /// Runs the pending nodes that these values need. Values in `later` that this computes are kept.
     fn advance(&mut self, tags: &[ValueId], later: &[ValueId], options: &Options) -> Result<Vec<Tensor>> {
         let planned = &self.planned;
         let wanted: Vec<ValueId> = tags.iter().filter_map(|tag| planned.known(*tag)).collect();
@@ -185,22 +185,22 @@ impl Running {
 pub(super) struct Scene<'a> {
     shared: &'a Shared<'a>,
     parties: [Party; 2],
-    /// The control flow that it is in.
+    /// The enclosing control flow.
     within: Vec<String>,
-    /// The side whose values a node gets that runs by itself.
+    /// The side whose values feed nodes that run on their own.
     reference: usize,
-    /// Values of that side: inputs, and borders that nodes behind them may be judged by.
+    /// Values of that side: inputs, and the borders that later nodes need.
     values: HashMap<ValueId, Tensor>,
-    /// Borders, and inputs that both have.
+    /// Borders, and common inputs.
     stops: HashSet<ValueId>,
 }
 
-/// Basis for judging a value: the nodes of each side that make it from borders.
+/// Basis for judging a value: the nodes of each side that compute it from borders.
 pub(super) struct Judged {
     pub cones: [Cone; 2],
     /// Difference of the sides.
     pub measured: Option<Measured>,
-    /// True if they ran at all.
+    /// True if the nodes ran at all.
     ran: bool,
 }
 
@@ -210,7 +210,7 @@ impl<'a> Scene<'a> {
         Self { shared, parties, within, reference, values: HashMap::new(), stops: HashSet::new() }
     }
 
-    /// Finds nodes that differ by themselves, in the order of the model.
+    /// Finds nodes that differ on their own, in the order of the model.
     ///
     /// # Errors
     /// Errors of planning and running.
@@ -224,14 +224,14 @@ impl<'a> Scene<'a> {
             report.n_compared = borders.len();
             report.n_within = n_values.saturating_sub(borders.len());
         }
-        // Which values of the reference each border is judged by, and until which border they stay.
+        // The reference's values that judge each border, and the last border that needs them.
         let mut last_use: HashMap<ValueId, usize> = HashMap::new();
         for (i, &tag) in borders.iter().enumerate() {
             for (party, cone) in self.parties.iter().zip(self.cones(tag)) {
                 let begins = cone.begins.iter().filter_map(|&id| party.planned()?.tag(id));
                 last_use.extend(begins.map(|tag| (tag, i)));
             }
-            // What a model of the node alone begins with.
+            // A model of the node alone starts from these.
             last_use.extend(source.group(tag, &self.stops).1.into_iter().map(|tag| (tag, i)));
         }
         let mut found: Vec<Difference> = Vec::new();
@@ -288,7 +288,7 @@ impl<'a> Scene<'a> {
         Ok(found)
     }
 
-    /// Finds values that both sides have and do not get, in the order of the model.
+    /// Finds values that both sides compute, in the order of the model.
     fn borders(&mut self) -> Vec<ValueId> {
         let source = self.shared.source;
         let [a, b] = &self.parties;
@@ -305,7 +305,7 @@ impl<'a> Scene<'a> {
                 ))
             })
             .collect();
-        // Inputs of the model are known to every side, also to a file.
+        // Every side knows the model's inputs, also a file.
         for party in &self.parties {
             let inputs =
                 party.planned().map(|planned| planned.program.main.inputs.clone()).unwrap_or_default();
@@ -321,7 +321,7 @@ impl<'a> Scene<'a> {
         both
     }
 
-    /// Finds the nodes of each side that make a border from those before it; none of a file.
+    /// Finds the nodes of each side that compute a border from the preceding ones; none for a file.
     fn cones(&self, tag: ValueId) -> [Cone; 2] {
         [0, 1].map(|side| {
             let Some(planned) = self.parties[side].planned() else { return Cone::default() };
@@ -330,7 +330,7 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// Runs what makes a border alone on both sides, on the same inputs.
+    /// Runs a border's nodes alone on both sides, for equal inputs.
     fn judge(&self, tag: ValueId) -> Result<Judged> {
         let cones = self.cones(tag);
         if self.parties.iter().all(|party| party.planned().is_none()) {
@@ -358,7 +358,7 @@ impl<'a> Scene<'a> {
         Ok(Judged { cones, measured, ran: true })
     }
 
-    /// Values of a side, made by nodes of it from the values of the reference.
+    /// Computes values of a side with its nodes from the reference's values.
     pub fn alone(&self, side: usize, cone: &Cone, wanted: &[ValueId]) -> Result<Vec<Tensor>> {
         let Party::Device(running) = &self.parties[side] else {
             return Err(Error::new(ErrorKind::Internal, "a file does not run"));
@@ -368,7 +368,8 @@ impl<'a> Scene<'a> {
         result.map_err(|e| of_side(e, side))
     }
 
-    /// A value that a side's part begins with: the reference's, in the side's type; its own where the other has none.
+    /// Returns a value that a side's part starts from: the reference's, converted to the side's type; its own if the
+    /// reference has none.
     pub fn given(&self, side: usize, id: ValueId) -> Option<Tensor> {
         let Party::Device(running) = &self.parties[side] else { return None };
         let dtype: Option<DType> = running.planned.program.value(id).ty.as_ref().map(|ty| ty.dtype);
@@ -390,17 +391,17 @@ impl<'a> Scene<'a> {
         self.shared
     }
 
-    /// Returns the control flow that it is in.
+    /// Returns the enclosing control flow.
     pub fn within(&self) -> &[String] {
         &self.within
     }
 
-    /// Returns the value of a border, as the reference has it.
+    /// Returns the reference's value of a border.
     pub fn value(&self, tag: ValueId) -> Option<&Tensor> {
         self.values.get(&tag)
     }
 
-    /// Finds the nodes to blame for a border that differs by itself: those in its control flow, else itself.
+    /// Finds the nodes to report for a border that differs on its own: those inside its control flow, else the node itself.
     fn differences(
         &self,
         tag: ValueId,
@@ -436,7 +437,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Cuts values into parts of so many bytes, of one value at least.
+/// Splits values into parts of at most `limit` bytes, each with at least one value.
 fn parts(tags: &[ValueId], size: impl Fn(ValueId) -> usize, limit: usize) -> Vec<&[ValueId]> {
     let mut parts = Vec::new();
     let (mut begin, mut sum) = (0, 0usize);

@@ -1,8 +1,8 @@
-//! The model as it was read, its values named by their numbers.
+//! The imported model, its values named by their numbers.
 //!
-//! Passes keep the names of values that mean what they meant, and values that they add have none. So a unique name tells
-//! which value of the model a value of a side's program is, however often it was renumbered. Names of the model need
-//! not be unique, and may be missing: they come back in reports alone.
+//! Passes keep the name of a value that keeps its meaning, and leave new values unnamed. So a unique name identifies the
+//! model's value in a side's program, even after renumbering. The model's own names may be missing or ambiguous, and appear
+//! only in reports.
 
 use devbay_core::Tensor;
 use devbay_core::program::{Node, Program, Region, ValueId};
@@ -16,13 +16,13 @@ const MARK: &str = "#";
 pub(super) struct Source {
     pub program: Program,
     names: Vec<Arc<str>>,
-    /// All nodes in the order in which they could run, those of regions before the node that has them.
+    /// All nodes in an executable order; those of regions come before the node that has the region.
     pub nodes: Vec<Node>,
     /// The node that makes each value.
     makers: HashMap<ValueId, usize>,
 }
 
-/// Returns the value of the model that has this name.
+/// Returns the value of the model with this name.
 pub(super) fn tag(name: &str) -> Option<ValueId> {
     name.strip_prefix(MARK)?.parse().ok().map(ValueId)
 }
@@ -56,8 +56,8 @@ impl Source {
         self.program.main.outputs.iter().map(|&id| self.name(id)).collect()
     }
 
-    /// Values of a file by the model's; names that the model does not have are passed over. Of several values of one
-    /// name, the output is meant, else the first.
+    /// Returns values of a file by the model's values; names that the model lacks are skipped. A name that several values
+    /// share means the output, else the first of them.
     pub fn known(&self, values: &[(String, Tensor)]) -> HashMap<ValueId, Tensor> {
         let outputs = self.program.main.outputs.iter().copied();
         let all = outputs.chain((0..self.names.len()).map(|i| ValueId(i as u32)));
@@ -71,7 +71,7 @@ impl Source {
         known.collect()
     }
 
-    /// Where a value stands in the model's order: behind its node; inputs come first.
+    /// Returns a value's position in the model's order: after its node; inputs come first.
     pub fn order(&self, id: ValueId) -> usize {
         self.makers.get(&id).map_or(0, |at| at + 1)
     }
@@ -90,7 +90,7 @@ impl Source {
         }
     }
 
-    /// The value that an If hands out, seen through to its branch where that was put in its place: a stop tells.
+    /// Follows an If's result to its inlined branch's value. The branch was inlined if that value is a stop.
     pub fn through(&self, id: ValueId, stops: &HashSet<ValueId>) -> ValueId {
         let mut id = id;
         while !stops.contains(&id)
@@ -108,7 +108,7 @@ impl Source {
         id
     }
 
-    /// Finds the nodes between a value and the stops before it, in order, and the stops and inputs that they begin with.
+    /// Finds the nodes between a value and the preceding stops, in order, and the stops and inputs that they start from.
     pub fn group(&self, target: ValueId, stops: &HashSet<ValueId>) -> (Vec<usize>, Vec<ValueId>) {
         let mut nodes = HashSet::new();
         let mut begins = Vec::new();
@@ -134,14 +134,14 @@ impl Source {
             }
         }
         let mut nodes: Vec<usize> = nodes.into_iter().collect();
-        // Nodes in the regions of others of the group are theirs.
+        // Nodes inside regions belong to the group's control-flow nodes.
         nodes.sort_unstable();
         begins.sort_unstable();
         (nodes, begins)
     }
 }
 
-/// Lists values that a region takes and makes.
+/// Lists the values that a region takes and computes.
 fn inside(region: &Region) -> Vec<ValueId> {
     let mut all = region.inputs.clone();
     for node in &region.nodes {

@@ -1,39 +1,39 @@
-//! Files that a model names: data, labels, preprocessing.
+//! Files that a model refers to: data, labels, preprocessing.
 //!
-//! A name comes from a model, so it is checked like a request from a stranger. Only regular files in the model's folder
-//! or below it are opened, also after links are followed. One layout of links is known: in Hugging Face's cache
+//! A name comes from a model, so it is checked like a request from a stranger. Only regular files in the model's folder or
+//! below it are opened, also after following links. One layout of links is allowed: in Hugging Face's cache
 //! `REPOSITORY/snapshots/REVISION/...` holds links to files in `REPOSITORY/blobs`, which is part of the same download.
 //!
-//! A hard link looks like the file itself, and an archive may hold one to any file of its file system. It is told by its
-//! number of names: each of them has to be in the folder.
+//! A hard link looks like the file itself, and an archive may hold one to any file of its file system. A file with several
+//! names reveals it: all of its names must be in the folder.
 
 use super::read::{check_regular, open_regular};
 use std::fs::{File, Metadata};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// Entries of a folder that are looked through for the names of one file.
+/// Maximum number of folder entries searched for the names of one file.
 #[cfg(unix)]
 const ENTRIES_MAX: usize = 100_000;
 
-/// Why a file that a model names is not opened.
+/// Reason for refusing a file that a model refers to.
 #[derive(Debug, thiserror::Error)]
 pub enum Outside {
-    /// The name is absolute, leads upwards, or is none.
+    /// The name is absolute, leads upwards, or is empty.
     #[error("which is absolute or leads upwards")]
     Name,
     /// A symbolic link leads elsewhere.
     #[error("a link that leads out of it")]
     Link,
-    /// The file has a name elsewhere.
+    /// The file has another name outside the folder.
     #[error("a file that has other names outside of it (hard links)")]
     HardLink,
-    /// The system cannot open it, or it is no regular file.
+    /// The system cannot open it, or it is not a regular file.
     #[error("{1}")]
     Io(PathBuf, #[source] io::Error),
 }
 
-/// Opens the regular file `name` in `folder` or below it; gives its real path too.
+/// Opens the regular file `name` in `folder` or below it; also returns its real path.
 ///
 /// # Errors
 /// [`Outside`].
@@ -65,11 +65,11 @@ pub fn open_beside(folder: &Path, name: &Path) -> Result<(File, Metadata, PathBu
     Ok((file, about, real))
 }
 
-/// The folder `REPOSITORY/blobs` of a folder `REPOSITORY/snapshots/REVISION` or one below it.
+/// Returns the folder `REPOSITORY/blobs` for a folder `REPOSITORY/snapshots/REVISION` or one below it.
 fn blobs_of(folder: &Path) -> Option<PathBuf> {
     let revision = folder.ancestors().find(|at| at.parent().is_some_and(|up| up.ends_with("snapshots")))?;
     let blobs = revision.parent()?.parent()?.join("blobs");
-    // A link of that name could lead anywhere.
+    // A link named `blobs` could lead anywhere.
     blobs.symlink_metadata().is_ok_and(|about| about.is_dir()).then_some(blobs)
 }
 
@@ -88,7 +88,7 @@ fn has_names_outside(about: &Metadata, home: &Path) -> bool {
             if n_entries > ENTRIES_MAX {
                 return true;
             }
-            // Does not follow links.
+            // This does not follow links.
             let Ok(found) = entry.metadata() else { continue };
             if found.is_dir() {
                 folders.push(entry.path());
@@ -112,7 +112,7 @@ mod tests {
     use std::io::Read;
     use std::os::unix::fs::symlink;
 
-    /// What each kind of thing beside a model comes to.
+    /// Each kind of file, link and name beside a model.
     #[test]
     fn only_what_is_in_the_folder_is_opened() {
         let world = tempfile::tempdir().expect("a folder");

@@ -1,9 +1,9 @@
 //! Files: one way to write them, one way to open them.
 //!
-//! Outputs, caches, reports and compiled models are written with [`write_whole`]: they are there whole or not at all.
-//! Models, inputs, manifests, libraries and all else that is read is opened with [`open_regular`] or read with
-//! [`read_regular`]: only regular files are, so that a pipe or a device never makes a reader wait. Files that a model names
-//! are opened with [`open_beside`]: they do not leave the model's folder.
+//! [`write_whole`] writes outputs, caches, reports and compiled models atomically. Models, inputs, manifests, libraries and
+//! all other files are opened with [`open_regular`] or read with [`read_regular`]. These accept only regular files, so a
+//! pipe or a device never makes a reader wait. [`open_beside`] opens files that a model refers to, and only within the
+//! model's folder.
 
 mod beside;
 mod read;

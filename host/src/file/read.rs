@@ -1,7 +1,7 @@
-//! Files that are opened without waiting for anybody.
+//! Opens files without ever blocking.
 //!
-//! Opening a pipe waits for a writer, reading a terminal for a person, and opening some devices does something. So what a
-//! path names is looked at first, opened without blocking, and looked at again by what was opened.
+//! Opening a pipe waits for a writer, reading a terminal waits for a person, and opening some devices has side effects. So
+//! the path is checked first, then opened without blocking, and the open file is checked again.
 
 use devbay_plugin_api::reserve;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -25,7 +25,7 @@ pub fn open_regular(path: &Path) -> Result<(File, Metadata)> {
         );
     }
     let file = options.open(path)?;
-    // Another one may have taken its place.
+    // Another file may have replaced it since the first check.
     let about = file.metadata()?;
     check_regular(&about)?;
     Ok((file, about))
@@ -34,13 +34,13 @@ pub fn open_regular(path: &Path) -> Result<(File, Metadata)> {
 /// Reads a regular file of at most `size_max` bytes.
 ///
 /// # Errors
-/// As [`open_regular`]; file too large, also if it grows meanwhile; out of memory.
+/// As [`open_regular`]; file too large, also if it grows while being read; out of memory.
 pub fn read_regular(path: &Path, size_max: u64) -> Result<Vec<u8>> {
     let (file, about) = open_regular(path)?;
     read_open(file, about.len(), size_max)
 }
 
-/// As [`read_regular`], for UTF-8.
+/// Reads as [`read_regular`], for UTF-8.
 ///
 /// # Errors
 /// As [`read_regular`]; invalid data.
@@ -49,7 +49,7 @@ pub fn read_regular_text(path: &Path, size_max: u64) -> Result<String> {
     read_open_text(file, &about, size_max)
 }
 
-/// As [`read_regular_text`], of a file that is open.
+/// Reads as [`read_regular_text`], from an open file.
 ///
 /// # Errors
 /// As [`read_regular_text`].
@@ -58,7 +58,7 @@ pub fn read_open_text(file: File, about: &Metadata, size_max: u64) -> Result<Str
     text.map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is no text in UTF-8"))
 }
 
-/// Reads an open file, of which `len` bytes are expected.
+/// Reads an open file with an expected length of `len` bytes.
 pub(crate) fn read_open(file: File, len: u64, size_max: u64) -> Result<Vec<u8>> {
     let too_large = |found: u64| {
         let text = format!("it has {found} bytes or more, and at most {size_max} are read");
@@ -70,7 +70,7 @@ pub(crate) fn read_open(file: File, len: u64, size_max: u64) -> Result<Vec<u8>> 
     let len = usize::try_from(len).unwrap_or(usize::MAX);
     let content = reserve::with_capacity(len, "the file's content");
     let mut content: Vec<u8> = content.map_err(|_| io::Error::from(ErrorKind::OutOfMemory))?;
-    // One byte more tells a file that grows, and those of the system, which do not say how long they are.
+    // One byte more detects growing files, and the system's files, which report no length.
     file.take(size_max.saturating_add(1)).read_to_end(&mut content)?;
     if content.len() as u64 > size_max {
         return Err(too_large(content.len() as u64));
@@ -78,7 +78,7 @@ pub(crate) fn read_open(file: File, len: u64, size_max: u64) -> Result<Vec<u8>> 
     Ok(content)
 }
 
-/// Refuses what is no regular file.
+/// Fails unless the file is regular.
 pub(crate) fn check_regular(about: &Metadata) -> Result<()> {
     if about.is_file() {
         return Ok(());

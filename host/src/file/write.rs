@@ -1,23 +1,23 @@
-//! Files that are there whole or not at all, wherever the user's path leads.
+//! Writes files atomically, wherever the user's path leads.
 //!
-//! | what is at the path | what is done |
+//! | at the path | action |
 //! | --- | --- |
 //! | nothing, or a file | a new file takes its place |
-//! | a link, also one to nothing | the same, where the link points; the link stays |
-//! | a pipe, a terminal, another character device, an open file by `/dev/stdout` or `/proc` | written to when all is there |
+//! | a link, even a dangling one | the same at its target; the link stays |
+//! | a pipe, a terminal, another character device, an open file by `/dev/stdout` or `/proc` | written to once all is ready |
 //! | a folder, a socket, a block device | refused |
 //!
-//! A file is never written through: others may have it mapped.
+//! A file is never overwritten in place: other processes may have it mapped.
 
 use devbay_plugin_api::sdk::whole_file;
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind, Result, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// Links that are followed before a path is given up, as Linux does.
+/// Maximum number of links to follow, as on Linux.
 const LINKS_MAX: usize = 40;
 
-/// Writes a file, which is there whole or not at all. `write` gets a new, empty file in which it may seek.
+/// Writes a file atomically. `write` gets a new, empty file in which it may seek.
 ///
 /// # Errors
 /// Errors of `write` and the system; the previous file is then unchanged.
@@ -25,7 +25,7 @@ pub fn write_whole(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) -> 
     match Destination::of(path)? {
         Destination::File(place) => whole_file::write_file(&place, write),
         Destination::Stream => {
-            // First whole in a file without a name: who reads gets all of it or nothing.
+            // Spool into an unnamed file first, so that readers get all of the content or none.
             let mut spool = tempfile::tempfile()?;
             write(&mut spool)?;
             spool.seek(SeekFrom::Start(0))?;
@@ -36,7 +36,7 @@ pub fn write_whole(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) -> 
     }
 }
 
-/// As [`write_whole`], with content that is there.
+/// Writes given content as [`write_whole`] does.
 ///
 /// # Errors
 /// As [`write_whole`].
@@ -44,9 +44,9 @@ pub fn write_bytes(path: &Path, content: &[u8]) -> Result<()> {
     write_whole(path, |file| io::Write::write_all(file, content))
 }
 
-/// Where a path leads.
+/// Destination of a path.
 enum Destination {
-    /// A file here, or none yet.
+    /// An existing or new file here.
     File(PathBuf),
     /// A destination that takes bytes in sequence.
     Stream,
@@ -86,7 +86,7 @@ fn is_stream(about: &Metadata) -> bool {
     }
 }
 
-/// The path that links lead to; None for an open file of a process, which has no path that could be replaced.
+/// Returns the path that links lead to; None for an open file of a process, which has no path that could be replaced.
 fn behind_links(path: &Path) -> Result<Option<PathBuf>> {
     let mut place = path.to_owned();
     for _ in 0..LINKS_MAX {
@@ -94,7 +94,7 @@ fn behind_links(path: &Path) -> Result<Option<PathBuf>> {
             return Ok(Some(place));
         }
         let folder = place.parent().unwrap_or(Path::new(""));
-        // `/dev/stdout` and `/dev/fd/1` lead there.
+        // `/dev/stdout` and `/dev/fd/1` lead into `/proc`.
         if folder.starts_with("/proc") {
             return Ok(None);
         }
@@ -117,7 +117,7 @@ fn open_stream(path: &Path) -> Result<File> {
     let deadline = Instant::now() + READER_LIMIT;
     let stream = loop {
         match fs::OpenOptions::new().append(true).custom_flags(flags).open(path) {
-            // A pipe without a reader (open(2)).
+            // The pipe has no reader (open(2)).
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => {
                 if Instant::now() >= deadline {
                     let text = "it is a pipe, and no process has read from it for ten seconds";
@@ -128,7 +128,7 @@ fn open_stream(path: &Path) -> Result<File> {
             opened => break opened?,
         }
     };
-    // From here on a slow reader is waited for.
+    // From here on, writes wait for a slow reader.
     fcntl_setfl(&stream, fcntl_getfl(&stream)? - OFlags::NONBLOCK)?;
     Ok(stream)
 }
@@ -162,7 +162,7 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         fs::create_dir(at("deep")).expect("made");
         fs::write(at("deep/real"), "before").expect("written");
-        // What has the file open, as who mapped it, keeps what it had.
+        // A process that has the file open or mapped keeps the old content.
         let mut mapped = File::open(at("deep/real")).expect("there");
         symlink("deep/real", at("one")).expect("linked");
         symlink("one", at("two")).expect("linked");

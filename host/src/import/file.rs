@@ -1,10 +1,9 @@
 //! A file's bytes, mapped or copied.
 //!
-//! The one unsafe call is the mapping. What can go wrong with it is that another process shortens the file:
-//! touching a page behind the new end kills the process (SIGBUS). Nothing prevents that portably, so it is
-//! a promise that the caller makes by choosing [`Reading::Mapped`]; who cannot make it chooses
-//! [`Reading::Copied`]. What we do: the mapping is read-only and private, only regular files are mapped, and
-//! no byte is read whose offset was not checked against the mapping's own length.
+//! The one unsafe call is the mapping. Its risk is that another process shortens the file: touching a page beyond the new
+//! end kills the process (SIGBUS). Nothing prevents that portably, so the caller vouches for the file by choosing
+//! [`Reading::Mapped`], and otherwise chooses [`Reading::Copied`]. On our side, the mapping is read-only and private, only
+//! regular files are mapped, and every offset is checked against the mapping's own length before it is read.
 
 use super::Reading;
 use crate::file::{open_regular, read_open};
@@ -13,7 +12,7 @@ use devbay_core::{Error, ErrorKind, Result, tensor};
 use std::fs::{File, Metadata};
 use std::path::Path;
 
-/// Bytes of a model's file or of a data file, which tensors share.
+/// Bytes of a model file or a data file, shared by tensors.
 pub(crate) struct Shared(pub Bytes);
 
 impl tensor::Bytes for Shared {
@@ -32,7 +31,7 @@ pub(crate) fn read(path: &Path, reading: Reading) -> Result<Bytes> {
     read_opened(file, &about, reading)
 }
 
-/// Reads the content of a regular file that is open.
+/// Reads the content of an open regular file.
 pub(crate) fn read_opened(file: File, about: &Metadata, reading: Reading) -> Result<Bytes> {
     if about.len() == 0 {
         return Ok(Bytes::new());
@@ -40,7 +39,7 @@ pub(crate) fn read_opened(file: File, about: &Metadata, reading: Reading) -> Res
     match reading {
         Reading::Mapped => map(&file).map_err(|cause| failed("cannot be mapped", cause)),
         Reading::Copied => {
-            // As long as it was when it was opened: one that grows is a file that was not whole.
+            // Read exactly the length at opening: a file that grows was incomplete.
             let content = read_open(file, about.len(), about.len());
             Ok(content.map_err(|cause| failed("cannot be read", cause))?.into())
         }
@@ -56,8 +55,8 @@ fn failed(what: &str, cause: std::io::Error) -> Error {
 
 #[allow(unsafe_code, reason = "the mapping of model files; the file's documentation has the rule")]
 fn map(file: &File) -> std::io::Result<Bytes> {
-    // SAFETY: the caller of `import::open` promises that the file keeps its length and content while it is
-    // mapped, which `Reading::Mapped` says.
+    // SAFETY: by choosing `Reading::Mapped`, the caller of `import::open` guarantees that the file keeps its length and
+    // content while it is mapped.
     let map = unsafe { memmap2::Mmap::map(file)? };
     Ok(Bytes::from_owner(map))
 }

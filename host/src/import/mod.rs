@@ -1,7 +1,7 @@
-//! From a model file to a [`Program`].
+//! Imports a model file as a [`Program`].
 //!
-//! Two forms are read, told apart by their first bytes: the text form of programs, and ONNX. Whatever a
-//! file holds, the answer is a program that is verified or an error with its place; a file is never trusted.
+//! Reads two formats, distinguished by their first bytes: the text form of programs, and ONNX. A file is never trusted: the
+//! result is a verified program, or an error with its place.
 
 #![deny(unsafe_code)]
 
@@ -19,20 +19,20 @@ const TEXT_MAGIC: &[u8] = b"devbay-program";
 /// Method of reading files into memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Reading {
-    /// Mapped: constants are views of the file. The file must keep its length and content while a program
-    /// made of it lives; replace models by renaming a new file over the old one, never by writing into it.
+    /// Mapped: constants are views of the file. The file must keep its length and content while a program made from it
+    /// lives. Replace a model by renaming a new file over the old one, never by writing into it.
     #[default]
     Mapped,
-    /// Copied into memory, for files that others may change.
+    /// Copied into memory, for files that other processes may change.
     Copied,
 }
 
-/// Reads the model in a file, and the data files beside it that it names.
+/// Reads the model in a file, and the data files beside it that the model refers to.
 ///
 /// # Errors
-/// [`ErrorKind::Io`] if a file cannot be read, [`ErrorKind::InvalidModel`] if the model is damaged or breaks
-/// ONNX's rules, [`ErrorKind::UnsupportedModel`] if it uses what devbay does not do; with the file, and the
-/// node where one is to blame.
+/// [`ErrorKind::Io`] if a file cannot be read, [`ErrorKind::InvalidModel`] if the model is damaged or breaks ONNX's rules,
+/// [`ErrorKind::UnsupportedModel`] if it uses features that devbay lacks; with the file, and the node at fault if there is
+/// one.
 pub fn open(path: impl AsRef<Path>, reading: Reading) -> Result<Program> {
     let path = path.as_ref();
     let read = || {
@@ -44,18 +44,18 @@ pub fn open(path: impl AsRef<Path>, reading: Reading) -> Result<Program> {
     read().map_err(|error| error.in_file(path.display()))
 }
 
-/// Reads a model in memory; `folder` is where the data files are that it may name.
+/// Reads a model in memory; `folder` holds the data files that it may refer to.
 ///
 /// # Errors
-/// As [`open`]; [`ErrorKind::UnsupportedModel`] if it names data files and there is no folder.
+/// As [`open`]; [`ErrorKind::UnsupportedModel`] if it refers to data files and there is no folder.
 pub fn from_bytes(bytes: impl Into<Bytes>, folder: Option<&Path>) -> Result<Program> {
     import(bytes.into(), folder, Reading::default())
 }
 
-/// Reads one tensor in ONNX's form (TensorProto), as test data is stored.
+/// Reads one tensor in ONNX's form (TensorProto), the form of stored test data.
 ///
 /// # Errors
-/// As [`open`]; [`ErrorKind::UnsupportedModel`] for one whose content is in another file.
+/// As [`open`]; [`ErrorKind::UnsupportedModel`] for a tensor whose content is in another file.
 pub fn read_tensor(bytes: impl Into<Bytes>) -> Result<Tensor> {
     onnx::read_tensor(bytes.into())
 }

@@ -1,4 +1,4 @@
-//! From a candidate to a loaded plugin with its devices, or the reason for its refusal.
+//! Turns a candidate into a loaded plugin with its devices, or the reason for its refusal.
 
 use super::builder::RuntimeBuilder;
 use crate::discover::{self, Candidate, Origin};
@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// Passes a plugin's messages on, and keeps its warnings as long as there is a list for them: warnings from loading belong
-/// in the report.
+/// Forwards a plugin's messages, and collects its warnings while the list exists: warnings from loading belong in the
+/// report.
 fn gathering(log: &LogSink, warnings: &Arc<Mutex<Option<Vec<String>>>>) -> LogSink {
     let (log, warnings) = (Arc::clone(log), Arc::clone(warnings));
     Arc::new(move |plugin: &str, level: LogLevel, text: &str| {
@@ -37,7 +37,7 @@ pub(super) struct Loader<'a> {
     pub options: &'a RuntimeBuilder,
     pub layers: &'a [Layer],
     pub queue: &'a Arc<WorkQueue>,
-    /// Names that are taken, and by what.
+    /// Names in use, with their origins.
     pub taken: BTreeMap<String, Origin>,
     pub loaded: Vec<Loaded>,
 }
@@ -119,7 +119,7 @@ impl Loader<'_> {
         if let Some(library) = library.as_mut().filter(|_| about.unloadable) {
             library.unload_on_drop();
         }
-        // Fields go in their order: no layer is left that could call into a library that is gone.
+        // Fields drop in order, so no layer can call into an unloaded library.
         let kept = Arc::new((stack, library)) as Arc<dyn Any + Send + Sync>;
         let warnings = Arc::new(Mutex::new(Some(Vec::new())));
         let services = Services::new(
@@ -146,7 +146,7 @@ impl Loader<'_> {
         Ok((plugin, devices))
     }
 
-    /// Agrees with a plugin, and then with the layers in front of it, if there are any.
+    /// Negotiates with a plugin, and then with the layers in front of it, if any.
     fn negotiate(&self, entry: Entry<'_>) -> std::result::Result<(Agreement, Option<Stack>), Refusal> {
         let agreement = negotiate(entry, self.options.minors)?;
         if self.layers.is_empty() {
@@ -157,7 +157,7 @@ impl Loader<'_> {
             log: Some(Arc::clone(&self.options.log)),
             ..validation::Settings::default()
         };
-        // SAFETY: the stack is kept beside its library, and goes first; so does one that is refused.
+        // SAFETY: the stack is kept beside its library and dropped first, also after a refusal.
         let stack = unsafe { Stack::new(entry, self.layers, &settings) }?;
         Ok((negotiate_layered(&stack, entry, self.options.minors)?, Some(stack)))
     }
@@ -177,7 +177,7 @@ impl Loader<'_> {
         }
     }
 
-    /// Tries an unknown library in a child first (B27). It is unknown if no manifest has its SHA-256.
+    /// Tries an unknown library in a child process first (B27). A library is unknown if no manifest has its SHA-256.
     fn probe(&self, candidate: &Candidate, path: &Path) -> std::result::Result<(), Refusal> {
         match &self.options.probe {
             Probing::Tried(options) => {
@@ -188,7 +188,7 @@ impl Loader<'_> {
                 probe(path, &given, options).map(|_| ())
             }
             Probing::Trusted => Ok(()),
-            // Who names a library trusts it.
+            // Naming a library means trusting it.
             Probing::Refused if candidate.origin == Origin::Explicit => Ok(()),
             Probing::Refused => {
                 let lacks = match &candidate.manifest {

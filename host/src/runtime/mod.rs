@@ -29,9 +29,9 @@ pub struct Runtime {
 struct Inner {
     queue: Arc<WorkQueue>,
     plugins: Vec<Arc<Plugin>>,
-    /// As they were last listed, by plugin. Never held while a plugin is called.
+    /// The devices last listed, by plugin. Never locked during a call to a plugin.
     devices: Mutex<Vec<Vec<Arc<Device>>>>,
-    /// Held while plugins are asked anew.
+    /// Held while plugins list their devices again.
     scanning: Mutex<()>,
     rates: Option<KnownRates>,
     report: LoadReport,
@@ -40,16 +40,16 @@ struct Inner {
 /// Results of [`Runtime::rescan`].
 #[derive(Default)]
 pub struct Rescan {
-    /// Devices that were not there before. One that came back has the name of the one that was lost.
+    /// Devices that appeared. A device that came back has the name of the lost one.
     pub added: Vec<Arc<Device>>,
-    /// Devices that are gone.
+    /// Devices that disappeared.
     pub gone: Vec<Arc<Device>>,
-    /// Plugins that could not say which devices they have, whose devices stay as they were, and devices that are left out.
+    /// Plugins that failed to list their devices, which stay as they were, and devices that are left out.
     pub notes: Vec<String>,
 }
 
 impl Runtime {
-    /// Begins a runtime.
+    /// Returns a builder with default settings.
     pub fn builder() -> RuntimeBuilder {
         RuntimeBuilder::new()
     }
@@ -75,7 +75,7 @@ impl Runtime {
         }
         let (plugins, devices): (Vec<_>, Vec<_>) = loader.loaded.into_iter().unzip();
         let known: BTreeSet<&str> = plugins.iter().map(|plugin: &Arc<Plugin>| plugin.name()).collect();
-        // A plugin that was refused before it said its name is known by its file's.
+        // A plugin refused before it reported its name is known by its file's.
         let file_name = |plugin: &PluginReport| plugin.library.as_deref().and_then(discover::name_of_library);
         let mentioned = |name: &str| {
             let mut plugins = report.plugins.iter();
@@ -119,16 +119,15 @@ impl Runtime {
         }
     }
 
-    /// Returns the devices that were present when plugins were last asked: by plugin in order of precedence, then as the
-    /// plugin lists them.
+    /// Returns the devices of the last listing: by plugin in order of precedence, then in the plugin's order.
     pub fn devices(&self) -> Vec<Arc<Device>> {
         lock(&self.inner.devices).concat()
     }
 
-    /// Asks every plugin which devices are there now, from any thread but one that is within a plugin's call, such as a log
-    /// sink's; that may take as long as it takes to open a device. Sessions on devices that stay go on. Those on devices
-    /// that are gone fail with [`ErrorKind::DeviceLost`], also when the device has come back: that is a new one, which a new
-    /// session uses.
+    /// Asks every plugin for its present devices; this may take as long as opening a device. Call it from any thread that is
+    /// not inside a plugin's call, such as a log sink's. Sessions on present devices continue. Those on devices that are
+    /// gone fail with [`ErrorKind::DeviceLost`], even after the device comes back: that is a new device, which needs a new
+    /// session.
     pub fn rescan(&self) -> Rescan {
         let mut found = Rescan::default();
         let _alone = lock(&self.inner.scanning);
@@ -149,7 +148,7 @@ impl Runtime {
                 }
             }
         }
-        // Before anybody sees them.
+        // Set rates before the devices become visible.
         found.added.iter().for_each(|device| self.tell_rates(device));
         *lock(&self.inner.devices) = devices;
         found
@@ -197,13 +196,14 @@ impl Runtime {
     /// Chooses a device.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if there is no such device, or none at all; [`ErrorKind::UnsupportedOp`] if none meets the
-    /// requirements, with the reason of each; [`ErrorKind::Refused`] with the refusal, if the device's plugin was refused.
+    /// [`ErrorKind::NotFound`] if the device does not exist or there are no devices; [`ErrorKind::UnsupportedOp`] if none
+    /// meets the requirements, with the reason of each; [`ErrorKind::Refused`] with the refusal, if the device's plugin was
+    /// refused.
     pub fn choose(&self, policy: &Policy, requirements: &Requirements<'_>) -> Result<Choice> {
         devices::choose(&self.devices(), policy, requirements).map_err(|error| {
             let report = self.report();
             let Some(plugin) = policy.plugin() else {
-                // Without any device, each refusal may be why.
+                // Without any device, every refusal is a possible reason.
                 let refusals: Vec<String> = report.refused().map(describe_refusal).collect();
                 if !self.devices().is_empty() || refusals.is_empty() {
                     return error;
@@ -237,7 +237,7 @@ fn describe_refusal((plugin, refusal): (&PluginReport, &Refusal)) -> String {
     format!("plugin {} was refused: {refusal}", name.as_deref().unwrap_or("?"))
 }
 
-/// Makes a work queue of the threads that an application brings, or asks for.
+/// Makes a work queue from the application's threads, or starts the requested number.
 fn work_queue(options: &RuntimeBuilder) -> Result<WorkQueue> {
     if let Some(queue) = &options.queue {
         if options.threads != 0 || options.affinity.is_some() {

@@ -30,7 +30,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-/// Time past its deadline that a run with unstoppable kernels is waited for. Our own code checks more often than that.
+/// Grace period past its deadline for a run with unstoppable kernels. Our own code checks more often than that.
 const GRACE: Duration = Duration::from_millis(200);
 
 /// A model on a device. Shared by reference: any number of threads run it at once.
@@ -60,7 +60,7 @@ pub struct Session {
     device: Arc<Device>,
     inputs: Vec<Port>,
     outputs: Vec<Port>,
-    /// The plan of a model whose inputs have known extents: it can have no other.
+    /// The plan of a model whose inputs have known extents: no other plan is possible.
     only_plan: Option<Prepared>,
     in_flight: Option<Arc<InFlight>>,
     /// Fallback for a device that fails, if enabled.
@@ -80,7 +80,7 @@ pub struct SessionOptions {
     pub pins: Vec<(String, Arc<Device>)>,
     /// Criterion for placing nodes that are not pinned: the order of devices, or estimated times of nodes and copies.
     pub by: PlaceBy,
-    /// Spare devices for failover. When a device fails at run time, runs go on with the session's other devices, then with
+    /// Spare devices for failover. When a device fails at run time, runs continue on the session's other devices, then on
     /// these. None turns failover off: the run fails.
     ///
     /// On a failure, the model is planned for the remaining devices. The run is repeated there from its inputs, and later
@@ -103,27 +103,26 @@ impl From<PlanOptions> for SessionOptions {
     }
 }
 
-/// Options of one run: when it starts, and how it may end early.
+/// Options of one run: its start, and early ends.
 #[derive(Clone, Default)]
 pub struct RunOptions {
-    /// Ends the run when it is set: in its planning, between launches, and in launches between chunks of their parallel
-    /// loops.
+    /// Ends the run when set: during planning, between launches, and within a launch between chunks of its parallel loops.
     pub cancel: Option<Cancel>,
-    /// Ends the run when so much time has passed, as [`RunOptions::cancel`] does.
+    /// Time limit; ends the run as [`RunOptions::cancel`] does.
     ///
     /// Counted from the call, including the time until the run starts.
     ///
-    /// On an inline device of a library, the run is made by a thread of the blocking pool, on inputs that it owns. If a
-    /// kernel does not return, the call does, and names it; thread, inputs and memory stay with the kernel. Without a
-    /// deadline the call waits for as long as the kernel takes.
+    /// On an inline device of a library, a thread of the blocking pool makes the run, on inputs that it owns. If a
+    /// kernel does not return, the call returns with an error that names it; thread, inputs and memory stay with the kernel.
+    /// Without a deadline the call waits for as long as the kernel takes.
     pub deadline: Option<Duration>,
-    /// Order in which queued runs start ([`Session::run_async`]); running ones go on.
+    /// Order in which queued runs start ([`Session::run_async`]); running ones continue.
     pub priority: Priority,
     /// Behaviour of the run if [`SessionOptions::runs_max`] are in flight.
     pub on_full: OnFull,
 }
 
-/// Resources that a run holds until it ends, and the means to end it.
+/// Resources that a run holds until it ends, and the means to end it early.
 struct Limits {
     // Dropped in this order.
     #[expect(dead_code, reason = "its drop makes room for the next run")]
@@ -134,7 +133,7 @@ struct Limits {
 }
 
 impl Session {
-    /// Makes a session. A model whose inputs have known extents is planned now, others when they are first run.
+    /// Makes a session. A model whose inputs have known extents is planned now, others on their first run.
     ///
     /// # Errors
     /// Errors of passes and planning: an op without a kernel, types that do not fit, too little memory.
@@ -183,7 +182,7 @@ impl Session {
             match session.unit.prepared_for(types) {
                 Ok(plan) => session.only_plan = Some(plan),
                 Err(error) => match session.failover.as_ref().and_then(|failover| failover.after(&error)) {
-                    // Runs go there from the beginning.
+                    // Runs use that session from the start.
                     Some(_) => {}
                     None => return Err(error),
                 },
@@ -202,7 +201,7 @@ impl Session {
         &self.outputs
     }
 
-    /// Returns the session that runs go to: this one, until a device fails and another one takes over
+    /// Returns the session that executes runs: this one, until a device fails and another session takes over
     /// ([`SessionOptions::failover`]).
     pub fn current(&self) -> &Session {
         let mut session = self;
@@ -212,7 +211,7 @@ impl Session {
         session
     }
 
-    /// Devices that failed so far and were gone on without, in order.
+    /// Returns the devices that failed and were replaced so far, in order.
     pub fn failures(&self) -> Vec<Failure> {
         let mut failures = Vec::new();
         let mut session = self;
@@ -223,7 +222,7 @@ impl Session {
         failures
     }
 
-    /// Returns the device that it was made for.
+    /// Returns the device that the session was made for.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }
@@ -233,8 +232,7 @@ impl Session {
         self.unit.program()
     }
 
-    /// Returns the plan for inputs by name, which it makes if there is none yet. Where inputs are padded, it is the plan for the
-    /// padded ones.
+    /// Returns the plan for inputs by name, making it if needed. If inputs are padded, this is the plan for the padded ones.
     ///
     /// # Errors
     /// As [`Session::run`].
@@ -264,27 +262,27 @@ impl Session {
     }
 
     /// Writes the model as a compiled file ([`crate::dbx`]): specialised for the input types that this session has plans
-    /// for, with constants packed for the kernels of its devices. [`Model::load`] takes the file. An existing file is
-    /// replaced when all is written.
+    /// for, with constants packed for the kernels of its devices. [`Model::load`] reads the file. An existing file is
+    /// replaced atomically.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`]; errors of devices that give constants back.
+    /// [`ErrorKind::Io`]; errors of devices that return constants.
     pub fn compile_to(&self, path: &Path) -> Result<Written> {
         dbx::write(path, &self.current().unit)
     }
 
-    /// Counts the constants that were packed for kernels of this session's plans, now and ahead of time.
+    /// Counts the constants packed for kernels of this session's plans, now and ahead of time.
     pub fn pack_counts(&self) -> PackCounts {
         self.current().unit.env().pack_counts()
     }
 
     /// Lists the changes that passes made to the model, and then to the program of a plan of this session, in order. Passes
-    /// that are off are left out, as are those of control-flow regions that are planned when they are taken.
+    /// that are off are left out, as are those of control-flow regions, which are planned when first taken.
     pub fn passes(&self, plan: &Plan) -> Vec<Applied> {
         self.current().unit.passes(plan)
     }
 
-    /// Returns the use of plans so far, and the cost of making them, on the devices that runs go to now.
+    /// Returns the use of plans so far, and the cost of making them, on the devices that currently execute runs.
     ///
     /// Sessions of one model with equal options share their plans, and so these figures. Plans of control-flow regions,
     /// made when one is first taken, are not included.
@@ -314,8 +312,8 @@ impl Session {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] for inputs that are missing, unknown or of the wrong type, with the expected ones; errors of
-    /// planning; the first failure of the run; [`ErrorKind::Busy`] where the number of runs is limited
+    /// [`ErrorKind::InvalidInput`] for inputs that are missing, unknown or of the wrong type, with the expected ones; errors
+    /// of planning; the first failure of the run; [`ErrorKind::Busy`] if the number of runs is limited
     /// ([`SessionOptions::runs_max`]).
     pub fn run(&self, inputs: &[(&str, &Tensor)]) -> Result<Vec<Tensor>> {
         self.run_with(inputs, &RunOptions::default())
@@ -354,14 +352,14 @@ impl Session {
         })
     }
 
-    /// Returns whether kernels run in a library's code on the thread of the run: that cannot be stopped from outside.
+    /// Returns whether kernels run in a library's code on the thread of the run, which cannot be stopped from outside.
     fn may_not_return(&self) -> bool {
         let is_foreign = |device: &&Arc<Device>| device.about().inline && device.plugin().is_foreign();
         self.current().unit.env().placement.devices().into_iter().any(|device| is_foreign(&device))
     }
 
-    /// Runs on a thread of the blocking pool, on inputs that it owns: a kernel that does not return keeps thread and inputs,
-    /// and the caller goes on.
+    /// Runs on a thread of the blocking pool that owns its inputs: a kernel that does not return keeps the thread and
+    /// inputs, and the caller continues.
     #[inline(never)]
     fn run_apart(
         &self,
@@ -387,12 +385,12 @@ impl Session {
         Err(error.on_device(self.device.name()))
     }
 
-    /// Runs as [`Session::run`] does, on tensors that may be on the device, and leaves the outputs there. Only inputs that
-    /// are elsewhere are copied. The outputs are ready when this returns.
+    /// Runs as [`Session::run`] does, on tensors that may be on the device, and leaves the outputs there. Copies only inputs
+    /// that are elsewhere. The outputs are ready when this returns.
     ///
     /// `after` is a point of an application's stream after which the inputs are ready
-    /// ([`AppStream::point`](crate::device_tensor::AppStream::point)); the device waits for it where it can, else the
-    /// calling thread does.
+    /// ([`AppStream::point`](crate::device_tensor::AppStream::point)). The device waits for it if it can; otherwise the
+    /// calling thread waits.
     ///
     /// # Errors
     /// As [`Session::run`]; the failure of the application's stream.
@@ -415,11 +413,11 @@ impl Session {
 
     /// Starts a run on inputs by name, and returns its handle. Any number of runs share the session's plans.
     ///
-    /// The run is a job of the runtime's threads, or of threads that may wait where work is asynchronous or enqueuing it
-    /// may block. On a runtime of one thread, a run on an inline device has ended when this returns. Inputs are kept by
+    /// The run is a job of the runtime's threads. If work is asynchronous or enqueuing it may block, it runs on threads that
+    /// may wait. On a runtime of one thread, a run on an inline device has ended when this returns. Inputs are kept by
     /// reference.
     ///
-    /// **Threads**: any. With [`OnFull::Wait`] it may block, and is then not for jobs and waiters of async values.
+    /// **Threads**: any. With [`OnFull::Wait`] it may block, so jobs and waiters of async values must not call it then.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] and [`ErrorKind::Busy`] as [`Session::run`]. Other failures are in the results.
@@ -429,7 +427,7 @@ impl Session {
     }
 
     /// Starts a run as [`Session::run_async`] does, on inputs in the model's order; with `apart`, on a thread that no other
-    /// run waits for, whatever the devices are.
+    /// run waits for, for all devices.
     fn start(&self, inputs: Vec<Tensor>, options: &RunOptions, apart: bool) -> Result<Run> {
         let views: Vec<InputView<'_>> = inputs.iter().map(InputView::of).collect();
         ports::check(&self.inputs, views.iter().map(InputView::ty))?;
@@ -447,7 +445,7 @@ impl Session {
             };
             let outcome = caught("the run", || Cancel::over(Some(&cancel), run)).flatten();
             let outcome = outcome.map_err(|error| error.on_device(unit.env().device.name()));
-            // Who hears of the run's end finds that nothing is held for it any more.
+            // Waiters must find the run's resources released.
             drop((inputs, armed, admission, unit, failover));
             setter.set(outcome);
         };
@@ -462,11 +460,11 @@ impl Session {
         Ok(run)
     }
 
-    /// Runs on inputs in the model's order, into memory of the caller's. A steady-state run of a static model
-    /// allocates nothing.
+    /// Runs on inputs in the model's order, into the caller's memory. A steady-state run of a static model allocates
+    /// nothing.
     ///
     /// # Errors
-    /// As [`Session::run`]; [`ErrorKind::InvalidArgument`] for memory of another size than a result's.
+    /// As [`Session::run`]; [`ErrorKind::InvalidArgument`] for memory whose size is not the result's.
     pub fn run_into(
         &self,
         inputs: &[InputView<'_>],
@@ -489,7 +487,7 @@ impl Session {
         let Some(planned) = planned else {
             return self.plan_and_run_into(inputs, outputs, options);
         };
-        // What there is a plan for is what the model takes.
+        // Types that have a plan were checked when it was made.
         self.limited(options, |cancel| planned.run_into(outputs, cancel))
     }
 
@@ -536,7 +534,7 @@ impl Session {
         })
     }
 
-    /// Tries a call on the session that runs go to, and again on the one after it when a device fails.
+    /// Tries a call on the current session, and on its successor when a device fails.
     fn attempt<R>(&self, mut attempt: impl FnMut(&Session) -> Result<R>) -> Result<R> {
         let mut session = self.current();
         loop {
@@ -561,9 +559,9 @@ impl Session {
         self.limited(options, |cancel| run_into(&self.unit, buckets, inputs, outputs, cancel))
     }
 
-    /// Prepares many runs on the same memory: between them nothing is checked, looked up or patched. None if
-    /// the model is not static for these inputs, or the device cannot work in the caller's memory. These runs do not fail
-    /// over to another device.
+    /// Prepares many runs on the same memory: nothing is checked, looked up or patched between them. None if the model is
+    /// not static for these inputs, or the device cannot work in the caller's memory. These runs do not fail over to another
+    /// device.
     ///
     /// # Errors
     /// As [`Session::run_into`].
@@ -588,7 +586,7 @@ impl Session {
         result.map_err(|error| error.on_device(self.device.name()))
     }
 
-    /// Begins a run that has a deadline or needs a place.
+    /// Prepares a run that has a deadline or needs a place.
     #[inline(never)]
     fn limit(&self, options: &RunOptions) -> Result<Limits> {
         let mut cancel = options.cancel.clone();
@@ -600,7 +598,7 @@ impl Session {
         Ok(Limits { admission, armed, cancel })
     }
 
-    /// Takes a place among the runs in flight, where there is a bound.
+    /// Takes a place among the runs in flight, if they are limited.
     fn admit(&self, options: &RunOptions, cancel: Option<&Cancel>) -> Result<Option<Admission>> {
         let in_flight = self.in_flight.as_ref();
         in_flight
@@ -609,15 +607,15 @@ impl Session {
             .map_err(|error| error.on_device(self.device.name()))
     }
 
-    /// Puts inputs that are given by name into the model's order, for [`Session::run_into`] and [`Session::bind`].
+    /// Puts named inputs into the model's order, for [`Session::run_into`] and [`Session::bind`].
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] for inputs that are missing, unknown or given twice.
+    /// [`ErrorKind::InvalidInput`] for inputs that are missing, unknown or duplicated.
     pub fn in_order<'a>(&self, given: &[(&str, &'a Tensor)]) -> Result<Vec<InputView<'a>>> {
         Ok(ports::in_order(&self.inputs, given)?.into_iter().map(InputView::of).collect())
     }
 
-    /// Refuses inputs that need padding, where padding is not done.
+    /// Refuses inputs that would need padding, where it is not supported.
     fn check_unpadded<'a>(&self, shapes: impl Iterator<Item = &'a [usize]>) -> Result<()> {
         let Some(buckets) = &self.buckets else {
             return Ok(());
@@ -635,7 +633,7 @@ impl Session {
     }
 }
 
-/// Runs a unit on inputs that its program takes, padded if they are to be.
+/// Runs a unit on valid inputs, padded if the session has buckets.
 fn run_host(
     unit: &Unit,
     buckets: Option<&Buckets>,
@@ -648,7 +646,7 @@ fn run_host(
     }
 }
 
-/// As [`run_host()`], into memory of the caller's.
+/// Runs as [`run_host()`], into the caller's memory.
 fn run_into(
     unit: &Unit,
     buckets: Option<&Buckets>,
@@ -662,7 +660,7 @@ fn run_into(
     }
 }
 
-/// As [`Session::attempt`], for callers that have only the parts of a session.
+/// Tries a call as [`Session::attempt`] does, for callers that have only the parts of a session.
 fn attempt_on<R>(
     unit: &Unit,
     failover: Option<&Failover>,

@@ -1,4 +1,4 @@
-//! Inputs and outputs of a model, and the way of an input into a run: first into the model's order, then checked.
+//! Inputs and outputs of a model, and their checks: inputs are put into the model's order, then checked.
 
 use devbay_core::error::{Error, ErrorKind, Result};
 use devbay_core::program::{Program, ValueId};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub struct Port {
     /// Its name.
     pub name: Arc<str>,
-    /// Its type, as far as the model says.
+    /// Its type, if the model declares it.
     pub ty: Option<TensorType>,
 }
 
@@ -34,10 +34,10 @@ impl Port {
     }
 }
 
-/// Puts inputs that are given by name into the model's order.
+/// Puts named inputs into the model's order.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`] for inputs that are missing, unknown or given twice.
+/// [`ErrorKind::InvalidInput`] for inputs that are missing, unknown or duplicated.
 pub fn in_order<'a, T>(ports: &[Port], given: &[(&str, &'a T)]) -> Result<Vec<&'a T>> {
     let invalid = |text| Error::new(ErrorKind::InvalidInput, text);
     if let Some((name, _)) = given.iter().find(|(name, _)| !ports.iter().any(|port| &*port.name == *name)) {
@@ -59,10 +59,10 @@ pub fn in_order<'a, T>(ports: &[Port], given: &[(&str, &'a T)]) -> Result<Vec<&'
         .collect()
 }
 
-/// Checks inputs in the model's order by their types.
+/// Checks the types of inputs in the model's order.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`] for another number of inputs, and for a type that the model does not take.
+/// [`ErrorKind::InvalidInput`] for a wrong number of inputs, and for a type that the model does not take.
 pub fn check<'a>(ports: &[Port], types: impl ExactSizeIterator<Item = (DType, &'a [usize])>) -> Result<()> {
     if types.len() != ports.len() {
         let text = format!("{} inputs are given, the model takes {}", types.len(), ports.len());

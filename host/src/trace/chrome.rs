@@ -1,8 +1,8 @@
-//! Timelines in Chrome's trace event format, which Perfetto and chrome://tracing open.
+//! Timelines in Chrome's trace event format, for Perfetto and chrome://tracing.
 //!
-//! The host is a process with a track for each thread, and so is each device with one for each stream. Times are in
-//! microseconds from the first slice on. An arrow is a pair of events of one id; it begins just before its slice ends,
-//! because an event at the end itself counts as outside of it.
+//! The host is a process with a track per thread, and each device is a process with a track per stream. Times are in
+//! microseconds since the first slice. An arrow is a pair of events with one id. It begins just before its slice ends,
+//! because an event at the end itself counts as outside.
 //!
 //! **Source**: Trace Event Format, <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>.
 
@@ -17,7 +17,7 @@ use std::path::Path;
 /// Number of the host's process.
 const HOST: usize = 1;
 
-/// Writes a timeline to a file, which is there whole or not at all.
+/// Writes a timeline to a file atomically.
 ///
 /// # Errors
 /// [`ErrorKind::Io`] if it cannot be written.
@@ -31,7 +31,7 @@ pub fn write_file(path: &Path, timeline: &Timeline<'_>) -> Result<()> {
         .map_err(|error| Error::new(ErrorKind::Io, format!("cannot write {}", path.display())).because(error))
 }
 
-/// Writes a timeline as JSON, an event a line.
+/// Writes a timeline as JSON, one event per line.
 ///
 /// # Errors
 /// Errors of `out`.
@@ -57,7 +57,7 @@ pub fn write_chrome(out: &mut impl Write, timeline: &Timeline<'_>) -> std::io::R
     write!(out, "\n],\"otherData\":{{\"writer\":\"devbay\",\"lost_events\":{n_dropped}}}}}")
 }
 
-/// An event of the format; what is absent is not written.
+/// An event of the format; absent fields are not written.
 #[derive(Serialize, Default)]
 struct Event<'a> {
     name: &'a str,
@@ -127,7 +127,7 @@ impl<W: Write> Events<'_, '_, W> {
         at_ns.saturating_sub(self.begin_ns) as f64 / 1e3
     }
 
-    /// Writes names of processes and threads.
+    /// Writes the names of processes and threads.
     fn processes(&mut self) -> std::io::Result<()> {
         let mut devices: Vec<&str> = Vec::new();
         self.metadata("process_name", HOST, 0, Args { name: Some("host"), ..Args::default() })?;
@@ -175,7 +175,7 @@ impl<W: Write> Events<'_, '_, W> {
             SliceKind::Launch(at, _) => step(timeline, at, args),
             SliceKind::Other(what) => other(what, args),
             SliceKind::Mark(_, Some(at)) => {
-                // It was put on a stream by the one, and is the work itself here.
+                // One end enqueued the launch on a stream, and the other is the work itself.
                 match step(timeline, at, args) {
                     (name, "copy", args) => (name, "copy", args),
                     (name, _, args) => (name, "kernel", args),
@@ -195,7 +195,7 @@ impl<W: Write> Events<'_, '_, W> {
             FlowKind::Data => ("data", "data"),
             FlowKind::Enqueue => ("enqueue", "enqueue"),
         };
-        // A stream may begin before the call that put the launch there has returned.
+        // A stream may begin a launch before the enqueuing call returns.
         let begin_ns = (from.end_ns.saturating_sub(1)).min(to.begin_ns).max(from.begin_ns);
         for (ph, track, at_ns, bp) in
             [("s", flow.from.track, begin_ns, None), ("f", flow.to.track, to.begin_ns, Some("e"))]
@@ -207,7 +207,7 @@ impl<W: Write> Events<'_, '_, W> {
         Ok(())
     }
 
-    /// Says that the timeline is not whole.
+    /// Notes that the timeline is incomplete.
     fn lost(&mut self, n_lost: u64, at_ns: u64) -> std::io::Result<()> {
         let name = format!("{n_lost} events were lost: the recorder was full");
         let (ts, args) = (Some(self.micros(at_ns)), Some(Args { n_lost: Some(n_lost), ..Args::default() }));

@@ -1,8 +1,8 @@
-//! Predicted against measured: what launches took, beside what the plan said they should.
+//! Predicted against measured: the time of launches beside the plan's prediction.
 //!
-//! Of each launch of a plan the median over all runs counts, less what a reading of the clock takes, of which each
-//! measured time holds one. What is compared are kernels and copies; control flow is not, since what it runs is. On a
-//! device that works asynchronously the plugin's marks say when a launch ran, and what has none is left out.
+//! The time of a launch is its median over all runs, minus the time of one clock reading, which each measurement includes.
+//! Kernels and copies are compared; control flow is not, since its own launches are. On a device that works asynchronously,
+//! the plugin's marks time the launches, and launches without a mark are left out.
 
 use super::{SliceKind, StepAt, Timeline};
 use devbay_core::trace::StepKind;
@@ -22,9 +22,9 @@ pub struct LaunchTime {
     pub signature: Option<Arc<str>>,
     /// Nanoseconds that the plan predicted.
     pub predicted_ns: f64,
-    /// Nanoseconds that it took: the median.
+    /// Measured nanoseconds: the median.
     pub measured_ns: f64,
-    /// Mean number of times that it ran per run; more than once for a launch in a loop.
+    /// Mean number of times that it runs per run; above one for a launch in a loop.
     pub per_run: f64,
 }
 
@@ -33,29 +33,29 @@ pub struct LaunchTime {
 pub struct Costs {
     /// Launches with a prediction, in the order of their sections.
     pub launches: Vec<LaunchTime>,
-    /// Others, which were planned when they ran, and what they took together in a run, in nanoseconds.
+    /// Number of launches that were planned at run time, and their total nanoseconds per run.
     pub unpredicted: (usize, f64),
-    /// Runs that ended.
+    /// Completed runs.
     pub n_runs: usize,
-    /// Nanoseconds that were subtracted from each time, for the clock's own.
+    /// Nanoseconds subtracted from each time, for reading the clock.
     pub clock_ns: f64,
 }
 
-/// Quality of the prediction for some launches.
+/// Quality of the prediction for a set of launches.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Fit {
     /// Number of launches.
     pub n: usize,
-    /// Spearman's rank correlation of predicted and measured times, from -1 to 1; None where one of them is the same for
-    /// all.
+    /// Spearman's rank correlation of predicted and measured times, from -1 to 1; None if either is the same for all
+    /// launches.
     pub rank_correlation: Option<f64>,
-    /// The median of how far off a prediction is, as a factor: 2 for twice as well as for half as much; 1 is exact.
+    /// Median error of a prediction as a factor: 2 for both twice and half the time; 1 is exact.
     pub factor_median: f64,
-    /// The 90th percentile of the same.
+    /// 90th percentile of the same factor.
     pub factor_p90: f64,
-    /// Nanoseconds of a run by prediction.
+    /// Predicted nanoseconds of a run.
     pub predicted_ns: f64,
-    /// The same as was measured.
+    /// Measured nanoseconds of a run.
     pub measured_ns: f64,
 }
 
@@ -69,7 +69,7 @@ impl Costs {
             n_runs += usize::from(slice.kind == SliceKind::Run);
             let Some((at, step)) = timeline.executed(slice) else { continue };
             if matches!(step.kind, StepKind::Kernel | StepKind::Enqueue | StepKind::Copy) {
-                // A mark's time is the device's own.
+                // A mark's time comes from the device.
                 let clock_ns = if matches!(slice.kind, SliceKind::Mark(..)) { 0.0 } else { clock_ns };
                 let time_ns = ((slice.end_ns - slice.begin_ns) as f64 - clock_ns).max(TIME_MIN_NS);
                 times.entry((at.section, at.step)).or_default().push(time_ns);
@@ -112,7 +112,7 @@ impl Costs {
         fits
     }
 
-    /// Returns the launches' times by device and signature: the median where several share a signature.
+    /// Returns the launches' times by device and signature: the median if several launches share a signature.
     pub fn measured(&self) -> BTreeMap<(String, Arc<str>), f64> {
         let mut times: HashMap<(String, Arc<str>), Vec<f64>> = HashMap::new();
         for launch in &self.launches {
@@ -129,7 +129,7 @@ impl Costs {
     }
 }
 
-/// Nothing takes less: what is left of a time that was hardly longer than reading the clock.
+/// Lower bound of a launch's time, for times that hardly exceed reading the clock.
 const TIME_MIN_NS: f64 = 1.0;
 
 impl Fit {
@@ -155,13 +155,13 @@ impl Fit {
         }
     }
 
-    /// Returns predicted over measured time of a run.
+    /// Returns the ratio of a run's predicted to its measured time.
     pub fn ratio(&self) -> f64 {
         self.predicted_ns / self.measured_ns
     }
 }
 
-/// Spearman's rank correlation: that of the ranks, where equal values share the mean of theirs. None if all values of
+/// Computes Spearman's rank correlation: that of the ranks, where equal values share the mean rank. None if all values of
 /// one side are equal.
 ///
 /// Source: Spearman, "The Proof and Measurement of Association between Two Things", 1904.
@@ -177,7 +177,7 @@ fn rank_correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     (of_a > 0.0 && of_b > 0.0).then(|| both / (of_a * of_b).sqrt())
 }
 
-/// Computes the rank of each value from 1; equal values share the mean of theirs.
+/// Computes the rank of each value from 1; equal values share the mean of their ranks.
 fn ranks(values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
@@ -192,7 +192,7 @@ fn ranks(values: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// Computes a quantile of sorted values, between two of them in proportion; 0 of none.
+/// Computes a quantile of sorted values by linear interpolation; 0 if there are none.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
     let at = last as f64 * share;
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn rank_correlations_by_hand() {
         let correlation = |a: &[f64], b: &[f64]| rank_correlation(a, b).expect("values that differ");
-        // The same order, whatever the distances; and the other way round.
+        // The order is the same, whatever the distances; then reversed.
         close(correlation(&[1.0, 2.0, 3.0], &[10.0, 11.0, 999.0]), 1.0);
         close(correlation(&[1.0, 2.0, 3.0], &[3.0, 2.0, 1.0]), -1.0);
         // Without ties 1 - 6 sum(d^2) / (n (n^2 - 1)): here d = 0, 1, 1, 1, 1, so 1 - 24 / 120.
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_fit_by_hand() {
-        // Half as much, exactly as much, eight times as much: factors 2, 1 and 8.
+        // Half, exactly and eight times the measured time: factors 2, 1 and 8.
         let launches = [launch("A", 1.0, 2.0), launch("A", 4.0, 4.0), launch("B", 8.0, 1.0)];
         let fit = Fit::of(&launches);
         assert_eq!(fit.n, 3);
@@ -268,7 +268,7 @@ mod tests {
         close(fit.ratio(), 13.0 / 7.0);
         // Ranks 1, 2, 3 and 2, 3, 1.
         close(fit.rank_correlation.expect("times differ"), -0.5);
-        // A launch that runs three times in a run weighs as much in the sums.
+        // A launch that runs three times per run has three times the weight in the sums.
         let repeated = [LaunchTime { per_run: 3.0, ..launch("A", 1.0, 2.0) }];
         close(Fit::of(&repeated).measured_ns, 6.0);
     }
@@ -283,7 +283,8 @@ mod tests {
         assert_eq!(ops, [("B".to_owned(), 1), ("A".to_owned(), 2)]);
     }
 
-    /// Steps of one section, each with what it should take, and events of so many nanoseconds each.
+    /// Returns a recording of one section's steps with their predicted times, and events with their durations in
+    /// nanoseconds.
     fn recording(steps: &[(StepKind, f32)], events: &[(u32, u64)]) -> Recording {
         let step = |&(kind, cost_ns): &(StepKind, f32)| StepInfo {
             label: "a node (Op)".to_owned(),

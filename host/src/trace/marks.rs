@@ -1,8 +1,8 @@
-//! Plugins' marks as tracks, and which of them are launches of ours.
+//! Plugins' marks as tracks, and the launches that they belong to.
 //!
-//! A stream does its work in order, so that the marks of a stream's launches come in the order in which they were put on
-//! it. A mark is of a launch if it is called `launch`, or as a node of the plans, of a copy if it is called `copy`; equal nodes share a kernel, whose
-//! plugin knows the name of one of them, so that the order says which node it was, not the name.
+//! A stream works in order, so the marks of its launches appear in the order of enqueuing. A mark belongs to a launch if it
+//! is named `launch`, or like a node of the plans; to a copy if it is named `copy`. Equal nodes share a kernel, and its
+//! plugin knows only one of their names, so the order identifies the node, not the name.
 
 use super::slices::kind_of;
 use super::{Flow, FlowKind, Slice, SliceAt, SliceKind, StepAt, Track};
@@ -11,7 +11,7 @@ use devbay_core::trace::{Recording, StepKind};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
-/// A launch that was put on a stream.
+/// A launch enqueued on a stream.
 struct Enqueued {
     begin_ns: u64,
     run: u32,
@@ -19,7 +19,7 @@ struct Enqueued {
     at: SliceAt,
 }
 
-/// Adds the tracks of marks behind those of threads; gives arrows from launches to their marks.
+/// Adds the tracks of marks after those of threads; returns arrows from launches to their marks.
 pub(super) fn add(tracks: &mut Vec<Track>, recording: &Recording) -> Vec<Flow> {
     let mut enqueued = by_stream(tracks, recording);
     let names: HashSet<&str> = recording
@@ -29,19 +29,19 @@ pub(super) fn add(tracks: &mut Vec<Track>, recording: &Recording) -> Vec<Flow> {
         .map(|step| step.name.as_str())
         .chain(["launch", "copy"])
         .collect();
-    // In the order of time, whatever their tracks: a stream may have the handle of one that is gone.
+    // Sorted by time across tracks: a new stream may reuse the handle of a destroyed one.
     let mut marks: Vec<(usize, &str, &Mark)> =
         recording.marks.iter().enumerate().map(|(i, (plugin, mark))| (i, plugin.as_str(), mark)).collect();
     marks.sort_by_key(|(_, _, mark)| (mark.begin_ns, Reverse(mark.end_ns)));
     let mut lanes: BTreeMap<TrackName<'_>, Vec<Lane>> = BTreeMap::new();
     let mut arrows: Vec<(SliceAt, TrackName<'_>, SliceAt)> = Vec::new();
     for (i, plugin, mark) in marks {
-        // A launch cannot run before it is enqueued: such a mark is of one that was not recorded.
+        // A launch cannot run before it is enqueued, so an earlier mark belongs to an unrecorded launch.
         let waiting = enqueued.get_mut(&mark.stream).filter(|_| names.contains(mark.name.as_str()));
         let is_copy = mark.name == "copy";
         let launch = waiting.and_then(|waiting| {
             waiting.pop_front_if(|launch| {
-                // Copies that are no steps have marks, too.
+                // Copies that are not steps have marks, too.
                 let fits = (kind_of(recording, launch.step) == Some(StepKind::Copy)) == is_copy;
                 fits && launch.begin_ns <= mark.begin_ns
             })
@@ -72,7 +72,7 @@ pub(super) fn add(tracks: &mut Vec<Track>, recording: &Recording) -> Vec<Flow> {
     arrows.into_iter().map(flow).collect()
 }
 
-/// A track as plugins name it, in the order in which tracks are shown: by device, label and number.
+/// A track's name as given by plugins; the order is the display order: by device, label and number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct TrackName<'a> {
     device: &'a str,
@@ -89,15 +89,15 @@ impl<'a> TrackName<'a> {
     }
 }
 
-/// Slices of a track that are apart, or one inside the other.
+/// Slices of a track that are disjoint or nested.
 #[derive(Default)]
 struct Lane {
     slices: Vec<Slice>,
-    /// Ends of the slices that go on.
+    /// Ends of the open slices.
     ends: Vec<u64>,
 }
 
-/// Puts a slice into the first lane where it is inside or behind all others, a new one if there is none.
+/// Puts a slice into the first lane where it is nested in or after all others, else into a new lane.
 fn place(lanes: &mut Vec<Lane>, slice: Slice) -> SliceAt {
     let fits = |lane: &mut Lane| {
         while lane.ends.pop_if(|end| *end <= slice.begin_ns).is_some() {}
@@ -113,7 +113,7 @@ fn place(lanes: &mut Vec<Lane>, slice: Slice) -> SliceAt {
     SliceAt { track, slice: lane.slices.len() - 1 }
 }
 
-/// Launches by the stream that they were put on, in order.
+/// Groups launches by their stream, in order.
 fn by_stream(tracks: &[Track], recording: &Recording) -> HashMap<u64, VecDeque<Enqueued>> {
     let mut enqueued: HashMap<u64, Vec<Enqueued>> = HashMap::new();
     for (track, of) in tracks.iter().enumerate() {
@@ -140,8 +140,8 @@ mod tests {
     use devbay_core::trace::{Event, SectionInfo, StepInfo, ThreadEvents, What};
     use std::sync::Arc;
 
-    /// Launches of steps 0, 1, ... of a section on streams, given with the times at which they are enqueued, and marks:
-    /// name, track, stream, begin, end.
+    /// Returns a timeline of launches of steps 0, 1, ... of a section on streams, given with the times at which they are
+    /// enqueued, and marks: name, track, stream, begin, end.
     fn timeline(launches: &[(u64, u64)], marks: &[(&str, &str, u64, u64, u64)]) -> (Vec<Track>, Vec<Flow>) {
         let step = |step: usize| StepInfo {
             label: format!("node {step} (Op)"),
@@ -175,7 +175,7 @@ mod tests {
         (timeline.tracks, timeline.flows)
     }
 
-    /// The step that each slice of a device's track is.
+    /// Returns the step of each slice of a device's track.
     fn steps(track: &Track) -> Vec<Option<u32>> {
         let step = |slice: &Slice| match slice.kind {
             SliceKind::Mark(_, at) => at.map(|at| at.step),
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn the_order_on_a_stream_says_which_launch_a_mark_is_of() {
-        // Equal nodes share a kernel, and so a name.
+        // Equal nodes share a kernel, and thus a name.
         let marks =
             [("copy", "run 1", 7, 11, 12), ("node 0", "run 1", 7, 13, 14), ("node 0", "run 1", 7, 15, 16)];
         let (tracks, flows) = timeline(&[(7, 1), (7, 3)], &marks);
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_handle_may_come_again() {
-        // The track that is shown first is the later one.
+        // The track that is displayed first starts later.
         let marks = [("launch", "b 1", 7, 3, 4), ("launch", "a 1", 7, 13, 14)];
         let (tracks, _) = timeline(&[(7, 1), (7, 11)], &marks);
         assert_eq!((tracks[1].name.as_str(), tracks[2].name.as_str()), ("a 1", "b 1"));

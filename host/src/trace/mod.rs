@@ -1,9 +1,9 @@
-//! Timelines: what runs did and when, for people who look for where the time goes.
+//! Timelines: when each part of a run happened, to find where the time goes.
 //!
-//! A [`Recorder`] is given to a session, whose plans are traced then, and to the runtime, for the marks of plugins whose
-//! devices work asynchronously. What it took down becomes a [`Timeline`], in `slices.rs` and `marks.rs`: tasks, launches,
-//! copies and waits by thread, marks by stream, arrows along data. [`write_chrome`] writes that for Perfetto and
-//! chrome://tracing, and [`Summary`] adds it up. `docs/profiling.md` says what the tracks mean.
+//! A [`Recorder`] is given to a session, whose plans are then traced, and to the runtime, for the marks of plugins whose
+//! devices work asynchronously. A [`Timeline`] presents its recording (`slices.rs`, `marks.rs`): tasks, launches, copies and
+//! waits by thread, marks by stream, arrows along data. [`write_chrome`] writes it for Perfetto and chrome://tracing, and
+//! [`Summary`] adds it up. `docs/profiling.md` explains the tracks.
 //!
 //! ```no_run
 //! use devbay_host::{Model, PlanOptions, Result, RunOptions, Runtime, RuntimeBuilder, Session, Tensor};
@@ -43,7 +43,7 @@ use std::collections::HashMap;
 
 /// A recording as tracks of slices.
 pub struct Timeline<'a> {
-    /// The recording that it was made from.
+    /// The recording that it presents.
     pub recording: &'a Recording,
     /// Threads of the host, then streams and engines of devices.
     pub tracks: Vec<Track>,
@@ -51,22 +51,22 @@ pub struct Timeline<'a> {
     pub flows: Vec<Flow>,
 }
 
-/// A line of the timeline: slices that are apart, or one inside the other.
+/// A line of the timeline: slices that are disjoint or nested.
 pub struct Track {
-    /// The device, or else the plugin, whose track it is; None for a thread of the host.
+    /// The track's device, or else its plugin; None for a thread of the host.
     pub device: Option<String>,
     /// The thread's or the stream's name.
     pub name: String,
-    /// In the order of their begin, outer ones first.
+    /// Slices in order of their begin, outer ones first.
     pub slices: Vec<Slice>,
 }
 
-/// Something that took some time.
+/// A span of time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slice {
     /// Its kind.
     pub kind: SliceKind,
-    /// The run that it was for; 0 if unknown.
+    /// The run that it belongs to; 0 if unknown.
     pub run: u32,
     /// Begin, in nanoseconds of the monotonic clock.
     pub begin_ns: u64,
@@ -77,22 +77,22 @@ pub struct Slice {
 /// Kind of a slice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SliceKind {
-    /// A run, on the thread that it was started for.
+    /// A run, on the run's own thread.
     Run,
-    /// Work of another thread for a run, without interruption.
+    /// Uninterrupted work of another thread for a run.
     Part,
-    /// A task of a section, or the part of one that was run at one go.
+    /// A task of a section, or a contiguous part of one.
     Task {
         /// The section.
         section: u32,
         /// Its task.
         task: u32,
     },
-    /// A step: a kernel that ran, a launch that was put on a stream, or control flow; the stream's handle.
+    /// A step: a kernel that ran, an enqueued launch, or control flow; with the stream's handle.
     Launch(StepAt, u64),
     /// A copy, or a wait.
     Other(What),
-    /// A plugin's mark, by position in the recording; the step whose launch it is, if it is one.
+    /// A plugin's mark, by position in the recording; the step whose launch it is, if known.
     Mark(usize, Option<StepAt>),
 }
 
@@ -105,23 +105,23 @@ pub struct StepAt {
     pub step: u32,
 }
 
-/// An arrow: something made what something else needs.
+/// An arrow from a producer to a consumer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flow {
-    /// From the one that made it.
+    /// The producer.
     pub from: SliceAt,
-    /// To the one that needs it.
+    /// The consumer.
     pub to: SliceAt,
     /// Its kind.
     pub kind: FlowKind,
 }
 
-/// Why there is an arrow.
+/// Reason for an arrow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlowKind {
-    /// One reads what the other wrote.
+    /// The consumer reads data that the producer wrote.
     Data,
-    /// One is the launch that the other put on a stream.
+    /// The consumer is the launch that the producer enqueued on a stream.
     Enqueue,
 }
 
@@ -152,17 +152,17 @@ impl<'a> Timeline<'a> {
         timeline
     }
 
-    /// A slice.
+    /// Returns a slice.
     pub fn slice(&self, at: SliceAt) -> Slice {
         self.tracks[at.track].slices[at.slice]
     }
 
-    /// A step.
+    /// Returns a step.
     pub fn step(&self, at: StepAt) -> Option<&'a StepInfo> {
         self.recording.sections.get(at.section as usize)?.steps.get(at.step as usize)
     }
 
-    /// Returns the step that ran in a slice: not one that was only put on a stream.
+    /// Returns the step that ran in a slice; None for one that was only enqueued.
     pub fn executed(&self, slice: &Slice) -> Option<(StepAt, &'a StepInfo)> {
         match slice.kind {
             SliceKind::Launch(at, _) => {
@@ -174,7 +174,7 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    /// Arrows from each step to those that read its results, in each run.
+    /// Adds arrows from each step to the readers of its results, in each run.
     fn add_data_flows(&mut self) {
         let mut ran: Vec<(SliceAt, StepAt, &StepInfo)> = Vec::new();
         for (track, of) in self.tracks.iter().enumerate() {
@@ -183,7 +183,7 @@ impl<'a> Timeline<'a> {
             }
         }
         ran.sort_by_key(|(at, ..)| self.slice(*at).begin_ns);
-        // In a loop a step runs again and again; what it reads was made by the latest before it.
+        // In a loop a step runs repeatedly; its operands come from the latest preceding runs of their steps.
         let mut latest: HashMap<(u32, StepAt), SliceAt> = HashMap::new();
         for (to, at, step) in ran {
             let run = self.slice(to).run;

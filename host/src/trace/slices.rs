@@ -1,24 +1,24 @@
-//! A thread's slices: its events, and what follows from them.
+//! A thread's slices: its events, and slices derived from them.
 //!
-//! Nobody noted tasks, nor what a worker did for a run: launches of one task that follow each other are a slice of the
-//! task, and what a thread does at one go for a run that another thread waits for is a slice of the run. While the
-//! run's own thread has no task, it waits but for the tasks that it found after all, and the wait is cut at them.
+//! Tasks and a worker's share of a run are not recorded. Consecutive launches of one task make a slice of the task, and
+//! uninterrupted work for a run that another thread waits for makes a slice of the run. While the run's own thread has no
+//! task, it waits, and the tasks that it still finds cut its wait.
 
 use super::{Slice, SliceKind, StepAt};
 use devbay_core::trace::{Event, Recording, StepKind, ThreadEvents, What};
 use std::cmp::Reverse;
 
-/// An event that has begun, around those that are inside.
+/// An open event, which encloses later ones.
 struct Open {
     event: Option<Event>,
-    /// The run that it is of, as is what is inside of it unless that is a run of its own; 0 for the thread itself.
+    /// Its run, which enclosed events inherit unless they are runs themselves; 0 for the thread itself.
     run: u32,
     /// True inside control flow that is a step: launches then belong to that step's task.
     in_step: bool,
-    /// The run and the task that the latest events in it were of, where they are still to be told.
+    /// Run and task of the latest enclosed events, not yet emitted.
     run_slice: Option<Slice>,
     task_slice: Option<(Slice, u32)>,
-    /// For a wait: how far it has been told.
+    /// For a wait: the end of its emitted part.
     told_ns: u64,
 }
 
@@ -36,7 +36,7 @@ impl Open {
 /// Returns the slices of a thread, outer ones first.
 pub(super) fn of_thread(thread: &ThreadEvents, recording: &Recording) -> Vec<Slice> {
     let mut order: Vec<usize> = (0..thread.events.len()).collect();
-    // Of two that took equally long, the outer one ended later.
+    // Of two equally long slices, the outer one ended later.
     order.sort_by_key(|&i| {
         let event = &thread.events[i];
         (event.begin_ns, Reverse(event.end_ns), Reverse(i))
@@ -51,12 +51,12 @@ pub(super) fn of_thread(thread: &ThreadEvents, recording: &Recording) -> Vec<Sli
     slices.end_task();
     slices.end_run();
     let mut told = slices.told;
-    // Stable: of those of one kind the outer one came first.
+    // The sort is stable: of two slices of one kind the outer one came first.
     told.sort_by_key(|slice| (slice.begin_ns, Reverse(slice.end_ns), rank(slice, recording)));
     told
 }
 
-/// Ranks slices by nesting, outermost first, where both took equally long.
+/// Ranks slices of equal time by nesting, outermost first.
 fn rank(slice: &Slice, recording: &Recording) -> u32 {
     match slice.kind {
         SliceKind::Run | SliceKind::Part => 0,
@@ -78,7 +78,7 @@ pub(super) fn kind_of(recording: &Recording, at: StepAt) -> Option<StepKind> {
 
 struct Slices<'a> {
     recording: &'a Recording,
-    /// The thread itself, then events that have begun, outer ones first.
+    /// The thread itself, then the open events, outer ones first.
     open: Vec<Open>,
     told: Vec<Slice>,
 }
@@ -114,7 +114,7 @@ impl Slices<'_> {
                 inside = false;
                 self.told.push(slice(SliceKind::Run));
             }
-            // Told when it is known what was inside.
+            // Emitted once its enclosed events are known.
             What::WaitForTasks => self.end_task(),
             what => {
                 self.end_task();
@@ -129,7 +129,7 @@ impl Slices<'_> {
         &mut self.open[last]
     }
 
-    /// An event for a run that is not on this thread: of the slice of that run, or of a new one.
+    /// Adds an event for a run of another thread to that run's slice, or to a new one.
     fn belongs_to_run(&mut self, slice: Slice) {
         match &mut self.top().run_slice {
             Some(of) if of.run == slice.run => of.end_ns = slice.end_ns,
@@ -141,10 +141,10 @@ impl Slices<'_> {
         }
     }
 
-    /// A launch of a task: of the slice of that task, or of a new one.
+    /// Adds a launch of a task to that task's slice, or to a new one.
     fn belongs_to_task(&mut self, slice: Slice, step: u32) {
         match &mut self.top().task_slice {
-            // A task that begins again is another.
+            // A task that begins again is a new slice.
             Some((of, before)) if of.kind == slice.kind && of.run == slice.run && *before < step => {
                 of.end_ns = slice.end_ns;
                 *before = step;
@@ -197,7 +197,8 @@ mod tests {
     use devbay_core::trace::{SectionInfo, StepInfo};
     use std::sync::Arc;
 
-    /// A section of two tasks of two kernels, one of a region, and one whose only step is control flow.
+    /// Returns a recording with a section of two tasks with two kernels, one of a region, and one whose only step is control
+    /// flow.
     fn recording() -> Recording {
         let step = |kind, task| StepInfo {
             label: String::new(),
@@ -220,7 +221,7 @@ mod tests {
         Recording { sections, ..Recording::default() }
     }
 
-    /// The slices of events, which are given as what, run, begin and end in the order in which they ended.
+    /// Returns the slices of events, which are given as kind, run, begin and end in the order in which they ended.
     fn slices(events: &[(What, u32, u64, u64)]) -> Vec<String> {
         let events = events.iter();
         let events = events.map(|&(what, run, begin_ns, end_ns)| Event { what, run, begin_ns, end_ns });

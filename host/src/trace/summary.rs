@@ -1,9 +1,9 @@
-//! Where the time went: sums over a timeline.
+//! Sums over a timeline, to see where the time went.
 //!
-//! A run's time is what passed from its begin to its end, as often as there were threads and devices that ran kernels
-//! for it. What of that was not in kernels is launching, waiting, copying, or nothing at all. A device is in kernels while
-//! one of its streams is. Control flow is no kernel; what it runs is. Time of threads that only helped with loops of
-//! another's kernel is in that kernel's time, once.
+//! A run's available time is its duration times the number of threads and devices that ran kernels for it. The part outside
+//! kernels is launching, waiting, copying or idling. A device is in a kernel while any of its streams is. Control flow is
+//! not a kernel; its launches are. Threads that only help with loops of another thread's kernel count once, in that kernel's
+//! time.
 
 use super::{SliceKind, StepAt, Timeline};
 use devbay_core::trace::{StepInfo, StepKind};
@@ -18,37 +18,36 @@ pub struct OpTime {
     pub n_nodes: usize,
     /// Times that they ran.
     pub n_launches: usize,
-    /// Nanoseconds in their kernels, all threads and streams together.
+    /// Total nanoseconds in their kernels, over all threads and streams.
     pub total_ns: u64,
-    /// That, of the nanoseconds in all kernels.
+    /// Its share of the nanoseconds in all kernels.
     pub share: f64,
 }
 
 /// Sums over the runs of a timeline.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Summary {
-    /// By op, the most expensive first.
+    /// Times by op, most expensive first.
     pub ops: Vec<OpTime>,
-    /// Runs that ended.
+    /// Completed runs.
     pub n_runs: usize,
-    /// Nanoseconds that they took, all together.
+    /// Their total nanoseconds.
     pub wall_ns: u64,
-    /// Nanoseconds in kernels, all threads and streams together.
+    /// Total nanoseconds in kernels, over all threads and streams.
     pub kernel_ns: u64,
-    /// Nanoseconds in which a thread or device was in a kernel: less than `kernel_ns` where streams of a device worked at
-    /// the same time.
+    /// Nanoseconds in which a thread or device was in a kernel: less than `kernel_ns` if streams of a device overlap.
     pub busy_ns: u64,
-    /// Nanoseconds that were to be had: of each run, times the threads and devices that ran kernels for it.
+    /// Available nanoseconds: each run's time multiplied by the threads and devices that ran kernels for it.
     pub available_ns: u64,
-    /// Threads and devices that ran kernels: most of any run.
+    /// Maximum number of threads and devices that ran kernels for one run.
     pub n_places: usize,
-    /// Launches that were put on a stream and that no mark says anything of: their time is not known.
+    /// Enqueued launches without a mark, whose time is unknown.
     pub n_unmarked: usize,
-    /// Events and marks that were lost.
+    /// Lost events and marks.
     pub n_dropped: u64,
 }
 
-/// Where kernels run: a thread, by its track, or a device.
+/// A place that runs kernels: a thread, by its track, or a device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Runner<'a> {
     Thread(usize),
@@ -58,7 +57,7 @@ enum Runner<'a> {
 #[derive(Default)]
 struct Run<'a> {
     wall_ns: u64,
-    /// When kernels ran: begin and end.
+    /// Begin and end of kernels.
     kernels: BTreeMap<Runner<'a>, Vec<(u64, u64)>>,
 }
 
@@ -127,7 +126,7 @@ impl Summary {
     }
 }
 
-/// Nanoseconds that intervals cover, what several of them cover counted once.
+/// Returns the nanoseconds that intervals cover, with overlaps counted once.
 fn covered_ns(mut intervals: Vec<(u64, u64)>) -> u64 {
     intervals.sort_unstable();
     let (mut covered, mut until) = (0, 0);
@@ -138,7 +137,7 @@ fn covered_ns(mut intervals: Vec<(u64, u64)>) -> u64 {
     covered
 }
 
-/// The kernel that ran; control flow is none.
+/// Returns the kernel that ran; None for control flow.
 fn kernel(executed: Option<(StepAt, &StepInfo)>) -> Option<&StepInfo> {
     executed.map(|(_, step)| step).filter(|step| matches!(step.kind, StepKind::Kernel | StepKind::Enqueue))
 }

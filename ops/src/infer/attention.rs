@@ -1,4 +1,4 @@
-//! Attention, linear attention, and the convolution with a memory that models put before it.
+//! Attention, linear attention, and the stateful convolution that models put before it.
 
 use super::extent::{Shape, agree, extent, plus, product, show, sum, times};
 use super::{Node, invalid};
@@ -55,7 +55,7 @@ fn agreed(what: &str, a: &Dim, b: &Dim) -> Result<Dim> {
     agree(a, b).ok_or_else(|| invalid(format!("expected one {what}, found {a} and {b}")))
 }
 
-/// Attention: the values that queries ask for, the keys and values of now and before, and the scores.
+/// Infers Attention: the attended values, the present keys and values, and the scores.
 pub fn attention(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let (q, k, v) = (node.required(0)?, node.required(1)?, node.required(2)?);
     node.shared_dtype(&[0, 1, 4])?;
@@ -97,7 +97,7 @@ pub fn attention(node: &Node<'_>) -> Result<Vec<TensorType>> {
     ])
 }
 
-/// LinearAttention: `[batch, tokens, heads * size]` of values, and the state `[batch, heads, key, value]`.
+/// Infers LinearAttention: `[batch, tokens, heads * size]` of values, and the state `[batch, heads, key, value]`.
 pub fn linear_attention(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let (q, k, v) = (node.required(0)?, node.required(1)?, node.required(2)?);
     node.shared_dtype(&[0, 1, 2, 4, 5])?;
@@ -122,7 +122,7 @@ pub fn linear_attention(node: &Node<'_>) -> Result<Vec<TensorType>> {
     ])
 }
 
-/// CausalConvWithState: the operand's shape, and what the next step has to know of the past.
+/// Infers CausalConvWithState: the operand's shape, and the state for the next step.
 pub fn causal_conv(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let (x, w) = (node.required(0)?, node.required(1)?);
     node.shared_dtype(&[0, 1, 2, 3])?;

@@ -7,13 +7,13 @@ use crate::read::{Padding, Sliding, sizes};
 use crate::types::{Dim, I32, I64, TensorType};
 use devbay_plugin_api::sdk::Result;
 
-/// Conv.
+/// Infers Conv.
 pub fn conv(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let dtype = node.shared_dtype(&[0, 1, 2])?;
     node.result(dtype, conv_shape(node, 0, 1, Some(2))?)
 }
 
-/// devbay's FusedConv: an addend of the result's shape, then an activation.
+/// Infers devbay's FusedConv: an addend of the result's shape, then an activation.
 pub fn fused_conv(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let dtype = node.shared_dtype(&[0, 1, 2, 3])?;
     activation(node)?;
@@ -21,7 +21,7 @@ pub fn fused_conv(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(dtype, added(node, 3, shape)?)
 }
 
-/// ConvInteger: products of bytes, summed in 32 bits.
+/// Infers ConvInteger: products of bytes, summed in 32 bits.
 pub fn conv_integer(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(I32, conv_shape(node, 0, 1, None)?)
 }
@@ -57,7 +57,7 @@ pub(super) fn conv_shape(node: &Node<'_>, x: usize, w: usize, bias: Option<usize
     Ok(Some(shape))
 }
 
-/// Shapes of image and weights, of one rank; where one of them is unknown, extents are. None if both are.
+/// Returns the shapes of image and weights, of one rank; if one is unknown, its extents are. None if both are.
 fn image_and_weights(node: &Node<'_>, x: usize, w: usize) -> Result<Option<(Vec<Dim>, Vec<Dim>)>> {
     let (image, weights) = match (node.shape(x), node.shape(w)) {
         (None, None) => return Ok(None),
@@ -82,7 +82,7 @@ fn group(node: &Node<'_>) -> Result<usize> {
     }
 }
 
-/// A bias has a number for each feature map; it may tell how many there are.
+/// Checks that a bias has one number per feature map; it may also determine their number.
 fn one_for_each(node: &Node<'_>, bias: usize, maps: Dim) -> Result<Dim> {
     node.expect_rank(bias, 1)?;
     let Some([n]) = node.shape(bias) else {
@@ -95,12 +95,12 @@ fn one_for_each(node: &Node<'_>, bias: usize, maps: Dim) -> Result<Dim> {
 struct Window {
     kernel: Vec<Dim>,
     sliding: Sliding,
-    /// True if a window that is not filled counts.
+    /// True if a partial window counts.
     ceil: bool,
 }
 
 impl Window {
-    /// From the attributes; `kernel` is what weights say of its extents.
+    /// Reads the attributes; `kernel` holds the window's extents from the weights.
     fn of(node: &Node<'_>, kernel: &[Dim], ceil: bool) -> Result<Self> {
         let mut kernel = kernel.to_vec();
         if let Some(stated) = sizes(node.attrs, "kernel_shape", kernel.len(), 1)? {
@@ -113,12 +113,12 @@ impl Window {
             return Err(invalid(format!("expected a kernel, found one of shape {}", show(&kernel))));
         }
         let sliding = Sliding::of(node.attrs, kernel.len())?;
-        // ONNX counts filled windows alone with VALID, also with ceil_mode.
+        // With VALID, ONNX counts only complete windows, even with ceil_mode.
         let ceil = ceil && sliding.padding != Padding::Valid;
         Ok(Self { kernel, sliding, ceil })
     }
 
-    /// From its first element to its last along an axis, less one.
+    /// Returns the distance from the window's first to its last element along an axis.
     fn reach(&self, i: usize) -> Option<i128> {
         let kernel = self.kernel[i].known()?;
         Some((kernel as i128 - 1) * i128::from(self.sliding.dilations[i]))
@@ -139,13 +139,13 @@ impl Window {
             return Ok(Dim::unknown());
         };
         let Some(n) = image.known() else {
-            // As long as the image, whatever that is.
+            // As long as the image, even if that is unknown.
             return Ok(if stride == 1 && before + after == reach { image.clone() } else { Dim::unknown() });
         };
         let n = n as i128;
         let room = n + before + after - reach - 1;
         if room < 0 {
-            // An empty image has no place for a window; a smaller one than the window is a mistake.
+            // An empty image has no place for a window; an image smaller than the window is an error.
             return match n {
                 0 => Ok(Dim::Known(0)),
                 n => Err(invalid(format!(
@@ -157,14 +157,14 @@ impl Window {
         }
         let mut fits = room / stride + 1;
         if self.ceil && room % stride != 0 && fits * stride < n + before {
-            // Windows that would start in the padding behind the image do not count.
+            // Windows that would start in the padding after the image do not count.
             fits += 1;
         }
         Ok(Dim::Known(extent(fits)?))
     }
 }
 
-/// MaxPool: also the positions of what it takes.
+/// Infers MaxPool: also the positions of the maxima.
 pub fn max_pool(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     let shape = pool_shape(node)?;
@@ -173,7 +173,7 @@ pub fn max_pool(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.results(vec![TensorType { dtype: x.dtype, shape }, positions])
 }
 
-/// AveragePool and LpPool.
+/// Infers AveragePool and LpPool.
 pub fn pool(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     node.result(x.dtype, pool_shape(node)?)
@@ -198,7 +198,7 @@ fn pool_shape(node: &Node<'_>) -> Result<Shape> {
     Ok(Some(shape))
 }
 
-/// GlobalAveragePool and its kin: one number for each channel.
+/// Infers GlobalAveragePool and its kin: one number per channel.
 pub fn global_pool(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     let shape = match x.shape.as_deref() {
@@ -215,7 +215,7 @@ pub fn global_pool(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(x.dtype, shape)
 }
 
-/// ConvTranspose: the image of which a convolution would give the operand.
+/// Infers ConvTranspose: the image whose convolution would have the operand's shape.
 pub fn conv_transpose(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let dtype = node.shared_dtype(&[0, 1, 2])?;
     node.required(0)?;
@@ -236,7 +236,7 @@ pub fn conv_transpose(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(dtype, Some(shape))
 }
 
-/// Returns the extents of the image that ConvTranspose gives.
+/// Returns the extents of ConvTranspose's image.
 fn spread(node: &Node<'_>, image: &[Dim], kernel: &[Dim]) -> Result<Vec<Dim>> {
     let rank = image.len();
     let window = Window::of(node, kernel, false)?;
@@ -252,7 +252,7 @@ fn spread(node: &Node<'_>, image: &[Dim], kernel: &[Dim]) -> Result<Vec<Dim>> {
         result.push(match (less, window.reach(i), dim.known()) {
             (None, _, _) => times(dim, extent(stride.into())?)?,
             (Some(less), Some(reach), Some(n)) => {
-                // Both summands fit `i128`, but perhaps not their sum; what saturates is too large anyway.
+                // Both summands fit `i128`, but their sum may not; a saturated sum is too large anyway.
                 let full = (i128::from(stride) * (n as i128 - 1)).saturating_add(reach + 1 + more);
                 Dim::Known(extent(full - less)?)
             }
@@ -263,7 +263,7 @@ fn spread(node: &Node<'_>, image: &[Dim], kernel: &[Dim]) -> Result<Vec<Dim>> {
     Ok(result)
 }
 
-/// Returns the attribute `output_shape`. Batch and channels do not belong there, but exporters write them.
+/// Returns the attribute `output_shape`. It should exclude batch and channels, but exporters include them.
 fn stated_shape(node: &Node<'_>, rank: usize) -> Result<Option<Vec<Dim>>> {
     let n = node.ints("output_shape").unwrap_or_default().len();
     let n = if n == rank + 2 { n } else { rank };
@@ -277,7 +277,7 @@ fn stated_shape(node: &Node<'_>, rank: usize) -> Result<Option<Vec<Dim>>> {
         .map(Some)
 }
 
-/// MaxRoiPool: a small image for each region.
+/// Infers MaxRoiPool: a small image per region.
 pub fn max_roi_pool(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let dtype = node.shared_dtype(&[0, 1])?;
     node.required(0)?;
@@ -300,7 +300,7 @@ pub fn max_roi_pool(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(dtype, Some(vec![dim(1, 0), dim(0, 1), bins(rows)?, bins(columns)?]))
 }
 
-/// RoiAlign: a small image for each region.
+/// Infers RoiAlign: a small image per region.
 pub fn roi_align(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     node.required(1)?;
@@ -327,7 +327,7 @@ pub fn roi_align(node: &Node<'_>) -> Result<Vec<TensorType>> {
     )
 }
 
-/// GridSample: the image at the grid's positions.
+/// Infers GridSample: the image at the grid's positions.
 pub fn grid_sample(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let (x, grid) = (node.required(0)?, node.required(1)?);
     let shape = match (x.shape.as_deref(), grid.shape.as_deref()) {
@@ -434,7 +434,7 @@ mod tests {
         );
     }
 
-    /// All that an image, a window and attributes of the right form can be: none of it may overflow.
+    /// Checks that no valid image, window or attribute makes the arithmetic overflow.
     #[test]
     fn no_arithmetic_overflows() {
         let extents = [0, 1, 3, 1 << 62, usize::MAX];
@@ -473,7 +473,7 @@ mod tests {
     fn pools() {
         check("MaxPool kernel_shape=[3,3] strides=[2,2]", "f32[1,3,8,n]", "f32[1,3,3,?] i64[1,3,3,?]");
         check("AveragePool kernel_shape=[3] strides=[2] ceil_mode=1", "f32[1,3,8]", "f32[1,3,4]");
-        // The last window would start in the padding behind the image.
+        // The last window would start in the padding after the image.
         check("MaxPool kernel_shape=[1] strides=[2] pads=[0,2] ceil_mode=1", "f32[1,3,4]", "f32[1,3,3]");
         check("MaxPool kernel_shape=[2] strides=[3] pads=[1,1] ceil_mode=1", "f32[1,1,2]", "f32[1,1,1]");
         check("MaxPool kernel_shape=[3] strides=[2] auto_pad=VALID ceil_mode=1", "f32[1,3,4]", "f32[1,3,1]");

@@ -1,4 +1,4 @@
-//! Einsum: sums of products over the dimensions that an equation names; and Det, of square matrices.
+//! Einsum, sums of products over the named dimensions of an equation; and Det, of square matrices.
 
 use super::extent::{axis, broadcast, show};
 use super::{Node, invalid};
@@ -6,7 +6,7 @@ use crate::read::{Id, Terms};
 use crate::types::{Dim, TensorType};
 use devbay_plugin_api::sdk::Result;
 
-/// Einsum. Dimensions of one name have one extent, of which 1 broadcasts, as those of an ellipsis do.
+/// Infers Einsum. Dimensions of one name have one extent, and an extent of 1 broadcasts, as do those of an ellipsis.
 pub fn einsum(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let n = node.types.len();
     node.required(0)?;
@@ -43,7 +43,7 @@ pub fn einsum(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(dtype, Some(ids.result.iter().filter_map(dim).cloned().collect()))
 }
 
-/// Det: one number for each matrix.
+/// Infers Det: one number per matrix.
 pub fn det(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     let Some(dims) = &x.shape else {

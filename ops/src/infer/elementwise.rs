@@ -1,4 +1,4 @@
-//! Ops that work element by element, with NumPy's broadcasting where there are several operands.
+//! Elementwise ops, with NumPy's broadcasting for several operands.
 
 use super::extent::{broadcast, broadcasts_to};
 use super::{InferFn, Node, invalid};
@@ -7,7 +7,7 @@ use crate::types::{BOOL, DType, TensorType, dtype_name};
 use crate::{AttrRef, OpRow, Takes};
 use devbay_plugin_api::sdk::Result;
 
-/// Inference of an op that has a formula.
+/// Returns the inference of an op that has a formula.
 pub(crate) const fn of_formula(row: &OpRow) -> Option<InferFn> {
     let Some(form) = row.forms[0] else { return None };
     let infer: InferFn = match (row.inputs.n_single(), matches!(form.takes, Takes::Truths), form.gives_truth)
@@ -23,42 +23,42 @@ pub(crate) const fn of_formula(row: &OpRow) -> Option<InferFn> {
     Some(infer)
 }
 
-/// One result like the first operand.
+/// Infers one result like the first operand.
 pub fn same(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     node.result(x.dtype, x.shape.clone())
 }
 
-/// Truth values of the first operand's shape: IsNaN, IsInf.
+/// Infers truth values of the first operand's shape: IsNaN, IsInf.
 pub fn bool_of(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     node.result(BOOL, x.shape.clone())
 }
 
-/// Not.
+/// Infers Not.
 pub fn not(node: &Node<'_>) -> Result<Vec<TensorType>> {
     expect_bool(node, 0)?;
     same(node)
 }
 
-/// Two operands of one element type, which the result has too.
+/// Infers a result of the element type that both operands share.
 pub fn arithmetic(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.shared_dtype(&[0, 1])?;
     binary_of_first(node)
 }
 
-/// Two operands; the result has the first one's element type: Pow.
+/// Infers a result of the first of two operands' element type: Pow.
 pub fn binary_of_first(node: &Node<'_>) -> Result<Vec<TensorType>> {
     binary(node, node.required(0)?.dtype)
 }
 
-/// Two operands of one element type, compared.
+/// Infers the comparison of two operands of one element type.
 pub fn compare(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.shared_dtype(&[0, 1])?;
     binary(node, BOOL)
 }
 
-/// Two operands of truth values.
+/// Infers a result of two boolean operands.
 pub fn logical(node: &Node<'_>) -> Result<Vec<TensorType>> {
     expect_bool(node, 0)?;
     expect_bool(node, 1)?;
@@ -71,7 +71,7 @@ fn binary(node: &Node<'_>, dtype: DType) -> Result<Vec<TensorType>> {
     node.result(dtype, broadcast(&[node.shape(0), node.shape(1)])?)
 }
 
-/// Any number of operands of one element type: Sum, Mean, Min, Max.
+/// Infers a result of any number of operands of one element type: Sum, Mean, Min, Max.
 pub fn variadic(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let inputs: Vec<usize> = (0..node.types.len().max(1)).collect();
     let mut shapes = Vec::with_capacity(inputs.len());
@@ -81,7 +81,7 @@ pub fn variadic(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(node.shared_dtype(&inputs)?, broadcast(&shapes)?)
 }
 
-/// devbay's FusedElementwise: a list of ops, each with two operands and two numbers.
+/// Infers devbay's FusedElementwise: a list of ops, each with two operands and two numbers.
 pub fn fused_elementwise(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let wrong = |name: &str, what: &str| invalid(format!("expected {what} as attribute {name}"));
     let Some(AttrRef::Strings(n)) = node.attr("ops").filter(|_| !node.types.is_empty()) else {
@@ -93,7 +93,7 @@ pub fn fused_elementwise(node: &Node<'_>) -> Result<Vec<TensorType>> {
         Some(_) => return Err(wrong("constants", "numbers")),
     };
     let operands = node.ints("operands").unwrap_or_default();
-    // A step reads inputs, constants, and what the steps before it made.
+    // A step reads inputs, constants, and results of earlier steps.
     let is_known = |(i, &at): (usize, &i64)| at >= -n_constants && at < (node.types.len() + i / 2) as i64;
     if n == 0 || operands.len() != 2 * n || !operands.iter().enumerate().all(is_known) {
         return Err(wrong("operands", "two places for each op"));
@@ -104,7 +104,7 @@ pub fn fused_elementwise(node: &Node<'_>) -> Result<Vec<TensorType>> {
     variadic(node)
 }
 
-/// Where: a condition and two operands.
+/// Infers Where: a condition and two operands.
 pub fn where_(node: &Node<'_>) -> Result<Vec<TensorType>> {
     expect_bool(node, 0)?;
     node.required(1)?;
@@ -113,13 +113,13 @@ pub fn where_(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(node.shared_dtype(&[1, 2])?, shape)
 }
 
-/// Clip: limits are single numbers of the operand's type.
+/// Infers Clip: limits are single numbers of the operand's type.
 pub fn clip(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.shared_dtype(&[0, 1, 2])?;
     same(node)
 }
 
-/// PRelu: the slope broadcasts to the operand.
+/// Infers PRelu: the slope broadcasts to the operand.
 pub fn prelu(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.required(1)?;
     node.shared_dtype(&[0, 1])?;
@@ -127,13 +127,13 @@ pub fn prelu(node: &Node<'_>) -> Result<Vec<TensorType>> {
     same(node)
 }
 
-/// Cast.
+/// Infers Cast.
 pub fn cast(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let dtype = dtype_from_onnx(node.int("to", 0))?;
     node.result(dtype, node.required(0)?.shape.clone())
 }
 
-/// CastLike.
+/// Infers CastLike.
 pub fn cast_like(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let dtype = node.required(1)?.dtype;
     node.result(dtype, node.required(0)?.shape.clone())
@@ -146,7 +146,7 @@ fn expect_bool(node: &Node<'_>, i: usize) -> Result<()> {
     }
 }
 
-/// Dropout: the operand, and which elements are kept.
+/// Infers Dropout: the operand, and the mask of kept elements.
 pub fn dropout(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     let mask = TensorType { dtype: BOOL, shape: x.shape.clone() };
@@ -194,7 +194,7 @@ mod tests {
         check("Add", "f32[2,1,4] f32[3,1]", "f32[2,3,4]");
         check("Add", "f32[] f32[]", "f32[]");
         check("Add", "f32[0] f32[1]", "f32[0]");
-        // A known 1 against an unknown extent gives the unknown one, a known extent above 1 itself.
+        // A known 1 against an unknown extent gives the unknown one; a known extent above 1 gives itself.
         check("Add", "f32[1,5] f32[n,m]", "f32[n,5]");
         check("Add", "f32[n,?] f32[n,?]", "f32[n,?]");
         check("Add", "f32[n] f32[m]", "f32[?]");

@@ -1,17 +1,17 @@
 //! Arithmetic on extents and shapes that may be unknown.
 //!
-//! Everything is checked: attributes and constants come from files. Sums and products of what files say are
-//! made in `i128`, which an `i64` times an extent cannot leave, and come back through [`extent`].
+//! Everything is checked, because attributes and constants come from files. Sums and products of file values use `i128`,
+//! which an `i64` times an extent cannot overflow, and convert back through [`extent`].
 
 use super::invalid;
 pub(super) use crate::axes::{axes, axis, permutation};
 use crate::types::Dim;
 use devbay_plugin_api::sdk::Result;
 
-/// Extents, None if not even their number is known.
+/// Extents; None if even the rank is unknown.
 pub(super) type Shape = Option<Vec<Dim>>;
 
-/// An extent that was computed; negative ones and those beyond `usize` are errors.
+/// Converts a computed extent; negative values and those beyond `usize` are errors.
 pub(super) fn extent(value: i128) -> Result<usize> {
     usize::try_from(value).map_err(|_| {
         let reason = if value < 0 { "negative" } else { "too large" };
@@ -19,15 +19,15 @@ pub(super) fn extent(value: i128) -> Result<usize> {
     })
 }
 
-/// Most dimensions of a tensor: far more than models have, and few enough to make a shape of.
+/// Maximum rank of a tensor: far above that of models, and low enough to allocate a shape.
 pub(super) const RANK_MAX: usize = 64;
 
-/// As many unknown extents, of a rank that some known shape has.
+/// Returns that many unknown extents, for the rank of a known shape.
 pub(super) fn unknown(rank: usize) -> Vec<Dim> {
     vec![Dim::unknown(); rank]
 }
 
-/// As many unknown extents as an operand has elements: a number from a file, which may be anything.
+/// Returns that many unknown extents, for a rank from a file, which may be any number.
 pub(super) fn unknown_of(rank: usize) -> Result<Vec<Dim>> {
     if rank > RANK_MAX {
         return Err(invalid(format!("expected a result of at most {RANK_MAX} dimensions, found {rank}")));
@@ -45,7 +45,7 @@ pub fn agree(a: &Dim, b: &Dim) -> Option<Dim> {
     }
 }
 
-/// Returns what holds for either of two extents: the extent that they share, or nothing.
+/// Returns the extent that holds for either of two: their common value, or unknown.
 pub fn either(a: &Dim, b: &Dim) -> Dim {
     if a == b { a.clone() } else { Dim::unknown() }
 }
@@ -62,7 +62,7 @@ pub(super) fn agree_shape(what: &str, a: Shape, b: Shape) -> Result<Shape> {
     }
 }
 
-/// ONNX's (that is NumPy's) multidirectional broadcasting. The rank is known only if all ranks are.
+/// Computes ONNX's (NumPy's) multidirectional broadcasting. The rank is known only if all ranks are.
 pub(super) fn broadcast(shapes: &[Option<&[Dim]>]) -> Result<Shape> {
     let Some(shapes) = shapes.iter().copied().collect::<Option<Vec<_>>>() else {
         return Ok(None);
@@ -81,7 +81,7 @@ pub(super) fn broadcast(shapes: &[Option<&[Dim]>]) -> Result<Shape> {
     Ok(Some(result))
 }
 
-/// One extent of a broadcast: 1 gives way, also to an unknown extent; an unknown one gives way to all else.
+/// Broadcasts two extents: a 1 yields to the other, even if that is unknown; an unknown extent yields to any other.
 fn broadcast_dim(a: &Dim, b: &Dim) -> Option<Dim> {
     match (a, b) {
         (Dim::Known(1), other) | (other, Dim::Known(1)) => Some(other.clone()),
@@ -92,7 +92,7 @@ fn broadcast_dim(a: &Dim, b: &Dim) -> Option<Dim> {
     }
 }
 
-/// Checks that `from` broadcasts to `to` without changing it, as far as both are known.
+/// Checks that `from` broadcasts to `to` without changing it, if both are known.
 pub(super) fn broadcasts_to(what: &str, from: Option<&[Dim]>, to: Option<&[Dim]>) -> Result<()> {
     let (Some(from), Some(to)) = (from, to) else {
         return Ok(());
@@ -108,7 +108,7 @@ pub(super) fn broadcasts_to(what: &str, from: Option<&[Dim]>, to: Option<&[Dim]>
     Err(invalid(format!("expected {what} that broadcasts to {}, found {}", show(to), show(from))))
 }
 
-/// Returns the extent plus so many; it keeps its name if nothing is added.
+/// Adds a number to an extent; it keeps its name if that is 0.
 pub(super) fn plus(dim: &Dim, n: i128) -> Result<Dim> {
     match dim.known() {
         _ if n == 0 => Ok(dim.clone()),
@@ -117,7 +117,7 @@ pub(super) fn plus(dim: &Dim, n: i128) -> Result<Dim> {
     }
 }
 
-/// Returns the extent so many times; it keeps its name if it is once.
+/// Multiplies an extent; it keeps its name if the factor is 1.
 pub(super) fn times(dim: &Dim, n: usize) -> Result<Dim> {
     match dim.known() {
         _ if n == 1 => Ok(dim.clone()),
@@ -167,7 +167,7 @@ pub(super) fn product(dims: &[Dim]) -> Result<Dim> {
     }
 }
 
-/// A shape in messages.
+/// Formats a shape for messages.
 pub(super) fn show(shape: &[Dim]) -> String {
     let dims: Vec<_> = shape.iter().map(Dim::to_string).collect();
     format!("[{}]", dims.join(","))

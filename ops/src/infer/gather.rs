@@ -1,11 +1,11 @@
-//! Ops that read or write at positions that an operand holds.
+//! Ops that read or write at positions given by an operand.
 
 use super::extent::{Shape, agree, axis, extent, product, show, unknown};
 use super::{Node, invalid};
 use crate::types::{Dim, I64, TensorType};
 use devbay_plugin_api::sdk::Result;
 
-/// Gather: the indices' shape in the place of an axis.
+/// Infers Gather: the shape of the indices replaces an axis.
 pub fn gather(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let (x, indices) = (node.required(0)?, node.required(1)?);
     let shape = match (&x.shape, &indices.shape) {
@@ -18,7 +18,7 @@ pub fn gather(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(x.dtype, shape)
 }
 
-/// GatherElements: one element for each index.
+/// Infers GatherElements: one element per index.
 pub fn gather_elements(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let (x, indices) = (node.required(0)?, node.required(1)?);
     along_same_rank(node, 1)?;
@@ -29,7 +29,7 @@ pub fn gather_elements(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(x.dtype, shape)
 }
 
-/// ScatterElements: the operand, with elements replaced.
+/// Infers ScatterElements: the operand, with elements replaced.
 pub fn scatter_elements(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     node.required(1)?;
@@ -40,7 +40,7 @@ pub fn scatter_elements(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(x.dtype, x.shape.clone())
 }
 
-/// Checks that an operand has the first one's rank, and that the axis is one of it.
+/// Checks that an operand has the first one's rank, and that the axis is within it.
 fn along_same_rank(node: &Node<'_>, i: usize) -> Result<()> {
     let Some(dims) = node.shape(0) else {
         return Ok(());
@@ -49,7 +49,7 @@ fn along_same_rank(node: &Node<'_>, i: usize) -> Result<()> {
     node.expect_rank(i, dims.len())
 }
 
-/// GatherND: the last dimension of the indices is a position in the operand, after the batch.
+/// Infers GatherND: the last dimension of the indices is a position in the operand, after the batch.
 pub fn gather_nd(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let (x, indices) = (node.required(0)?, node.required(1)?);
     let batch = extent(node.int("batch_dims", 0).into())?;
@@ -86,7 +86,7 @@ pub fn gather_nd(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(x.dtype, Some(result))
 }
 
-/// ScatterND: the operand, with parts replaced.
+/// Infers ScatterND: the operand, with parts replaced.
 pub fn scatter_nd(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let (x, indices) = (node.required(0)?, node.required(1)?);
     node.required(2)?;
@@ -109,8 +109,8 @@ pub fn scatter_nd(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(x.dtype, x.shape.clone())
 }
 
-/// Compress: as many along the axis as the condition holds, of all elements if there is no axis. Their number
-/// stays unknown also for a constant condition: kernels write it themselves, into room for all (B21).
+/// Infers Compress: the selected slices along the axis, or of all elements without an axis. Their number stays unknown even
+/// for a constant condition: kernels write it themselves, into room for all elements (B21).
 pub fn compress(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     node.required(1)?;
@@ -131,7 +131,7 @@ pub fn compress(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(x.dtype, shape)
 }
 
-/// NonMaxSuppression: `[selected, 3]` of batch, class and box.
+/// Infers NonMaxSuppression: `[selected, 3]` of batch, class and box.
 pub fn non_max_suppression(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.expect_rank(0, 3)?;
     node.expect_rank(1, 3)?;
@@ -140,8 +140,8 @@ pub fn non_max_suppression(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(I64, Some(vec![Dim::unknown(), Dim::Known(3)]))
 }
 
-/// Unique: the different elements or slices, where each comes first, which one each is, and how often it comes.
-/// Their number stays unknown also for a constant, as that of NonZero.
+/// Infers Unique: the distinct elements or slices, the first position of each, the index of each input's, and the counts.
+/// Their number stays unknown even for a constant, like that of NonZero.
 pub fn unique(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     let (shape, all) = match (node.attr("axis"), &x.shape) {
@@ -166,7 +166,7 @@ pub fn unique(node: &Node<'_>) -> Result<Vec<TensorType>> {
     ])
 }
 
-/// TensorScatter: a cache into which an update is written.
+/// Infers TensorScatter: a cache that an update is written into.
 pub fn tensor_scatter(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let cache = node.required(0)?;
     node.required(1)?;

@@ -1,4 +1,4 @@
-//! Ops whose result's shape is what an operand holds.
+//! Ops whose result's shape is given by an operand's content.
 
 use super::extent::{extent, unknown_of};
 use super::movement::known_dims;
@@ -8,7 +8,7 @@ use crate::types::{BF16, Dim, F16, F32, F64, I64, TensorType};
 use crate::{AttrRef, Constant};
 use devbay_plugin_api::sdk::Result;
 
-/// ConstantOfShape.
+/// Infers ConstantOfShape.
 pub fn constant_of_shape(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.required(0)?;
     let dtype = match node.attr("value") {
@@ -22,7 +22,7 @@ pub fn constant_of_shape(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(dtype, shape)
 }
 
-/// EyeLike: a matrix of the operand's shape.
+/// Infers EyeLike: a matrix of the operand's shape.
 pub fn eye_like(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     node.expect_rank(0, 2)?;
@@ -34,14 +34,14 @@ pub fn eye_like(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(dtype, Some(shape))
 }
 
-/// NonZero: a position for each element that is not 0. Their number stays unknown also for a constant:
-/// kernels write it themselves, into room for all (B21).
+/// Infers NonZero: a position per nonzero element. Their number stays unknown even for a constant: kernels write it
+/// themselves, into room for all elements (B21).
 pub fn non_zero(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let rank = node.required(0)?.rank().map_or_else(Dim::unknown, Dim::Known);
     node.result(I64, Some(vec![rank, Dim::unknown()]))
 }
 
-/// HannWindow, HammingWindow, BlackmanWindow.
+/// Infers HannWindow, HammingWindow, BlackmanWindow.
 pub fn window(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.required(0)?;
     let dtype = dtype_from_onnx(node.int("output_datatype", 1))?;
@@ -52,7 +52,7 @@ pub fn window(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(dtype, Some(vec![size]))
 }
 
-/// OneHot: one more dimension, of the depth that is the second operand.
+/// Infers OneHot: one more dimension, whose depth is the second operand.
 pub fn one_hot(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let (indices, values) = (node.required(0)?, node.required(2)?);
     node.required(1)?;
@@ -72,19 +72,19 @@ pub fn one_hot(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(values.dtype, shape)
 }
 
-/// One number of any type, its fraction cut off.
+/// Returns one number of any type, truncated to an integer.
 fn whole_number(constant: Constant<'_>) -> Result<i128> {
     if let Some(value) = constant.to_int() {
         return Ok(value.into());
     }
     match floats(constant).as_deref() {
-        // A cast saturates, and gives 0 for what is no number.
+        // A cast saturates, and turns NaN into 0.
         Some([value]) => Ok(*value as i128),
         _ => Err(invalid(format!("expected one number, found {}", constant.tensor_type()))),
     }
 }
 
-/// Range: from start to limit in steps of delta.
+/// Infers Range: from start to limit in steps of delta.
 pub fn range(node: &Node<'_>) -> Result<Vec<TensorType>> {
     for i in 0..3 {
         node.required(i)?;
@@ -114,7 +114,7 @@ fn length(start: Constant<'_>, limit: Constant<'_>, delta: Constant<'_>) -> Resu
     else {
         return wrong("operands that are no single numbers".to_owned());
     };
-    // As onnxruntime has it: the difference in f32, or f64 for operands of f64, and the quotient in f64.
+    // As in onnxruntime: the difference in f32, or f64 for f64 operands, and the quotient in f64.
     let distance = match single {
         true => f64::from(*limit as f32 - *start as f32),
         false => limit - start,
@@ -141,7 +141,7 @@ fn floats(constant: Constant<'_>) -> Option<Vec<f64>> {
     })
 }
 
-/// IEEE 754 binary16: 1 bit of sign, 5 of exponent, 10 of fraction.
+/// Converts IEEE 754 binary16: 1 bit of sign, 5 of exponent, 10 of fraction.
 fn f16_to_f64(bits: u16) -> f64 {
     let sign = if bits >> 15 == 0 { 1.0 } else { -1.0 };
     let exponent = i32::from(bits >> 10 & 0x1f);
@@ -154,7 +154,7 @@ fn f16_to_f64(bits: u16) -> f64 {
     }
 }
 
-/// MelWeightMatrix: the frequencies of half a spectrum by bands.
+/// Infers MelWeightMatrix: the frequencies of half a spectrum by bands.
 pub fn mel_weight_matrix(node: &Node<'_>) -> Result<Vec<TensorType>> {
     for i in 0..5 {
         node.required(i)?;
@@ -166,7 +166,7 @@ pub fn mel_weight_matrix(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(dtype, Some(vec![rows, cols]))
 }
 
-/// TfIdfVectorizer: for each row how often the pool's sequences occur, at the positions that an attribute gives.
+/// Infers TfIdfVectorizer: per row, the counts of the pool's sequences, at the positions of an attribute.
 pub fn tf_idf_vectorizer(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     let largest = node.ints("ngram_indexes").and_then(|list| list.iter().max().copied());

@@ -1,23 +1,23 @@
-//! Losses of a classification: how far scores are from what is right.
+//! Losses of classifications: the distance of scores from the labels.
 
 use super::extent::{agree_shape, show};
 use super::{Node, invalid};
 use crate::types::TensorType;
 use devbay_plugin_api::sdk::Result;
 
-/// NegativeLogLikelihoodLoss.
+/// Infers NegativeLogLikelihoodLoss.
 pub fn negative_log_likelihood_loss(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let loss = loss(node)?;
     node.results(vec![loss])
 }
 
-/// SoftmaxCrossEntropyLoss, also with the logarithms of the probabilities.
+/// Infers SoftmaxCrossEntropyLoss, which may also return the logarithms of the probabilities.
 pub fn softmax_cross_entropy_loss(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let loss = loss(node)?;
     node.results(vec![loss, node.required(0)?.clone()])
 }
 
-/// One number, or one for each label: scores are `[batch, classes, places..]`, labels `[batch, places..]`.
+/// Returns the type of one number, or one per label: scores are `[batch, classes, places..]`, labels `[batch, places..]`.
 fn loss(node: &Node<'_>) -> Result<TensorType> {
     let (scores, labels) = (node.required(0)?, node.required(1)?);
     node.shared_dtype(&[0, 2])?;

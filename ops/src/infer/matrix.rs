@@ -6,18 +6,18 @@ use crate::AttrRef;
 use crate::types::{Dim, I32, TensorType};
 use devbay_plugin_api::sdk::{Error, Result};
 
-/// MatMul.
+/// Infers MatMul.
 pub fn matmul(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let dtype = node.shared_dtype(&[0, 1])?;
     node.result(dtype, product_shape(node, 0, 1)?)
 }
 
-/// MatMulInteger: products of bytes, summed in 32 bits.
+/// Infers MatMulInteger: products of bytes, summed in 32 bits.
 pub fn matmul_integer(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(I32, product_shape(node, 0, 1)?)
 }
 
-/// devbay's FusedMatMul: a bias of the last dimension, then an activation.
+/// Infers devbay's FusedMatMul: a bias of the last dimension, then an activation.
 pub fn fused_matmul(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let dtype = node.shared_dtype(&[0, 1, 2])?;
     activation(node)?;
@@ -30,7 +30,7 @@ pub fn fused_matmul(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(dtype, shape)
 }
 
-/// Gemm.
+/// Infers Gemm.
 pub fn gemm(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let dtype = node.shared_dtype(&[0, 1, 2])?;
     let (rows, depth) = matrix(node, 0, node.flag("transA", false)?)?;
@@ -43,13 +43,13 @@ pub fn gemm(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(dtype, Some(shape.to_vec()))
 }
 
-/// devbay's FusedGemm: Gemm, then an activation.
+/// Infers devbay's FusedGemm: Gemm, then an activation.
 pub fn fused_gemm(node: &Node<'_>) -> Result<Vec<TensorType>> {
     activation(node)?;
     gemm(node)
 }
 
-/// Rows and columns of a matrix, exchanged if it is transposed.
+/// Returns rows and columns of a matrix, swapped if it is transposed.
 fn matrix(node: &Node<'_>, i: usize, transposed: bool) -> Result<(Dim, Dim)> {
     node.required(i)?;
     node.expect_rank(i, 2)?;
@@ -66,7 +66,7 @@ pub(super) fn product_shape(node: &Node<'_>, a: usize, b: usize) -> Result<Shape
     let (Some(left), Some(right)) = (node.shape(a), node.shape(b)) else {
         return Ok(None);
     };
-    // A vector is a row on the left and a column on the right; its other dimension is left out again.
+    // A vector is a row on the left and a column on the right; the result drops its other dimension.
     let (batch_a, rows, depth_a) = match left {
         [] => return Err(scalar(a)),
         [depth] => (&[][..], None, depth),
@@ -94,7 +94,7 @@ fn differ(node: &Node<'_>, a: usize, b: usize) -> Error {
     invalid(format!("expected matrices with a shared dimension, found {} and {}", text(a), text(b)))
 }
 
-/// Functions that an op of devbay's own may apply to its result before it writes it.
+/// Activations that devbay's own ops may apply to their result.
 const ACTIVATIONS: [&str; 9] =
     ["", "Relu", "LeakyRelu", "Clip", "HardSigmoid", "HardSwish", "Sigmoid", "Tanh", "Silu"];
 
@@ -111,7 +111,7 @@ pub(super) fn activation(node: &Node<'_>) -> Result<()> {
     Err(invalid(format!("expected an activation of {}, found {name}", ACTIVATIONS[1..].join(", "))))
 }
 
-/// Combines the shapes of a result and its addend, which are equal; either may tell what is not known of the other.
+/// Combines the equal shapes of a result and its addend; either may determine extents that the other lacks.
 pub(super) fn added(node: &Node<'_>, i: usize, shape: Shape) -> Result<Shape> {
     let addend = node.optional(i).and_then(|ty| ty.shape.clone());
     agree_shape("an addend", shape, addend)

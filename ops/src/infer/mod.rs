@@ -1,11 +1,11 @@
-//! Shape inference of ops without regions: the types of a node's results from those of its operands.
+//! Shape inference of ops without regions: a node's result types from those of its operands.
 //!
-//! A function takes what is known (types, and the content of constant operands) and gives what follows.
-//! Unknown extents are no error: they make the results' extents unknown. What cannot be right is an error
-//! that names expected and found. One file for each kind of op; the row of an op names its function, and [`of`] gives it.
+//! A function takes the known types, and the content of constant operands, and returns the result types. Unknown extents are
+//! not errors: they make the results' extents unknown. Invalid nodes are errors that name the expected and found types.
+//! There is one file per kind of op; the row of an op names its function, and [`of`] returns it.
 //!
-//! Absent on purpose: control flow, which infers its regions and is core's. Values, too: what an integer tensor holds is
-//! found by folding, which runs kernels; only [`answer`] tells them from a type alone.
+//! Absent on purpose: control flow, whose regions core infers. Values, too: folding computes an integer tensor's content by
+//! running kernels; only [`answer`] derives it from a type alone.
 
 mod attention;
 mod conv_pool;
@@ -38,31 +38,31 @@ use crate::{AttrRef, Constant, NodeAttrs, OpRow};
 use devbay_plugin_api::sdk::{Error, Result};
 use extent::Shape;
 
-/// A node, and what is known of its operands.
+/// A node with the known facts of its operands.
 #[derive(Clone, Copy)]
 pub struct Node<'a> {
-    /// Its attributes. One of another type than the row's, which the verifier refuses, is an error or counts as absent.
+    /// Its attributes. An attribute of the wrong type, which the verifier refuses, is an error or counts as absent.
     pub attrs: &'a dyn NodeAttrs,
     /// Number of its outputs, including unused ones.
     pub n_outputs: usize,
-    /// Types of its operands; None where an optional one is absent.
+    /// Types of its operands; None if an optional one is absent.
     pub types: &'a [Option<TensorType>],
     /// The content of an operand, by its position; None if it is not constant.
     pub constant: &'a dyn Fn(usize) -> Option<Constant<'a>>,
 }
 
-/// Gives the types of the results, as many as the node has outputs.
+/// Infers the types of the results, as many as the node has outputs.
 ///
 /// # Errors
-/// Invalid for operands or attributes that cannot be right; unsupported for element types that devbay does not have; out of memory.
+/// Invalid for operands or attributes that cannot be right; unsupported for element types that devbay lacks; out of memory.
 pub type InferFn = fn(&Node<'_>) -> Result<Vec<TensorType>>;
 
-/// The inference of an op; None for control flow.
+/// Returns the inference of an op; None for control flow.
 pub fn of(row: &OpRow) -> Option<InferFn> {
     crate::table::INFERENCE[row.at]
 }
 
-/// The functions that the table's lines name, one for each op or group of ops that infers alike.
+/// The functions named by the table's lines, one per op or group of ops with equal inference.
 pub(crate) mod functions {
     pub use super::attention::*;
     pub use super::conv_pool::*;
@@ -84,18 +84,18 @@ pub(crate) mod functions {
     pub use super::vision::*;
 }
 
-/// A node that cannot be right.
+/// Returns the error for an invalid node.
 fn invalid(text: impl Into<String>) -> Error {
     Error::invalid(text)
 }
 
 impl<'a> Node<'a> {
-    /// The attribute called `name`.
+    /// Returns the attribute called `name`.
     fn attr(&self, name: &str) -> Option<AttrRef<'a>> {
         self.attrs.get(name)
     }
 
-    /// An integer attribute, or `default`.
+    /// Returns an integer attribute, or `default`.
     fn int(&self, name: &str, default: i64) -> i64 {
         match self.attr(name) {
             Some(AttrRef::Int(value)) => value,
@@ -103,7 +103,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// A text, or `default`.
+    /// Returns a text attribute, or `default`.
     fn string(&self, name: &str, default: &'a str) -> &'a str {
         match self.attr(name) {
             Some(AttrRef::String(value)) => value,
@@ -111,7 +111,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Integers, if the attribute is there.
+    /// Returns integers, if the attribute is present.
     fn ints(&self, name: &str) -> Option<&'a [i64]> {
         match self.attr(name) {
             Some(AttrRef::Ints(values)) => Some(values),
@@ -119,7 +119,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The type of an operand that the op cannot do without.
+    /// Returns the type of a required operand.
     fn required(&self, i: usize) -> Result<&TensorType> {
         self.optional(i).ok_or_else(|| {
             let found = self.types.iter().flatten().count();
@@ -127,22 +127,22 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// The type of an operand, None if it is absent.
+    /// Returns the type of an operand; None if it is absent.
     fn optional(&self, i: usize) -> Option<&TensorType> {
         self.types.get(i)?.as_ref()
     }
 
-    /// The shape of an operand, None if it is absent or unknown.
+    /// Returns the shape of an operand; None if it is absent or unknown.
     fn shape(&self, i: usize) -> Option<&[Dim]> {
         self.optional(i)?.shape.as_deref()
     }
 
-    /// The content of an operand, if it is constant.
+    /// Returns the content of an operand, if it is constant.
     fn constant(&self, i: usize) -> Option<Constant<'a>> {
         (self.constant)(i)
     }
 
-    /// The content of a constant operand of integers.
+    /// Returns the content of a constant operand of integers.
     fn constant_ints(&self, i: usize) -> Result<Option<Vec<i64>>> {
         let Some(constant) = self.constant(i) else {
             return Ok(None);
@@ -153,7 +153,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The one integer that a constant operand holds.
+    /// Returns the single integer of a constant operand.
     fn constant_int(&self, i: usize) -> Result<Option<i64>> {
         match self.constant_ints(i)?.as_deref() {
             None => Ok(None),
@@ -162,12 +162,12 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Returns the number of integers in an operand of one dimension, constant or not.
+    /// Returns the number of integers in a one-dimensional operand, constant or not.
     fn n_ints(&self, i: usize) -> Result<Option<usize>> {
         match self.shape(i) {
             None => Ok(None),
             Some([n]) => Ok(n.known()),
-            // A scalar in the place of a list of one: exporters write it, and onnxruntime takes it.
+            // Exporters write a scalar for a list of one, and onnxruntime accepts it.
             Some([]) => Ok(Some(1)),
             Some(shape) => Err(invalid(format!(
                 "expected a list as input {i}, found a tensor of {} dimensions",
@@ -176,7 +176,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The element type that these operands share; absent ones do not count.
+    /// Returns the element type that these operands share, ignoring absent ones.
     fn shared_dtype(&self, inputs: &[usize]) -> Result<DType> {
         let mut shared: Option<(usize, DType)> = None;
         for &i in inputs {
@@ -199,7 +199,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Checks the rank of an operand, if it is there and its rank is known.
+    /// Checks the rank of an operand, if it is present with a known rank.
     fn expect_rank(&self, i: usize, rank: usize) -> Result<()> {
         match self.shape(i) {
             Some(shape) if shape.len() != rank => Err(invalid(format!(
@@ -210,7 +210,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// An attribute that is 0 or 1.
+    /// Returns an attribute that is 0 or 1.
     fn flag(&self, name: &str, default: bool) -> Result<bool> {
         match self.int(name, i64::from(default)) {
             0 => Ok(false),
@@ -219,7 +219,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The results, as many as the node has outputs.
+    /// Returns the results, as many as the node has outputs.
     fn results(&self, mut types: Vec<TensorType>) -> Result<Vec<TensorType>> {
         let n = self.n_outputs;
         if n > types.len() {
@@ -235,14 +235,14 @@ impl<'a> Node<'a> {
         Ok(types)
     }
 
-    /// The one result.
+    /// Returns the only result.
     fn result(&self, dtype: DType, shape: Shape) -> Result<Vec<TensorType>> {
         self.results(vec![TensorType { dtype, shape }])
     }
 }
 
-/// Refuses types whose known extents alone, those of 0 left out, ask for more bytes than an address space
-/// has, so that later stages may multiply extents in any order.
+/// Refuses types whose known extents, except those of 0, need more bytes than the address space has, so that later stages
+/// may multiply extents in any order.
 ///
 /// # Errors
 /// Invalid.
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
     use crate::types::{BOOL, F32, I64, U8};
 
-    /// Numbers that repeat from run to run.
+    /// A reproducible random generator.
     struct Numbers(u64);
 
     impl Numbers {
@@ -346,7 +346,7 @@ mod tests {
         "value",
     ];
 
-    /// Models come from anywhere: whatever they hold, inference gives types or an error.
+    /// Models are untrusted: for any content, inference returns types or an error.
     #[test]
     fn hostile_nodes_never_panic() {
         let mut numbers = Numbers(1);

@@ -1,4 +1,4 @@
-//! Ops that move elements without looking at them: joining, cutting, repeating, padding, reordering.
+//! Ops that move elements without reading their values: joining, cutting, repeating, padding, reordering.
 
 use super::extent::{
     agree, axes, axis, broadcast, extent, permutation, plus, show, sum, times, unknown, unknown_of,
@@ -8,7 +8,7 @@ use crate::read::slice_axis;
 use crate::types::{Dim, TensorType};
 use devbay_plugin_api::sdk::Result;
 
-/// Concat.
+/// Infers Concat.
 pub fn concat(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let n = node.types.len().max(1);
     let inputs: Vec<usize> = (0..n).collect();
@@ -45,7 +45,7 @@ pub fn concat(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(dtype, Some(result))
 }
 
-/// Split: the parts' sizes are the second operand, or follow from their number.
+/// Infers Split: the parts' sizes are the second operand, or follow from their number.
 pub fn split(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     let n = node.n_outputs;
@@ -85,7 +85,7 @@ fn parts_of_sizes(whole: &Dim, sizes: &[i64]) -> Result<Vec<Dim>> {
     }
 }
 
-/// All parts have one size, but the last may be smaller.
+/// Returns the sizes of equal parts; the last may be smaller.
 fn even_parts(whole: &Dim, n: usize) -> Result<Vec<Dim>> {
     let Some(whole) = whole.known() else {
         return Ok(match n {
@@ -97,7 +97,7 @@ fn even_parts(whole: &Dim, n: usize) -> Result<Vec<Dim>> {
         return Err(invalid("expected results, found none"));
     }
     let size = whole.div_ceil(n);
-    // Without overflow: `size * (n - 1)` is below `whole + n`.
+    // Cannot overflow: `size * (n - 1)` is below `whole + n`.
     let last = whole as i128 - size as i128 * (n as i128 - 1);
     let Ok(last) = usize::try_from(last) else {
         return Err(invalid(format!("expected an extent that splits into {n} parts, found {whole}")));
@@ -107,7 +107,7 @@ fn even_parts(whole: &Dim, n: usize) -> Result<Vec<Dim>> {
     Ok(parts)
 }
 
-/// Slice: starts, ends, and perhaps axes and steps.
+/// Infers Slice: starts, ends, and perhaps axes and steps.
 pub fn slice(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     node.required(1)?;
@@ -159,12 +159,12 @@ pub fn slice(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(x.dtype, Some(result))
 }
 
-/// Ends from here on mean the end: exporters write the largest `i32` or `i64`.
+/// Ends from here on mean the end of the axis: exporters write the largest `i32` or `i64`.
 const TO_THE_END: i64 = i32::MAX as i64;
 
 fn slice_dim(dim: &Dim, start: i64, end: i64, step: i64) -> Result<Dim> {
     let Some(n) = dim.known() else {
-        // Of no elements, to have the step checked.
+        // A slice of no elements, to check the step.
         slice_axis(0, start, end, step)?;
         let forward = step == 1 && start == 0 && end >= TO_THE_END;
         let backward = step == -1 && (start == -1 || start >= TO_THE_END) && end <= -TO_THE_END;
@@ -173,7 +173,7 @@ fn slice_dim(dim: &Dim, start: i64, end: i64, step: i64) -> Result<Dim> {
     Ok(Dim::Known(extent(slice_axis(n as i128, start, end, step)?.1)?))
 }
 
-/// Expand: the operand broadcasts with the shape that is the second operand, both ways.
+/// Infers Expand: the operand and the shape in the second operand broadcast, both ways.
 pub fn expand(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     node.required(1)?;
@@ -185,12 +185,12 @@ pub fn expand(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(x.dtype, shape)
 }
 
-/// A shape that an operand spells out.
+/// Converts the shape that an operand contains.
 pub(super) fn known_dims(shape: &[i64]) -> Result<Vec<Dim>> {
     shape.iter().map(|&dim| Ok(Dim::Known(extent(dim.into())?))).collect()
 }
 
-/// Tile: how often along each axis is the second operand.
+/// Infers Tile: the second operand holds the repeats along each axis.
 pub fn tile(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     node.required(1)?;
@@ -210,7 +210,7 @@ pub fn tile(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(x.dtype, Some(result))
 }
 
-/// Pad: begins of all axes, then ends; the axes are the fourth operand. Negative pads cut off.
+/// Infers Pad: begins of all axes, then ends; the axes are the fourth operand. Negative pads remove elements.
 pub fn pad(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     node.required(1)?;
@@ -241,7 +241,7 @@ pub fn pad(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(x.dtype, Some(result))
 }
 
-/// Transpose.
+/// Infers Transpose.
 pub fn transpose(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     let perm = node.ints("perm");
@@ -260,7 +260,7 @@ pub fn transpose(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(x.dtype, shape)
 }
 
-/// Trilu: a matrix or a batch of them.
+/// Infers Trilu: a matrix or a batch of them.
 pub fn trilu(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     match &x.shape {
@@ -271,7 +271,7 @@ pub fn trilu(node: &Node<'_>) -> Result<Vec<TensorType>> {
     }
 }
 
-/// DepthToSpace: channels become blocks of pixels.
+/// Infers DepthToSpace: channels become blocks of pixels.
 pub fn depth_to_space(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let block = block_size(node)?;
     image_op(node, |[n, c, h, w]| {
@@ -282,7 +282,7 @@ pub fn depth_to_space(node: &Node<'_>) -> Result<Vec<TensorType>> {
     })
 }
 
-/// SpaceToDepth: blocks of pixels become channels.
+/// Infers SpaceToDepth: blocks of pixels become channels.
 pub fn space_to_depth(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let block = block_size(node)?;
     image_op(node, |[n, c, h, w]| {
@@ -302,7 +302,7 @@ fn block_size(node: &Node<'_>) -> Result<usize> {
     }
 }
 
-/// An op on images `[n, c, h, w]`, also if nothing of their shape is known.
+/// Infers an op on images `[n, c, h, w]`, even if nothing of their shape is known.
 fn image_op(node: &Node<'_>, f: impl FnOnce(&[Dim; 4]) -> Result<[Dim; 4]>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     node.expect_rank(0, 4)?;
@@ -392,7 +392,7 @@ mod tests {
         check_slice("10", [all, none, "-3"], "f32[4]");
         check_slice("10", ["8", "2", "-2"], "f32[3]");
         check_slice("10", [none, "2", "1"], "f32[2]");
-        // A start before the first element is the first, as ONNX clamps it; NumPy has nothing here.
+        // ONNX clamps a start before the first element to the first; NumPy returns nothing here.
         check_slice("10", [none, none, none], "f32[1]");
         check_slice("10", [all, none, none], "f32[1]");
         check_slice("0", ["-1", none, "-1"], "f32[0]");
@@ -408,7 +408,7 @@ mod tests {
     fn slicing_axes() {
         check("Slice", "f32[n,8,9] i64[2]{1,2} i64[2]{3,3} i64[2]{-1,1}", "f32[n,1,2]");
         check("Slice", "f32[4,5] i64[1]{1} i64[1]{3}", "f32[2,5]");
-        // Backwards from before the first element.
+        // Reversed, from before the first element.
         check("Slice", "f32[4,5] i64[1]{-6} i64[1]{-9} i64[1]{0} i64[1]{-1}", "f32[1,5]");
         check("Slice", "f32[0,5] i64[1]{-1} i64[1]{-9} i64[1]{0} i64[1]{-1}", "f32[0,5]");
         check("Slice", "f32[4,5] i64[1] i64[1]{3} i64[1]{1}", "f32[4,?]");

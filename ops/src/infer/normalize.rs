@@ -1,4 +1,4 @@
-//! Ops that keep the operand's shape, and need an axis or one number for each channel.
+//! Ops that keep the operand's shape, with an axis or one number per channel.
 
 use super::extent::{agree, axes, axis, broadcasts_to, extent, show};
 use super::{Node, invalid};
@@ -6,7 +6,7 @@ use crate::onnx_types::dtype_from_onnx;
 use crate::types::{Dim, TensorType};
 use devbay_plugin_api::sdk::Result;
 
-/// Softmax and its kin: the attribute `axis`, -1 if it is absent, is one of the operand's.
+/// Infers Softmax and its kin: the attribute `axis`, by default -1, is one of the operand's.
 pub fn along_axis(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     if let Some(dims) = &x.shape {
@@ -15,7 +15,7 @@ pub fn along_axis(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(x.dtype, x.shape.clone())
 }
 
-/// MeanVarianceNormalization: the attribute `axes`, by default all of an image but its channels.
+/// Infers MeanVarianceNormalization: the attribute `axes`, by default all of an image but its channels.
 pub fn mean_variance(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     if let Some(dims) = &x.shape {
@@ -24,7 +24,7 @@ pub fn mean_variance(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(x.dtype, x.shape.clone())
 }
 
-/// CumSum and CumProd: the axis is the second operand.
+/// Infers CumSum and CumProd: the axis is the second operand.
 pub fn cumulative(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     node.required(1)?;
@@ -34,7 +34,7 @@ pub fn cumulative(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(x.dtype, x.shape.clone())
 }
 
-/// BatchNormalization; in training mode it also gives the running mean and variance.
+/// Infers BatchNormalization; in training mode also the running mean and variance.
 pub fn batch_normalization(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     let mut channels = channels_of(node)?;
@@ -55,7 +55,7 @@ pub fn batch_normalization(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.results(types)
 }
 
-/// InstanceNormalization.
+/// Infers InstanceNormalization.
 pub fn instance_normalization(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     let channels = channels_of(node)?;
@@ -66,7 +66,7 @@ pub fn instance_normalization(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(x.dtype, x.shape.clone())
 }
 
-/// GroupNormalization.
+/// Infers GroupNormalization.
 pub fn group_normalization(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let groups = extent(node.int("num_groups", 0).into())?;
     let channels = channels_of(node)?;
@@ -82,13 +82,13 @@ fn channels_of(node: &Node<'_>) -> Result<Dim> {
     match node.shape(0) {
         None => Ok(Dim::unknown()),
         Some([_, channels, ..]) => Ok(channels.clone()),
-        // ONNX: an input of one dimension has one channel.
+        // In ONNX, a one-dimensional input has one channel.
         Some([_]) => Ok(Dim::Known(1)),
         Some([]) => Err(invalid("expected at least 1 dimension, found a scalar")),
     }
 }
 
-/// Checks that an operand has one number for each channel, and gives what is known of their number.
+/// Checks that an operand has one number per channel, and returns their number if known.
 fn one_for_each(node: &Node<'_>, i: usize, channels: &Dim) -> Result<Dim> {
     node.expect_rank(i, 1)?;
     let Some([n]) = node.shape(i) else {
@@ -97,7 +97,7 @@ fn one_for_each(node: &Node<'_>, i: usize, channels: &Dim) -> Result<Dim> {
     agree(channels, n).ok_or_else(|| invalid(format!("expected {channels} numbers as input {i}, found {n}")))
 }
 
-/// LayerNormalization: also the mean and inverse deviation, with extents of 1 from the axis on.
+/// Infers LayerNormalization: also the mean and inverse deviation, with extents of 1 from the axis on.
 pub fn layer_normalization(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     let scale = node.required(1)?;
@@ -118,7 +118,7 @@ pub fn layer_normalization(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.results(vec![y, statistics.clone(), statistics])
 }
 
-/// RMSNormalization: the result has the scale's element type.
+/// Infers RMSNormalization: the result has the scale's element type.
 pub fn rms_normalization(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     let scale = node.required(1)?;

@@ -1,4 +1,4 @@
-//! Numbers of few bits, with a scale and a zero point.
+//! Quantised numbers, with a scale and a zero point.
 
 use super::conv_pool::conv_shape;
 use super::extent::{agree, axis, show};
@@ -8,7 +8,7 @@ use crate::onnx_types::dtype_from_onnx;
 use crate::types::{Dim, F32, TensorType, U8};
 use devbay_plugin_api::sdk::Result;
 
-/// QuantizeLinear: the result has the zero point's type, without one that which the node names, else `u8`.
+/// Infers QuantizeLinear: the result has the zero point's type, else the type that the node names, else `u8`.
 pub fn quantize(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     node.required(1)?;
@@ -21,9 +21,8 @@ pub fn quantize(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(dtype, x.shape.clone())
 }
 
-/// Checks that there is one scale, one for each position of an axis, or one for each block of positions, and as many zero
-/// points. A scalar and a vector of one are the same here, as exporters write one beside the other; they are for the whole,
-/// however long the axis is.
+/// Checks that there is one scale, one per position of an axis, or one per block of positions, and as many zero points.
+/// Exporters mix scalars and vectors of one, so both mean one scale for the whole tensor, for any length of the axis.
 fn check_scales(node: &Node<'_>) -> Result<()> {
     let is_one = |shape: &[Dim]| matches!(shape, [] | [Dim::Known(1) | Dim::Unknown(_)]);
     let Some(scale) = node.shape(1) else { return Ok(()) };
@@ -65,7 +64,7 @@ fn agree_all(a: &[Dim], b: &[Dim]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| agree(a, b).is_some())
 }
 
-/// DequantizeLinear: the result has the type that the node names, else the scale's.
+/// Infers DequantizeLinear: the result has the type that the node names, else the scale's.
 pub fn dequantize(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let (x, scale) = (node.required(0)?, node.required(1)?);
     node.shared_dtype(&[0, 2])?;
@@ -77,7 +76,7 @@ pub fn dequantize(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(dtype, x.shape.clone())
 }
 
-/// DynamicQuantizeLinear: bytes, their scale and their zero point.
+/// Infers DynamicQuantizeLinear: bytes, their scale and their zero point.
 pub fn dynamic_quantize(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     node.results(vec![
@@ -87,13 +86,13 @@ pub fn dynamic_quantize(node: &Node<'_>) -> Result<Vec<TensorType>> {
     ])
 }
 
-/// QLinearMatMul: operands 0 and 3 with their scales and zero points, then the result's.
+/// Infers QLinearMatMul: operands 0 and 3 with their scales and zero points, then the result's.
 pub fn qlinear_matmul(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let dtype = node.required(7)?.dtype;
     node.result(dtype, product_shape(node, 0, 3)?)
 }
 
-/// QLinearConv: as QLinearMatMul, with a bias at the end.
+/// Infers QLinearConv: as QLinearMatMul, with a bias at the end.
 pub fn qlinear_conv(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let dtype = node.required(7)?.dtype;
     node.result(dtype, conv_shape(node, 0, 3, Some(8))?)
@@ -105,7 +104,7 @@ mod tests {
 
     #[test]
     fn scales_and_zero_points() {
-        // One number, written as a scalar or as a vector.
+        // One number, as a scalar or a vector.
         check("QuantizeLinear", "f32[2,3] f32[1] u8[]", "u8[2,3]");
         check("QuantizeLinear", "f32[2,3] f32[] u8[1]", "u8[2,3]");
         check("DequantizeLinear axis=7", "u8[2,3] f32[1] u8[1]", "f32[2,3]");

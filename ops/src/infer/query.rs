@@ -6,7 +6,7 @@ use crate::types::{Dim, I64, TensorType, n_elements};
 use crate::{AttrRef, NodeAttrs};
 use devbay_plugin_api::sdk::Result;
 
-/// Shape: as many numbers as there are dimensions between the attributes `start` and `end`.
+/// Infers Shape: as many numbers as there are dimensions between the attributes `start` and `end`.
 pub fn shape(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     let n = match x.rank() {
@@ -16,13 +16,13 @@ pub fn shape(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(I64, Some(vec![n]))
 }
 
-/// Size: one number.
+/// Infers Size: one number.
 pub fn size(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.required(0)?;
     node.result(I64, Some(Vec::new()))
 }
 
-/// Returns the dimensions that a Shape node asks for: those beyond the first or last do not count.
+/// Returns the dimensions that a Shape node requests, clamped to the existing ones.
 fn asked_for(attrs: &dyn NodeAttrs, rank: usize) -> std::ops::Range<usize> {
     let bound = |name: &str, default: usize| match attrs.get(name) {
         None => default,
@@ -36,8 +36,8 @@ fn asked_for(attrs: &dyn NodeAttrs, rank: usize) -> std::ops::Range<usize> {
     start..end.max(start)
 }
 
-/// Returns the result of an ONNX op `Shape` or `Size`, as its extents and numbers, if its operand's type tells it: for
-/// Shape, the extents that it asks for must be known; for Size, all. None also for any other op.
+/// Returns the result of an ONNX op `Shape` or `Size`, as its extents and numbers, if its operand's type determines it: for
+/// Shape, the requested extents must be known; for Size, all. None for any other op.
 pub fn answer(op: &str, attrs: &dyn NodeAttrs, operand: &TensorType) -> Option<(Vec<usize>, Vec<i64>)> {
     let dims = operand.shape.as_ref()?;
     let as_ints = |dims: &[Dim]| {

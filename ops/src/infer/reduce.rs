@@ -1,11 +1,11 @@
-//! Ops that make one of many along axes.
+//! Reductions along axes.
 
 use super::extent::{Shape, axes, axis, extent, unknown};
 use super::{Node, invalid};
 use crate::types::{Dim, I64, TensorType};
 use devbay_plugin_api::sdk::Result;
 
-/// ReduceSum and its kin: axes are the second operand, all if there are none.
+/// Infers ReduceSum and its kin: the axes are the second operand; none mean all.
 pub fn reduce(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     let keep = node.flag("keepdims", true)?;
@@ -46,7 +46,7 @@ fn reduce_at(dims: &[Dim], axes: &[usize], keep: bool) -> Vec<Dim> {
     shape
 }
 
-/// Returns the axes come at run time, perhaps their number too. Only an extent of 1 stays what it is.
+/// Infers a reduction whose axes, and perhaps their number, come at run time. Only extents of 1 stay known.
 fn reduce_somewhere(dims: Option<&[Dim]>, n_axes: Option<usize>, keep: bool) -> Result<Shape> {
     let Some(dims) = dims else { return Ok(None) };
     if keep {
@@ -63,7 +63,7 @@ fn reduce_somewhere(dims: Option<&[Dim]>, n_axes: Option<usize>, keep: bool) -> 
     }
 }
 
-/// ArgMax and ArgMin.
+/// Infers ArgMax and ArgMin.
 pub fn arg(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     let keep = node.flag("keepdims", true)?;
@@ -77,7 +77,7 @@ pub fn arg(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(I64, shape)
 }
 
-/// TopK: values and their positions.
+/// Infers TopK: values and their positions.
 pub fn top_k(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     node.required(1)?;

@@ -1,4 +1,4 @@
-//! Resize: extents from factors or from sizes, perhaps of some axes alone.
+//! Resize: extents from scales or from sizes, perhaps for some axes only.
 
 use super::extent::{axes, extent, show, unknown, unknown_of};
 use super::{Node, invalid};
@@ -10,7 +10,7 @@ const ROI: usize = 1;
 const SCALES: usize = 2;
 const SIZES: usize = 3;
 
-/// Resize.
+/// Infers Resize.
 pub fn resize(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     let by = match (is_given(node, SCALES), is_given(node, SIZES)) {
@@ -22,7 +22,7 @@ pub fn resize(node: &Node<'_>) -> Result<Vec<TensorType>> {
         }
     };
     let Some(dims) = &x.shape else {
-        // Without axes there is one number for each dimension.
+        // Without axes, all dimensions have a number each.
         let rank = match node.attr("axes") {
             None => node.n_ints(by)?.map(unknown_of).transpose()?,
             Some(_) => None,
@@ -52,12 +52,12 @@ pub fn resize(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(x.dtype, Some(result))
 }
 
-/// Returns whether an operand says anything: older exporters write an empty list for an absent one.
+/// Returns whether an operand has content: older exporters write an empty list for an absent one.
 fn is_given(node: &Node<'_>, i: usize) -> bool {
     node.optional(i).is_some() && node.shape(i) != Some(&[Dim::Known(0)])
 }
 
-/// Extents times factors, in the precision that the factors have and onnxruntime computes in.
+/// Returns extents times scales, in the scales' precision, which onnxruntime computes in.
 fn scaled(node: &Node<'_>, dims: &[Dim]) -> Result<Vec<Dim>> {
     let Some(scales) = node.constant(SCALES).and_then(floats) else {
         return Ok(unknown(dims.len()));
@@ -97,11 +97,11 @@ fn floor(value: f32) -> Result<usize> {
     if value.is_nan() {
         return Err(invalid("expected a region of the image, found NaN"));
     }
-    // A cast saturates, and what saturates is refused.
+    // A cast saturates, and saturated extents are refused.
     extent(value.floor() as i128)
 }
 
-/// Sizes as they are, or adjusted so that the image keeps its proportions.
+/// Returns the sizes, adjusted on request so that the image keeps its proportions.
 fn sized(node: &Node<'_>, dims: &[Dim]) -> Result<Vec<Dim>> {
     let largest_wins = match node.string("keep_aspect_ratio_policy", "stretch") {
         "stretch" => None,
@@ -140,7 +140,7 @@ fn sized(node: &Node<'_>, dims: &[Dim]) -> Result<Vec<Dim>> {
     known.into_iter().map(|dim| Ok(Dim::Known(extent(round(dim))?))).collect()
 }
 
-/// Returns the content of a tensor of `f32`, as scales and regions are.
+/// Returns the content of an `f32` tensor, such as scales and regions.
 fn floats(constant: Constant<'_>) -> Option<Vec<f32>> {
     let numbers = constant.bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
     (constant.dtype == F32).then(|| numbers.collect())

@@ -6,17 +6,17 @@ use crate::read::{Cell, directions};
 use crate::types::{Dim, TensorType};
 use devbay_plugin_api::sdk::Result;
 
-/// LSTM: also the last cell state.
+/// Infers LSTM: also the last cell state.
 pub fn lstm(node: &Node<'_>) -> Result<Vec<TensorType>> {
     recurrent(node, Cell::Lstm)
 }
 
-/// GRU.
+/// Infers GRU.
 pub fn gru(node: &Node<'_>) -> Result<Vec<TensorType>> {
     recurrent(node, Cell::Gru)
 }
 
-/// RNN.
+/// Infers RNN.
 pub fn rnn(node: &Node<'_>) -> Result<Vec<TensorType>> {
     recurrent(node, Cell::Rnn)
 }
@@ -60,7 +60,7 @@ fn dims3(node: &Node<'_>, i: usize) -> Result<[Dim; 3]> {
     Ok(std::array::from_fn(|at| dim(at).unwrap_or_else(Dim::unknown)))
 }
 
-/// Returns the size of the state: the attribute, or what the recurrent weights say.
+/// Returns the size of the state: from the attribute, or from the recurrent weights.
 fn hidden(node: &Node<'_>, cell: Cell, w: &[Dim; 3], r: &[Dim; 3]) -> Result<Dim> {
     let mut hidden = r[2].clone();
     if node.attr("hidden_size").is_some() {

@@ -5,7 +5,7 @@ use super::{Node, invalid};
 use crate::types::{Dim, TensorType};
 use devbay_plugin_api::sdk::Result;
 
-/// DFT: the length is the second operand, the axis the third.
+/// Infers DFT: the length is the second operand, the axis the third.
 pub fn dft(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     let inverse = node.flag("inverse", false)?;
@@ -21,7 +21,7 @@ pub fn dft(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let mut result = match (node.optional(2), node.constant_int(2)?) {
         (Some(_), None) => unknown(signal.len()),
         (_, at) => {
-            // Negative axes count the last dimension too, which is none of the signal's.
+            // Negative axes also count the last dimension, which is not part of the signal.
             let at = axis(at.unwrap_or(-2), dims.len())?;
             let Some(n) = signal.get(at) else {
                 return Err(invalid(format!(
@@ -33,7 +33,7 @@ pub fn dft(node: &Node<'_>) -> Result<Vec<TensorType>> {
             let length = match (&stated, onesided && inverse) {
                 (Some(length), _) => length.clone(),
                 (None, false) => n.clone(),
-                // The full signal of a spectrum that lacks its mirror image.
+                // The full signal of a one-sided spectrum.
                 (None, true) => times(&plus(n, -1)?, 2)?,
             };
             let mut result = signal.to_vec();
@@ -48,14 +48,14 @@ pub fn dft(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(x.dtype, Some(result))
 }
 
-/// STFT: step, window, and length of a frame are operands; frames that do not fit are left out.
+/// Infers STFT: step, window, and length of a frame are operands; frames that do not fit are left out.
 pub fn stft(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     node.required(1)?;
     node.expect_rank(2, 1)?;
     let dims = match x.shape.as_deref() {
         None => unknown(3),
-        // Exporters leave out the dimension of 1 that real numbers have.
+        // Exporters omit the dimension of 1 for real numbers.
         Some([batch, length]) => vec![batch.clone(), length.clone(), Dim::Known(1)],
         Some(dims) if dims.len() == 3 => dims.to_vec(),
         Some(dims) => {
@@ -103,7 +103,7 @@ fn frame_length(node: &Node<'_>, signal: &Dim) -> Result<Dim> {
     }
 }
 
-/// A length that an operand holds; None if it is absent.
+/// Returns a length given by an operand; None if it is absent.
 fn length(node: &Node<'_>, i: usize) -> Result<Option<Dim>> {
     match (node.optional(i), node.constant_int(i)?) {
         (None, _) => Ok(None),
@@ -113,7 +113,7 @@ fn length(node: &Node<'_>, i: usize) -> Result<Option<Dim>> {
     }
 }
 
-/// Returns the frequencies of a real signal, without those that mirror others.
+/// Returns the frequencies of a real signal, without mirrored ones.
 fn bins(length: &Dim) -> Dim {
     match length.known() {
         Some(n) => Dim::Known(n / 2 + 1),

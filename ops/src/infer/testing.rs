@@ -1,9 +1,8 @@
 //! Inference cases as text: `check("Conv strides=[2,2]", "f32[1,3,8,8] f32[4,3,3,3]", "f32[1,4,3,3]")`.
 //!
-//! An operand is a type; `-` is an absent one, `?` an extent without a name, `[..]` an unknown rank. A
-//! constant's content follows its type in braces: `i64[2]{1,2}`. What is expected is the types of as many
-//! results as are asked for, or `error: ` and a part of the message; `#2` among the attributes asks for two
-//! results where an error is expected.
+//! An operand is a type; `-` is an absent one, `?` an extent without a name, `[..]` an unknown rank. A constant's content
+//! follows its type in braces: `i64[2]{1,2}`. The expected text holds the types of all requested results, or `error: ` and a
+//! part of the message; `#2` among the attributes requests two results when an error is expected.
 
 use super::Node;
 use crate::types::{BOOL, DType, Dim, F32, F64, I32, I64, TensorType, U8, dtype_from_name};
@@ -11,7 +10,7 @@ use crate::{AttrRef, Constant, DEVBAY_DOMAIN, NodeAttrs, OpRow};
 use devbay_plugin_api::sdk::Result;
 use std::str::FromStr;
 
-/// An attribute with a value of its own.
+/// An attribute that owns its value.
 #[derive(Clone, Debug)]
 pub enum Attr {
     Int(i64),
@@ -38,7 +37,7 @@ impl NodeAttrs for Vec<(String, Attr)> {
     }
 }
 
-/// A constant with bytes of its own.
+/// A constant that owns its bytes.
 pub struct Content {
     dtype: DType,
     shape: Vec<usize>,
@@ -46,7 +45,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// The elements' bytes, in the order of the elements.
+    /// Stores the elements' bytes, in the order of the elements.
     pub fn new(dtype: DType, shape: &[usize], bytes: impl IntoIterator<Item = u8>) -> Self {
         let content = Self { dtype, shape: shape.to_vec(), bytes: bytes.into_iter().collect() };
         let n_elements = shape.iter().product::<usize>();
@@ -62,7 +61,7 @@ impl Content {
         Constant { dtype: self.dtype, shape: &self.shape, bytes: &self.bytes }
     }
 
-    /// Its type.
+    /// Returns its type.
     pub fn ty(&self) -> TensorType {
         self.get().tensor_type()
     }
@@ -81,7 +80,7 @@ pub fn infer(
     infer(&Node { attrs, n_outputs, types, constant: &constant })
 }
 
-/// Infers one node and compares.
+/// Infers one node and compares the result.
 #[track_caller]
 pub fn check(op: &str, operands: &str, expected: &str) {
     let error = expected.strip_prefix("error: ");
@@ -101,7 +100,7 @@ pub fn check(op: &str, operands: &str, expected: &str) {
     assert!(agree, "{op} of {operands}\nexpected {expected}\n   found {found}");
 }
 
-/// A node's op, attributes and number of results.
+/// Parses a node's op, attributes and number of results.
 fn parse_op(text: &str) -> (&'static OpRow, Vec<(String, Attr)>, usize) {
     let mut words = text.split_whitespace();
     let name = words.next().expect("an op has a name");
@@ -120,7 +119,7 @@ fn parse_op(text: &str) -> (&'static OpRow, Vec<(String, Attr)>, usize) {
     (row, attrs, n_outputs)
 }
 
-/// `3`, `1.5`, `[1,2]`, `[1.5]`, `[a,b]`, `SAME_UPPER`, or a tensor with its content.
+/// Parses `3`, `1.5`, `[1,2]`, `[1.5]`, `[a,b]`, `SAME_UPPER`, or a tensor with its content.
 fn attribute(text: &str) -> Attr {
     if let Some(list) = text.strip_prefix('[') {
         let list = list.strip_suffix(']').expect("a list ends");
@@ -144,7 +143,7 @@ fn attribute(text: &str) -> Attr {
     }
 }
 
-/// A type, and its content if it is constant.
+/// Parses a type, and its content if it is constant.
 fn operand(text: &str) -> (Option<TensorType>, Option<Content>) {
     if text == "-" {
         return (None, None);
@@ -183,7 +182,7 @@ fn constant(dtype: DType, shape: &[usize], content: &str) -> Content {
         F32 => bytes(content, f32::to_le_bytes),
         F64 => bytes(content, f64::to_le_bytes),
         U8 | BOOL => numbers(content),
-        // Types without a number in Rust are written as bits.
+        // Types that Rust lacks are written as bits.
         _ => bytes(content, u16::to_le_bytes),
     };
     Content::new(dtype, shape, bytes)

@@ -6,7 +6,7 @@ use crate::onnx_types::dtype_from_onnx;
 use crate::types::{Dim, TensorType, dtype_name};
 use devbay_plugin_api::sdk::Result;
 
-/// Reshape.
+/// Infers Reshape.
 pub fn reshape(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     node.required(1)?;
@@ -16,7 +16,7 @@ pub fn reshape(node: &Node<'_>) -> Result<Vec<TensorType>> {
         (None, None) => None,
         // A scalar, which has one element.
         (None, Some(0)) => Some(reshaped(from, &[], false)?),
-        // One dimension could only hold all elements; but whether the number says so is for the run to see.
+        // A single dimension must hold all elements, but only the run can check its number.
         (None, Some(n)) => Some(unknown_of(n)?),
     };
     node.result(x.dtype, shape)
@@ -26,7 +26,7 @@ pub fn reshape(node: &Node<'_>) -> Result<Vec<TensorType>> {
 enum Target {
     /// The operand's extent in the same place.
     Copied(Dim),
-    /// So many.
+    /// A fixed extent.
     Exactly(usize),
     /// The rest: at most once.
     Rest,
@@ -68,8 +68,8 @@ fn copied(from: Option<&[Dim]>, i: usize) -> Result<Dim> {
     }
 }
 
-/// Returns the extent that -1 stands for. What is copied from its own place cancels, so that an unknown batch does
-/// not hide the rest. Without -1 the rest must be 1; that is checked if all is known.
+/// Returns the extent that -1 stands for. Copied extents cancel, so that an unknown batch does not hide the rest. Without -1
+/// the rest must be 1; this is checked if everything is known.
 fn rest(from: &[Dim], target: &[i64], targets: &[Target]) -> Result<Dim> {
     let open = target.contains(&-1);
     let is_copied = |i: usize| matches!(targets.get(i), Some(Target::Copied(_)));
@@ -91,7 +91,7 @@ fn rest(from: &[Dim], target: &[i64], targets: &[Target]) -> Result<Dim> {
             }
             false
         }
-        // A copied 0 makes both sides empty whatever the others are.
+        // A copied 0 makes both sides empty, whatever the other extents are.
         ([], false) => left == taken || (0..from.len()).any(|i| is_copied(i) && from[i] == Dim::Known(0)),
         ([dim], true) if left == taken => return Ok(dim.clone()),
         _ => true,
@@ -102,7 +102,7 @@ fn rest(from: &[Dim], target: &[i64], targets: &[Target]) -> Result<Dim> {
     Err(invalid(format!("expected a shape of as many elements as {}, found {target:?}", show(from))))
 }
 
-/// Squeeze: the axes are the second operand, or all of extent 1.
+/// Infers Squeeze: the axes are the second operand, or all of extent 1.
 pub fn squeeze(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     let Some(dims) = &x.shape else {
@@ -141,7 +141,7 @@ fn without(dims: &[Dim], axes: &[usize]) -> Result<Vec<Dim>> {
     Ok(kept)
 }
 
-/// Unsqueeze: the axes are positions in the result.
+/// Infers Unsqueeze: the axes are positions in the result.
 pub fn unsqueeze(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     node.required(1)?;
@@ -164,14 +164,14 @@ pub fn unsqueeze(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(x.dtype, shape)
 }
 
-/// Flatten: a matrix of the extents before the axis and those from it on.
+/// Infers Flatten: a matrix of the extents before the axis and those from it on.
 pub fn flatten(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     let Some(dims) = &x.shape else {
         return node.result(x.dtype, Some(unknown(2)));
     };
     let axis = node.int("axis", 1);
-    // The axis may stand behind the last dimension.
+    // The axis may be after the last dimension.
     let at = match axis {
         axis if i128::from(axis) == dims.len() as i128 => dims.len(),
         axis => super::extent::axis(axis, dims.len())?,
@@ -180,7 +180,7 @@ pub fn flatten(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(x.dtype, Some(vec![product(rows)?, product(columns)?]))
 }
 
-/// BitCast: the same bits as elements of another type of the same width.
+/// Infers BitCast: the same bits as elements of another type of the same width.
 pub fn bit_cast(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     let to = dtype_from_onnx(node.int("to", 0))?;

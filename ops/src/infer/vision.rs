@@ -1,4 +1,4 @@
-//! Ops on images whose result has the extents that an operand or attributes say.
+//! Ops on images whose result's extents come from an operand or attributes.
 
 use super::extent::{Shape, axes, extent, product, show, unknown};
 use super::movement::known_dims;
@@ -6,7 +6,7 @@ use super::{Node, invalid};
 use crate::types::{Dim, TensorType};
 use devbay_plugin_api::sdk::Result;
 
-/// AffineGrid: a position for each place of an image.
+/// Infers AffineGrid: a position per pixel of an image.
 pub fn affine_grid(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let theta = node.required(0)?;
     node.required(1)?;
@@ -24,7 +24,7 @@ pub fn affine_grid(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(theta.dtype, shape)
 }
 
-/// CenterCropPad: the extents that an operand gives for all axes, or for some.
+/// Infers CenterCropPad: an operand gives the extents of all axes, or of some.
 pub fn center_crop_pad(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     node.required(1)?;
@@ -49,7 +49,7 @@ pub fn center_crop_pad(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(x.dtype, Some(dims))
 }
 
-/// Col2Im: blocks put together to images.
+/// Infers Col2Im: blocks combined into images.
 pub fn col2im(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     node.expect_rank(0, 3)?;
@@ -82,7 +82,7 @@ pub fn col2im(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(x.dtype, Some([&[batch, channels], &image[..]].concat()))
 }
 
-/// DeformConv: the places of the offsets, and the kernels' channels.
+/// Infers DeformConv: the spatial extents of the offsets, and the kernels' channels.
 pub fn deform_conv(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     node.required(1)?;
@@ -103,7 +103,7 @@ pub fn deform_conv(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(x.dtype, Some([&[first(0), first(1)], &places[..]].concat()))
 }
 
-/// MaxUnpool: what was pooled, as large as an operand says or as the windows span.
+/// Infers MaxUnpool: the extents come from an operand, or from the span of the windows.
 pub fn max_unpool(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let x = node.required(0)?;
     node.required(1)?;

@@ -1,4 +1,4 @@
-//! Einsum: what an equation says of its operands. Inference asks for names, kernels for extents and strides, too.
+//! Reads the equation of an Einsum. Inference needs names; kernels also need extents and strides.
 
 use super::{extents, row_major};
 use devbay_plugin_api::sdk::{Error, PrepareRequest, Result};
@@ -11,7 +11,7 @@ pub(crate) enum Id {
     Letter(char),
 }
 
-/// An equation with a term for each operand.
+/// An equation, one term per operand.
 pub(crate) struct Terms {
     equation: String,
 }
@@ -23,10 +23,10 @@ pub(crate) struct Ids {
 }
 
 impl Terms {
-    /// Takes an equation for `n` operands apart.
+    /// Splits an equation for `n` operands.
     ///
     /// # Errors
-    /// Invalid for another number of terms.
+    /// Invalid for a wrong number of terms.
     pub fn of(equation: &str, n: usize) -> Result<Self> {
         let terms = Self { equation: equation.chars().filter(|&c| c != ' ').collect() };
         match terms.sides().0.split(',').count() {
@@ -35,7 +35,7 @@ impl Terms {
         }
     }
 
-    /// Returns the terms of the operands, and that of the result, if there is one.
+    /// Returns the terms of the operands, and that of the result, if present.
     fn sides(&self) -> (&str, Option<&str>) {
         match self.equation.split_once("->") {
             Some((terms, result)) => (terms, Some(result)),
@@ -50,12 +50,12 @@ impl Terms {
     /// Returns the names, for operands of these extents.
     ///
     /// # Errors
-    /// Invalid if a term is not made of letters and at most one ellipsis, if it has not as many as its operand has dimensions, and
-    /// for a result with other letters.
+    /// Invalid if a term is not made of letters and at most one ellipsis, if its length is not its operand's rank, and for a
+    /// result with other letters.
     pub fn ids<D: Display>(&self, shapes: &[&[D]]) -> Result<Ids> {
         let (terms, result) = self.sides();
         let mut operands = Vec::new();
-        // How often each letter occurs.
+        // Count the occurrences of each letter.
         let mut times = [0usize; 128];
         let mut n_dots = 0;
         for (term, dims) in terms.split(',').zip(shapes) {
@@ -78,7 +78,7 @@ impl Terms {
                 ids(before, if term.contains("...") { n_dots } else { 0 }, after)
             }
             None => {
-                // The ellipsis, then every letter that occurs once, in the order of the alphabet.
+                // The implicit result has the ellipsis, then the letters that occur once, in alphabetical order.
                 let once = ('A'..='z').filter(|&letter| times[letter as usize] == 1).map(Id::Letter);
                 (0..n_dots).rev().map(Id::Dots).chain(once).collect()
             }
@@ -96,28 +96,28 @@ impl Terms {
     }
 }
 
-/// Returns the names of a term, whose ellipsis stands for so many dimensions.
+/// Returns the names of a term, with an ellipsis of `n_dots` dimensions.
 fn ids(before: &str, n_dots: usize, after: &str) -> Vec<Id> {
     let dots = (0..n_dots).rev().map(Id::Dots);
     before.chars().map(Id::Letter).chain(dots).chain(after.chars().map(Id::Letter)).collect()
 }
 
-/// A name of the equation: its extent, and elements of each operand from one position to the next.
+/// A name of the equation: its extent, and its stride in each operand.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Name {
     id: Id,
-    /// Number of its positions.
+    /// Its extent.
     pub extent: i64,
-    /// For each operand; 0 where it does not have the name, or has one position of it.
+    /// Its stride per operand, in elements; 0 if the operand lacks the name, or has an extent of 1 for it.
     pub strides: Vec<i64>,
 }
 
-/// The names that the result has, in its order, and the others.
+/// The names of the result, in its order, and the others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Equation {
-    /// Those of the result.
+    /// Names of the result.
     pub kept: Vec<Name>,
-    /// Those that are summed over.
+    /// Names that are summed over.
     pub summed: Vec<Name>,
 }
 
@@ -125,7 +125,7 @@ impl Equation {
     /// Reads a node's equation.
     ///
     /// # Errors
-    /// Invalid for one that does not fit the operands.
+    /// Invalid for an equation that does not fit the operands.
     pub fn of<D>(request: &PrepareRequest<'_, D>) -> Result<Self> {
         let n = request.inputs.len();
         let terms = Terms::of(request.attrs.string("equation", "")?, n)?;
@@ -135,7 +135,7 @@ impl Equation {
         let ids = terms.ids(&shapes)?;
         let mut names: Vec<Name> = Vec::new();
         for (operand, (ids, shape)) in ids.operands.into_iter().zip(shapes).enumerate() {
-            // Without elements nothing is read, and extents may be beyond what can be multiplied.
+            // Without elements nothing is read, and the product of the extents may overflow.
             let strides = if shape.contains(&0) { vec![0; shape.len()] } else { row_major(shape) };
             for ((id, &extent), stride) in ids.into_iter().zip(shape).zip(strides) {
                 let at = names.iter().position(|name| name.id == id).unwrap_or_else(|| {

@@ -1,9 +1,9 @@
-//! Tensors that are joined along an axis: what Concat-13 and Split-18 say of them.
+//! Reads Concat-13 and Split-18: tensors joined along an axis.
 
 use super::{axis, expect_output, extents};
 use devbay_plugin_api::sdk::{AttrContent, Error, PrepareRequest, Result};
 
-/// The layout of parts in the joined tensor: a list of rows, each one run of each part after the other.
+/// The layout of parts in the joined tensor: rows that hold one run of each part in turn.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Join {
     /// Number of rows.
@@ -18,7 +18,7 @@ impl Join {
     /// Reads a Concat node, whose output is the joined tensor.
     ///
     /// # Errors
-    /// Invalid for parts that differ in more than one extent, and for another output.
+    /// Invalid for parts that differ in more than one extent, and for an unexpected output.
     pub fn of_concat<D>(request: &PrepareRequest<'_, D>) -> Result<Self> {
         let rank = request.required_input(0)?.shape().len();
         let axis = match request.attrs.get("axis") {
@@ -31,10 +31,10 @@ impl Join {
         Ok(joined)
     }
 
-    /// Reads a Split node, whose input is the joined tensor. Its outputs say where it is cut: the host has worked that out.
+    /// Reads a Split node, whose input is the joined tensor. The host has inferred its outputs, which define the cuts.
     ///
     /// # Errors
-    /// Invalid without outputs, and for those that are not the input's parts.
+    /// Invalid without outputs, and for outputs that are not the input's parts.
     pub fn of_split<D>(request: &PrepareRequest<'_, D>) -> Result<Self> {
         let whole = extents(request.required_input(0)?)?;
         let axis = axis(request.attrs.int("axis", 0)?, whole.len())?;
@@ -69,7 +69,7 @@ impl Join {
         Ok(Self { n_rows, runs, whole })
     }
 
-    /// Elements of a row.
+    /// Returns the number of elements of a row.
     pub fn row(&self) -> i64 {
         self.runs.iter().fold(0, |n: i64, &run| n.saturating_add(run))
     }

@@ -1,8 +1,7 @@
-//! Contents of nodes, read once and checked once: attributes, shapes, and operands that are known when a kernel is
-//! prepared.
+//! Reads and checks the contents of nodes once: attributes, shapes, and operands that are known when a kernel is prepared.
 //!
-//! The host has inferred every shape. These functions check what it said where a kernel would otherwise leave an operand, and give what
-//! loops and shaders count with. Extents are `i64`, as the ABI has them, and from 0.
+//! The host has inferred every shape. These functions check the inferred facts that keep a kernel within its operands, and
+//! return the numbers for loops and shaders. Extents are `i64`, as in the ABI, and not negative.
 
 mod einsum;
 mod join;
@@ -36,7 +35,7 @@ use devbay_plugin_api::sdk::{Error, PrepareRequest, Result, TensorView};
 /// Returns the extents of an operand.
 ///
 /// # Errors
-/// Invalid if one is negative: such kernels are not DYNAMIC.
+/// Invalid if an extent is negative: kernels that use this are not DYNAMIC.
 pub fn extents<'a>(tensor: &TensorView<'a>) -> Result<&'a [i64]> {
     let shape = tensor.shape();
     match shape.iter().all(|&extent| extent >= 0) {
@@ -49,7 +48,7 @@ pub fn extents<'a>(tensor: &TensorView<'a>) -> Result<&'a [i64]> {
 pub fn row_major(shape: &[i64]) -> Vec<i64> {
     let mut strides = vec![1i64; shape.len()];
     for i in (1..shape.len()).rev() {
-        // Beyond the type's range there is an extent of 0, and no element.
+        // An overflow implies an extent of 0, and no elements.
         strides[i - 1] = strides[i].saturating_mul(shape[i]);
     }
     strides
@@ -58,7 +57,7 @@ pub fn row_major(shape: &[i64]) -> Vec<i64> {
 /// Checks that output `i` has the extents that the kernel will write.
 ///
 /// # Errors
-/// Invalid if not.
+/// Invalid if they differ.
 pub fn expect_output<D>(request: &PrepareRequest<'_, D>, i: usize, expected: &[i64]) -> Result<()> {
     let found = request.required_output(i)?.shape();
     if found == expected {
@@ -67,14 +66,14 @@ pub fn expect_output<D>(request: &PrepareRequest<'_, D>, i: usize, expected: &[i
     Err(Error::invalid(format!("output {i} has the extents {found:?}, expected {expected:?}")))
 }
 
-/// Integers of a host value, at most: axes, extents and pads are a few for each of 64 dimensions, and parts of a Split as
-/// many as it has outputs. What is made of them is small for that reason.
+/// Maximum number of integers in a host value: axes, extents and pads are a few for each of 64 dimensions, and a Split has
+/// as many parts as outputs. The limit keeps derived data small.
 const HOST_INTS_MAX: usize = 1 << 12;
 
 /// Returns the integers of an input that is a host value; None if it is absent.
 ///
 /// # Errors
-/// Invalid if its content is not there, or no integers; unsupported for very many.
+/// Invalid if its content is missing or not integers; unsupported above the limit.
 pub fn host_ints<D>(request: &PrepareRequest<'_, D>, i: usize) -> Result<Option<Vec<i64>>> {
     let Some(tensor) = request.input(i) else {
         return Ok(None);
@@ -88,10 +87,10 @@ pub fn host_ints<D>(request: &PrepareRequest<'_, D>, i: usize) -> Result<Option<
     Ok(Some(ints))
 }
 
-/// One integer of an input that is a host value, or `default` if it is absent.
+/// Returns the single integer of an input that is a host value, or `default` if it is absent.
 ///
 /// # Errors
-/// As [`host_ints`], and invalid if there is not one.
+/// As [`host_ints`], and invalid unless there is exactly one.
 pub fn host_int<D>(request: &PrepareRequest<'_, D>, i: usize, default: i64) -> Result<i64> {
     match host_ints(request, i)?.as_deref() {
         None => Ok(default),

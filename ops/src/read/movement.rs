@@ -1,23 +1,23 @@
-//! Ops that put elements in another order, repeat some or leave some out, as one view of their first input: Transpose, Slice, Expand,
-//! Tile, DepthToSpace, SpaceToDepth.
+//! Ops that reorder, repeat or drop elements, as one view of their first input: Transpose, Slice, Expand, Tile,
+//! DepthToSpace, SpaceToDepth.
 
 use super::{axis, expect_output, extents, host_ints, row_major};
 use crate::axes::permutation;
 use devbay_plugin_api::sdk::{Error, PrepareRequest, Result};
 
-/// Elements of a tensor in an order of their own: the result has them one after the other.
+/// A strided view of a tensor's elements; the result holds them consecutively.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct View {
     /// Extents; their product is the result's, which may have others.
     pub shape: Vec<i64>,
-    /// Elements of the input from one position of an axis to the next.
+    /// Stride of each axis, in elements of the input.
     pub strides: Vec<i64>,
-    /// The element of the input that comes first.
+    /// Position of its first element in the input.
     pub start: i64,
 }
 
 impl View {
-    /// A dense tensor of these extents, with its axes in another order: axis i of the result is axis `perm[i]` of it.
+    /// Returns a dense tensor of these extents with permuted axes: axis i of the result is axis `perm[i]` of it.
     fn permuted(from: &[i64], perm: &[usize]) -> Self {
         let from_strides = row_major(from);
         Self {
@@ -27,16 +27,16 @@ impl View {
         }
     }
 
-    /// Returns whether it has no element.
+    /// Returns whether it has no elements.
     pub fn is_empty(&self) -> bool {
         self.shape.contains(&0)
     }
 }
 
-/// Transpose.
+/// Reads a Transpose node.
 ///
 /// # Errors
-/// Invalid for a `perm` that does not have each axis once, and for another output.
+/// Invalid for a `perm` that is not a permutation, and for an unexpected output.
 pub fn transpose<D>(request: &PrepareRequest<'_, D>) -> Result<View> {
     let from = extents(request.required_input(0)?)?;
     let perm = match request.attrs.ints("perm")? {
@@ -48,10 +48,10 @@ pub fn transpose<D>(request: &PrepareRequest<'_, D>) -> Result<View> {
     Ok(view)
 }
 
-/// Slice.
+/// Reads a Slice node.
 ///
 /// # Errors
-/// Invalid for lists of different lengths, a step of 0, axes that there are not, and for another output.
+/// Invalid for lists of different lengths, a step of 0, axes that do not exist, and for an unexpected output.
 pub fn slice<D>(request: &PrepareRequest<'_, D>) -> Result<View> {
     let from = extents(request.required_input(0)?)?;
     let missing = || Error::invalid("starts and ends are missing");
@@ -72,10 +72,10 @@ pub fn slice<D>(request: &PrepareRequest<'_, D>) -> Result<View> {
     for i in 0..starts.len() {
         let axis = axis(axes[i], from.len())?;
         let (start, n) = slice_axis(from[axis].into(), starts[i], ends[i], steps[i])?;
-        // Both are at most the extent.
+        // Neither exceeds the extent.
         let (start, n) = (start as i64, n as i64);
         view.start = view.start.saturating_add(start.saturating_mul(view.strides[axis]));
-        // Where there is no second element the step is not used, and may be any number.
+        // Without a second element the step is unused, and may be any number.
         if n > 1 {
             view.strides[axis] = view.strides[axis].saturating_mul(steps[i]);
         }
@@ -85,8 +85,8 @@ pub fn slice<D>(request: &PrepareRequest<'_, D>) -> Result<View> {
     Ok(view)
 }
 
-/// The first element of a slice of one axis of `n` elements, and how many the slice has. In `i128`, so that any extent and any
-/// number of a node's are counted.
+/// Returns the first element of a slice of an axis of `n` elements, and the slice's length. Uses `i128`, so that no extent
+/// or number of a node overflows.
 ///
 /// # Errors
 /// Invalid for a step of 0.
@@ -102,8 +102,8 @@ pub(crate) fn slice_axis(n: i128, start: i64, end: i64, step: i64) -> Result<(i1
         let start = from_front(start).clamp(0, n);
         (start, from_front(end).clamp(0, n) - start)
     } else {
-        // From `start` down to just after `end`, where -1 is before the first element. A start before it is the first,
-        // as ONNX says, other than NumPy.
+        // From `start` down to just after `end`, where -1 is before the first element. ONNX clamps a start before the first
+        // element to the first, unlike NumPy.
         let start = from_front(start).clamp(0, n - 1);
         (start, start - from_front(end).clamp(-1, n - 1))
     };
@@ -111,10 +111,10 @@ pub(crate) fn slice_axis(n: i128, start: i64, end: i64, step: i64) -> Result<(i1
     Ok((start, (distance.max(0) + step - 1) / step))
 }
 
-/// Expand: the output is the input, broadcast.
+/// Reads an Expand node: the output is the input, broadcast.
 ///
 /// # Errors
-/// Invalid if it cannot be.
+/// Invalid if the input does not broadcast.
 pub fn expand<D>(request: &PrepareRequest<'_, D>) -> Result<View> {
     let from = extents(request.required_input(0)?)?;
     let to = extents(request.required_output(0)?)?;
@@ -130,10 +130,10 @@ pub fn expand<D>(request: &PrepareRequest<'_, D>) -> Result<View> {
     Ok(View { shape: to.to_vec(), strides, start: 0 })
 }
 
-/// Tile: each axis has two in the view, its repeats before it.
+/// Reads a Tile node: each axis has two in the view, its repeats first.
 ///
 /// # Errors
-/// Invalid for repeats that are not a count for each axis, and for another output.
+/// Invalid unless the repeats are one count per axis, and for an unexpected output.
 pub fn tile<D>(request: &PrepareRequest<'_, D>) -> Result<View> {
     let from = extents(request.required_input(0)?)?;
     let repeats = host_ints(request, 1)?.ok_or_else(|| Error::invalid("repeats are missing"))?;
@@ -164,7 +164,7 @@ fn image<D>(request: &PrepareRequest<'_, D>) -> Result<([i64; 4], i64)> {
     }
 }
 
-/// Returns the order of axes that `mode` says.
+/// Returns the order of axes for `mode`.
 fn by_mode<D, T>(request: &PrepareRequest<'_, D>, dcr: T, crd: T) -> Result<T> {
     match request.attrs.string("mode", "DCR")? {
         "DCR" => Ok(dcr),
@@ -173,10 +173,10 @@ fn by_mode<D, T>(request: &PrepareRequest<'_, D>, dcr: T, crd: T) -> Result<T> {
     }
 }
 
-/// DepthToSpace.
+/// Reads a DepthToSpace node.
 ///
 /// # Errors
-/// Invalid for a depth that is not made of blocks, another mode, and for another output.
+/// Invalid for a depth that is not a multiple of the block, an unknown mode, and for an unexpected output.
 pub fn depth_to_space<D>(request: &PrepareRequest<'_, D>) -> Result<View> {
     let ([n, depth, height, width], block) = image(request)?;
     let c = depth / (block * block);
@@ -190,10 +190,10 @@ pub fn depth_to_space<D>(request: &PrepareRequest<'_, D>) -> Result<View> {
     Ok(View::permuted(&from, &perm))
 }
 
-/// SpaceToDepth.
+/// Reads a SpaceToDepth node.
 ///
 /// # Errors
-/// Invalid for an image that is not made of blocks, another mode, and for another output.
+/// Invalid for an image that is not a multiple of the block, an unknown mode, and for an unexpected output.
 pub fn space_to_depth<D>(request: &PrepareRequest<'_, D>) -> Result<View> {
     let ([n, c, height, width], block) = image(request)?;
     let (rows, cols) = (height / block, width / block);

@@ -1,24 +1,24 @@
-//! Indices that become positions of ones: what OneHot-11 says of them.
+//! Reads OneHot-11: indices that become positions of ones.
 
 use super::{axis, extents};
 use devbay_plugin_api::sdk::{Error, PrepareRequest, Result};
 
-/// Where the new dimension stands in the output.
+/// The place of the new dimension in the output.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OneHot {
-    /// Indices before it.
+    /// Number of indices before it.
     pub outer: i64,
     /// Its extent.
     pub depth: i64,
-    /// Indices behind it.
+    /// Number of indices after it.
     pub inner: i64,
 }
 
 impl OneHot {
-    /// Reads a node. The depth is an operand of any type; the host has put it into the output's shape.
+    /// Reads a node. The depth is an operand of any type; the host has already put it into the output's shape.
     ///
     /// # Errors
-    /// Invalid for an output that is not the indices' with one more dimension, and without two values.
+    /// Invalid for an output that is not the indices' with one more dimension, and unless there are two values.
     pub fn of<D>(request: &PrepareRequest<'_, D>) -> Result<Self> {
         let values = request.required_input(2)?;
         let from = extents(request.required_input(0)?)?;

@@ -1,8 +1,8 @@
-//! RNN, GRU and LSTM: extents, optional operands, and what a step does.
+//! RNN, GRU and LSTM: extents, optional operands, and the computation of a step.
 
 use devbay_plugin_api::sdk::{AttrContent, Attrs, Error, PrepareRequest, Result};
 
-/// The op, with what follows from it.
+/// The kind of recurrent op.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cell {
     /// RNN.
@@ -14,7 +14,8 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// Gates, whose weights lie one behind the other: for GRU update, reset, hidden; for LSTM input, output, forget, cell.
+    /// Returns the number of gates, whose weights are consecutive: for GRU update, reset, hidden; for LSTM input, output,
+    /// forget, cell.
     pub fn gates(self) -> i64 {
         match self {
             Self::Rnn => 1,
@@ -23,7 +24,7 @@ impl Cell {
         }
     }
 
-    /// Returns the activations of a direction, as the specification names them by default.
+    /// Returns the default activations of a direction in the specification.
     pub fn activations(self) -> &'static [&'static str] {
         match self {
             Self::Rnn => &["Tanh"],
@@ -61,7 +62,7 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// Returns the activations of all directions; alpha and beta go to those that have them, in order.
+    /// Returns the activations of all directions; alpha and beta go to those that take them, in order.
     fn list(attrs: &Attrs<'_>, cell: Cell, directions: i64) -> Result<Vec<Self>> {
         let defaults = cell.activations();
         let n = defaults.len() * directions as usize;
@@ -75,7 +76,7 @@ impl Activation {
         let mut alpha = |default: f32| alphas.next().unwrap_or(default);
         let mut beta = |default: f32| betas.next().unwrap_or(default);
         let activation = |name: &&str| {
-            // The reference implementations take names in any case.
+            // The reference implementations ignore the case of names.
             Ok(match name.to_ascii_lowercase().as_str() {
                 "sigmoid" => Self::Sigmoid,
                 "tanh" => Self::Tanh,
@@ -95,10 +96,10 @@ impl Activation {
     }
 }
 
-/// Returns the number of directions that the attribute `direction` says.
+/// Returns the number of directions for the attribute `direction`.
 ///
 /// # Errors
-/// Invalid for a word that the specification does not have.
+/// Invalid for a word that is not in the specification.
 pub(crate) fn directions(direction: &str) -> Result<i64> {
     match direction {
         "forward" | "reverse" => Ok(1),
@@ -112,15 +113,15 @@ pub(crate) fn directions(direction: &str) -> Result<i64> {
 /// Extents of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extents {
-    /// Steps of a sequence.
+    /// Length of a sequence in steps.
     pub length: i64,
-    /// Sequences.
+    /// Number of sequences.
     pub batch: i64,
-    /// Numbers of a step.
+    /// Numbers per step.
     pub inputs: i64,
     /// 1, or 2 for a bidirectional layer.
     pub directions: i64,
-    /// Numbers of a state.
+    /// Numbers per state.
     pub hidden: i64,
     /// True if the batch is the outermost dimension.
     pub batch_first: bool,
@@ -130,7 +131,7 @@ impl Extents {
     /// Reads the shapes of the input and the weights.
     ///
     /// # Errors
-    /// Invalid if they do not fit each other.
+    /// Invalid if they do not fit together.
     pub fn of<D>(request: &PrepareRequest<'_, D>, cell: Cell) -> Result<Self> {
         let [x, w, r] = [0, 1, 2].map(|i| request.required_input(i).and_then(super::extents));
         let (x, w, r) = (x?, w?, r?);
@@ -152,13 +153,13 @@ impl Extents {
         Ok(Self { length, batch, inputs, directions, hidden, batch_first })
     }
 
-    /// Of a state.
+    /// Returns the extents of a state.
     fn state(&self) -> [i64; 3] {
         let Self { batch, directions, hidden, .. } = *self;
         if self.batch_first { [batch, directions, hidden] } else { [directions, batch, hidden] }
     }
 
-    /// Of all states.
+    /// Returns the extents of all states.
     fn states(&self) -> [i64; 4] {
         let Self { length, batch, directions, hidden, .. } = *self;
         match self.batch_first {
@@ -168,26 +169,26 @@ impl Extents {
     }
 }
 
-/// A recurrent node, as read.
+/// A recurrent node's content.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Recurrent {
     /// The op.
     pub cell: Cell,
     /// Its extents.
     pub extents: Extents,
-    /// True if direction 0 begins with the last element; direction 1 does.
+    /// True if direction 0 starts at the last element; direction 1 always does.
     pub reverse: bool,
-    /// True for each input that is there: those that are required, then B, sequence_lens, initial_h, initial_c, P.
+    /// True for each input that is present: the required ones, then B, sequence_lens, initial_h, initial_c, P.
     pub has: [bool; 8],
-    /// True for each output that is asked for.
+    /// True for each output that is used.
     pub gives: [bool; 3],
     /// The activations of all directions, f, g and h of each.
     pub activations: Vec<Activation>,
-    /// The limit of what activations are given.
+    /// Limit on the inputs of activations.
     pub clip: Option<f32>,
-    /// LSTM: the forget gate is what the input gate leaves.
+    /// LSTM: the forget gate is one minus the input gate.
     pub input_forget: bool,
-    /// GRU: the reset gate acts behind the product with the state.
+    /// GRU: the reset gate applies after the product with the state.
     pub linear_before_reset: bool,
 }
 
@@ -195,8 +196,8 @@ impl Recurrent {
     /// Reads a node.
     ///
     /// # Errors
-    /// Invalid for operands that do not fit each other, and attributes that the specification does not have; unsupported for an
-    /// activation that is not known.
+    /// Invalid for operands that do not fit together, and attributes that are not in the specification; unsupported for an
+    /// unknown activation.
     pub fn of<D>(request: &PrepareRequest<'_, D>, cell: Cell) -> Result<Self> {
         let extents = Extents::of(request, cell)?;
         let Extents { batch, directions, hidden, .. } = extents;

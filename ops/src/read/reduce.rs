@@ -1,12 +1,12 @@
-//! Reductions: which dimensions they fold (ONNX ReduceSum-13).
+//! Reductions: the dimensions that they fold (ONNX ReduceSum-13).
 
 use super::axis;
 use devbay_plugin_api::sdk::{Error, PrepareRequest, Result};
 
-/// Returns the dimensions that a reduction folds: those that input 1 names; all without it, or none if the node says so.
+/// Returns the dimensions that a reduction folds: those in input 1; without it all, or none if the node asks for that.
 ///
 /// # Errors
-/// Unsupported for axes that are not known yet; invalid for an axis that there is not.
+/// Unsupported for axes that are not yet known; invalid for an axis that does not exist.
 pub fn reduced_axes<D>(request: &PrepareRequest<'_, D>, rank: usize) -> Result<Vec<bool>> {
     let axes = match request.input(1) {
         None => Vec::new(),

@@ -1,9 +1,9 @@
-//! Regions of images that are cut into bins: what RoiAlign-22 and MaxRoiPool-22 say of them.
+//! Reads RoiAlign-22 and MaxRoiPool-22: image regions divided into bins.
 
 use super::{expect_output, extents};
 use devbay_plugin_api::sdk::{Error, PrepareRequest, Result};
 
-/// Images, the regions of them, and the bins of each region.
+/// Images, their regions, and the bins of each region.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Regions {
     /// Extents of the images: batch, channels, height, width.
@@ -12,12 +12,12 @@ pub struct Regions {
     pub n: i64,
     /// Bins of a region: rows and columns.
     pub bins: [i64; 2],
-    /// Elements of an image for each unit of a region's corners.
+    /// Scale from a region's corner coordinates to elements of the image.
     pub scale: f32,
 }
 
 impl Regions {
-    /// Reads a RoiAlign node: regions of four numbers each, and the image of each as an operand.
+    /// Reads a RoiAlign node: regions of four numbers each, with their images in an operand.
     ///
     /// # Errors
     /// Invalid for shapes and attributes that break the specification.
@@ -31,7 +31,7 @@ impl Regions {
         Ok(found)
     }
 
-    /// Reads a MaxRoiPool node: regions of five numbers each, of which the first is the number of the image.
+    /// Reads a MaxRoiPool node: regions of five numbers each, the first being the image's number.
     ///
     /// # Errors
     /// As [`Regions::of_roi_align`].

@@ -1,23 +1,22 @@
-//! Resize: what a node says of it, and where a resized axis takes its elements from: positions and weights, as the specification has
-//! them.
+//! Resize: a node's content, and the source positions and weights of a resized axis, as specified.
 //!
-//! Resizing is separable, so that one axis at a time is enough. Positions are worked out in f64, like in
-//! ONNX's reference implementation, which decides where the text leaves a choice: the length that some
-//! transformations divide by is scale times extent, not rounded, and a position on an element counts as
-//! the end of the interval before it.
+//! Resizing is separable, so one axis at a time suffices. Positions are computed in f64, as in ONNX's reference
+//! Resizing is separable, so one axis at a time suffices. Positions are computed in f64, as in ONNX's reference
+//! implementation, which resolves two ambiguities of the text. The length that some transformations divide by is scale times
+//! extent, unrounded. A position on an element counts as the end of the interval before it.
 
 use super::{axis, extents, host_ints};
 use devbay_plugin_api::reserve::{self, Size};
 use devbay_plugin_api::sdk::{Attrs, Error, PrepareRequest, Result};
 
-/// A Resize node, as read.
+/// A Resize node's content.
 #[derive(Debug)]
 pub struct Resize {
     /// The method for all axes.
     pub method: Method,
     /// All axes of the input, resized or not.
     pub axes: Vec<Axis>,
-    /// The value outside of the input.
+    /// The value for positions outside the input.
     pub outside: f32,
 }
 
@@ -25,14 +24,14 @@ impl Resize {
     /// Reads a node's attributes and operands.
     ///
     /// # Errors
-    /// Invalid for what the specification does not have.
+    /// Invalid for content that is not in the specification.
     pub fn of<D>(request: &PrepareRequest<'_, D>) -> Result<Self> {
         let outside = request.attrs.float("extrapolation_value", 0.0)?;
         Ok(Self { method: Method::of(&request.attrs)?, axes: axes(request)?, outside })
     }
 
-    /// Returns the samples of each axis; None for those that stay as they are. No axis has more than `most` positions
-    /// with all their weights.
+    /// Returns the samples of each axis; None for unchanged axes. An axis has at most `most` positions, counting all their
+    /// weights.
     ///
     /// # Errors
     /// As [`Axis::samples`].
@@ -96,7 +95,7 @@ fn axes<D>(request: &PrepareRequest<'_, D>) -> Result<Vec<Axis>> {
     Ok(axes)
 }
 
-/// Returns the scales that lead to given sizes.
+/// Returns the scales for given sizes.
 fn scales_of(attrs: &Attrs<'_>, from: &[i64], named: &[usize], sizes: &[i64]) -> Result<Vec<f64>> {
     let each = named.iter().zip(sizes);
     let each = each.map(|(&i, &size)| size as f64 / from[i] as f64);
@@ -129,10 +128,10 @@ pub enum Transform {
 }
 
 impl Transform {
-    /// Returns the one called `name`.
+    /// Returns the transformation called `name`.
     ///
     /// # Errors
-    /// Invalid if there is none.
+    /// Invalid for an unknown name.
     pub fn named(name: &str) -> Result<Self> {
         Ok(match name {
             "half_pixel" => Self::HalfPixel,
@@ -162,10 +161,10 @@ pub enum Nearest {
 }
 
 impl Nearest {
-    /// Returns the one called `name`.
+    /// Returns the rule called `name`.
     ///
     /// # Errors
-    /// Invalid if there is none.
+    /// Invalid for an unknown name.
     pub fn named(name: &str) -> Result<Self> {
         Ok(match name {
             "round_prefer_floor" => Self::RoundPreferFloor,
@@ -186,45 +185,45 @@ impl Nearest {
     }
 }
 
-/// The filter that makes one element of several.
+/// The filter that combines several elements into one.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Filter {
-    /// One of them.
+    /// The nearest element.
     Nearest(Nearest),
-    /// Two, or with `antialias` as many as become one.
+    /// Two elements, or with `antialias` all that merge into one.
     Linear {
-        /// True if the filter is stretched as far as the image is shrunk.
+        /// True if the filter is widened by the factor of shrinking.
         antialias: bool,
     },
-    /// Four, likewise.
+    /// Four elements, likewise.
     Cubic {
-        /// The coefficient of the cubic, -0.75 or -0.5 by custom.
+        /// The coefficient of the cubic, usually -0.75 or -0.5.
         a: f64,
-        /// True if the filter is stretched as far as the image is shrunk.
+        /// True if the filter is widened by the factor of shrinking.
         antialias: bool,
     },
 }
 
-/// Elements on one side of a position, at most: no axis has more.
+/// Maximum number of elements on one side of a position: above the extent of any axis.
 const SUPPORT_MAX: i64 = 1 << 48;
 
 impl Filter {
-    /// Elements beside a position whose weights are worked out: the first, counted from the one before
-    /// the position, and how many.
+    /// Returns the elements whose weights are computed: the first, relative to the one before the position, and their
+    /// number.
     fn support(self, scale: f64) -> (i64, usize) {
         let (reach, antialias) = match self {
             Self::Nearest(_) => return (0, 1),
             Self::Linear { antialias } => (1.0, antialias),
             Self::Cubic { antialias, .. } => (2.0, antialias),
         };
-        // Against aliases the filter is stretched as far as the image is shrunk.
+        // Antialiasing widens the filter by the factor of shrinking.
         let stretch = if antialias { scale.min(1.0) } else { 1.0 };
-        // A scale that shrinks to next to nothing: more elements than there are.
+        // An extreme scale would need more elements than exist.
         let first = ((-reach / stretch).floor() as i64).max(-SUPPORT_MAX) + 1;
         (first, (2 - 2 * first) as usize)
     }
 
-    /// Returns the weight at a distance, in elements of the output if the filter is stretched.
+    /// Returns the weight at a distance, in elements of the output for a widened filter.
     fn weight(self, x: f64) -> f64 {
         let x = x.abs();
         match self {
@@ -237,27 +236,27 @@ impl Filter {
     }
 }
 
-/// One axis that is resized.
+/// One resized axis.
 #[derive(Clone, Copy, Debug)]
 pub struct Axis {
     /// Extent before.
     pub from: usize,
     /// Extent after.
     pub to: usize,
-    /// Factor by which it becomes longer, about.
+    /// Approximate factor from the old to the new length.
     pub scale: f64,
-    /// The part of the input that the output shows, from 0 to 1, for TfCropAndResize.
+    /// The part of the input shown in the output, from 0 to 1, for TfCropAndResize.
     pub roi: (f64, f64),
 }
 
 /// The method of resizing, for all axes.
 #[derive(Clone, Copy, Debug)]
 pub struct Method {
-    /// Where elements lie.
+    /// The mapping of positions.
     pub transform: Transform,
-    /// The filter that makes one of several.
+    /// The filter that combines elements.
     pub filter: Filter,
-    /// True if elements that are not there have no weight, instead of their neighbour's value.
+    /// True if missing elements have no weight, instead of their neighbour's value.
     pub exclude_outside: bool,
 }
 
@@ -283,27 +282,27 @@ impl Method {
     }
 }
 
-/// The elements of the input that each element of an axis is made of.
+/// The input elements that contribute to each output element of an axis.
 #[derive(Debug)]
 pub struct Samples {
-    /// Elements of the input for one of the output.
+    /// Number of input elements per output element.
     pub taps: usize,
     /// Their positions: the first for all elements of the output, then the second, ...
     pub positions: Vec<u32>,
     /// Their weights, likewise; empty for the nearest element.
     pub weights: Vec<f32>,
-    /// Elements of the output that are outside the input, and get another value.
+    /// True for output elements outside the input, which get another value.
     pub outside: Vec<bool>,
 }
 
 impl Axis {
-    /// Returns whether the axis stays as it is.
+    /// Returns whether the axis stays unchanged.
     pub fn is_identity(&self, transform: Transform) -> bool {
         let whole = transform != Transform::TfCropAndResize || self.roi == (0.0, 1.0);
         self.from == self.to && (self.scale - 1.0).abs() < 1e-9 && whole
     }
 
-    /// Returns the position of the input for one of the output.
+    /// Returns the input position for an output position.
     fn position(&self, transform: Transform, i: usize) -> f64 {
         let (x, from, to) = (i as f64, self.from as f64, self.to as f64);
         let length = self.scale * from;
@@ -327,11 +326,11 @@ impl Axis {
         }
     }
 
-    /// Returns the samples that each element of the output is made of.
+    /// Returns the samples for each output element.
     ///
     /// # Errors
-    /// Invalid if there is nothing to take it from; unsupported for more than positions can count, and more than `most` of them with all
-    /// their weights; out of memory.
+    /// Invalid if the input is empty; unsupported for more elements than positions can count, or more than `most` positions
+    /// with all their weights; out of memory.
     pub fn samples(&self, method: &Method, most: usize) -> Result<Samples> {
         let last = match self.from {
             0 if self.to > 0 => {

@@ -1,4 +1,4 @@
-//! Signals and their spectra: what DFT-17, DFT-20 and STFT-17 say of them.
+//! Reads DFT-17, DFT-20 and STFT-17: signals and their spectra.
 
 use super::{axis, extents, host_int};
 use devbay_plugin_api::sdk::{Error, PrepareRequest, Result, TensorView};
@@ -10,43 +10,44 @@ pub enum Signal {
     Real,
     /// Complex numbers.
     Complex,
-    /// The first half of a spectrum, whose other half is its conjugate.
+    /// The first half of a spectrum; the other half is its conjugate.
     Half,
 }
 
-/// Where signals or spectra lie, in numbers: signal `i` begins at `i / per * outer + i % per * inner`, and its elements are `step` apart.
+/// The layout of signals or spectra, in numbers: signal `i` begins at `i / per * outer + i % per * inner`, and its elements
+/// are `step` apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
-    /// Signals that lie in a group.
+    /// Signals per group.
     pub per: i64,
-    /// From a group to the next one.
+    /// Distance between groups.
     pub outer: i64,
-    /// From a signal of a group to the next one.
+    /// Distance between signals of a group.
     pub inner: i64,
-    /// From an element of a signal to the next one.
+    /// Distance between elements of a signal.
     pub step: i64,
 }
 
-/// Transforms that a node makes. Products that are too large for the type are its largest number.
+/// The transforms of a node. Products saturate at the type's largest number.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spectra {
-    /// Length of a transform, from 1.
+    /// Length of a transform, at least 1.
     pub n: i64,
     /// Number of signals.
     pub signals: i64,
     /// The content of each signal.
     pub signal: Signal,
-    /// Elements that a signal has; zeros follow.
+    /// Elements of a signal; zeros follow.
     pub samples: i64,
-    /// Elements that a spectrum has.
+    /// Elements of a spectrum.
     pub bins: i64,
-    /// True if it is the inverse transform.
+    /// True for the inverse transform.
     pub inverse: bool,
-    /// Where the signals lie.
+    /// Layout of the signals.
     pub from: Layout,
-    /// Where the spectra lie.
+    /// Layout of the spectra.
     pub to: Layout,
-    /// Numbers of an element of the output: 1 or 2.
+    /// Numbers per output element: 1 or 2.
     pub parts: i64,
     /// Extents of the output.
     pub output: Vec<i64>,
@@ -60,10 +61,11 @@ impl Spectra {
     /// Reads an STFT node.
     ///
     /// # Errors
-    /// Invalid for shapes, lengths and attributes that break the specification; unsupported for a window that is shorter than a frame.
+    /// Invalid for shapes, lengths and attributes that break the specification; unsupported for a window shorter than a
+    /// frame.
     pub fn of_stft<D>(request: &PrepareRequest<'_, D>) -> Result<Self> {
         let shape = extents(request.required_input(0)?)?;
-        // Exporters leave the last extent of a real signal away.
+        // Exporters omit the last extent of a real signal.
         let (batch, length, signal) = match *shape {
             [batch, length] | [batch, length, 1] => (batch, length, Signal::Real),
             [batch, length, 2] => (batch, length, Signal::Complex),
@@ -93,7 +95,7 @@ impl Spectra {
             samples: n,
             bins,
             inverse: false,
-            // A step longer than the signal makes one frame, and is no number to count with.
+            // A step longer than the signal gives one frame, and could overflow.
             from: Layout {
                 per: frames,
                 outer: product(&[length, parts]),

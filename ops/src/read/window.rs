@@ -1,21 +1,21 @@
-//! Windows that slide over images: what convolutions and poolings say of them (ONNX Conv-11, MaxPool-12).
+//! Reads the sliding windows of convolutions and poolings (ONNX Conv-11, MaxPool-12).
 
 use crate::NodeAttrs;
 use devbay_plugin_api::sdk::{Attrs, Error, Result};
 
-/// Spatial dimensions that most kernels work on, at most.
+/// Maximum number of spatial dimensions that most kernels support.
 pub const SPATIAL_MAX: usize = 3;
 
 /// The padding around an image before a window slides over it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Padding {
-    /// So much before and after each axis.
+    /// Explicit amounts before and after each axis.
     Explicit(Vec<(i64, i64)>),
-    /// Nothing, and windows that are not filled do not count.
+    /// No padding, and partial windows do not count.
     Valid,
-    /// As much as makes the result as large as the image divided by the stride, the odd element behind it.
+    /// Pads so that the result is the image divided by the stride, with an odd element after it.
     SameUpper,
-    /// As above, the odd element before it.
+    /// Pads likewise, with an odd element before it.
     SameLower,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Sliding {
 }
 
 impl Sliding {
-    /// Reads the attributes of a node whose window has so many dimensions.
+    /// Reads the attributes of a node whose window has `rank` dimensions.
     ///
     /// # Errors
     /// Invalid for attributes that break the specification.
@@ -64,8 +64,8 @@ impl Sliding {
     }
 }
 
-/// An attribute with a number for each axis, none below `min`. An empty list is no such thing: ONNX's own inference
-/// refuses it, and so every runtime that asks it.
+/// Returns an attribute with a number per axis, none below `min`. An empty list is invalid: ONNX's own inference refuses it,
+/// and so does every runtime that uses it.
 ///
 /// # Errors
 /// Invalid for other lists.
@@ -83,7 +83,7 @@ pub(crate) fn sizes<'a>(
     }
 }
 
-/// A sliding window, for each spatial dimension of the image.
+/// A sliding window over the spatial dimensions of an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Window {
     /// Extents of the window.
@@ -92,16 +92,16 @@ pub struct Window {
     pub strides: Vec<i64>,
     /// Distance between the window's elements, from 1.
     pub dilations: Vec<i64>,
-    /// Padding before the first element and behind the last one.
+    /// Padding before the first element and after the last one.
     pub pads: Vec<(i64, i64)>,
 }
 
 impl Window {
-    /// Reads the attributes of a node whose input and output have the given spatial extents. The window's, and what the attributes say,
-    /// are below `limit`.
+    /// Reads the attributes of a node whose input and output have the given spatial extents. The window's extents and the
+    /// attributes must be below `limit`.
     ///
     /// # Errors
-    /// Invalid for attributes that break the specification; unsupported for what reaches the limit.
+    /// Invalid for attributes that break the specification; unsupported for values that reach the limit.
     pub fn of(attrs: &Attrs<'_>, kernel: &[i64], input: &[i64], output: &[i64], limit: i64) -> Result<Self> {
         let rank = input.len();
         if kernel.len() != rank || output.len() != rank {
@@ -138,15 +138,15 @@ impl Window {
         Ok(Self { kernel: kernel.to_vec(), strides, dilations, pads })
     }
 
-    /// Elements of the input from the window's first to its last one, along a dimension.
+    /// Returns the input elements from the window's first to its last one, along a dimension.
     pub fn span(&self, i: usize) -> i64 {
         (self.kernel[i].max(1) - 1).saturating_mul(self.dilations[i]).saturating_add(1)
     }
 }
 
-/// Returns the padding with which a window has as many places as it should.
+/// Returns the padding that gives the window the expected number of positions.
 fn same(kernel: i64, stride: i64, dilation: i64, input: i64, output: i64) -> i64 {
-    // Nothing is put around an empty image.
+    // An empty image gets no padding.
     let span = match output {
         0 => 0,
         _ => (kernel.max(1) - 1).saturating_mul(dilation).saturating_add(1),

@@ -1,4 +1,4 @@
-//! The C header, in the order and with the documentation of `v0.rs`.
+//! The C header, with the order and comments of `v0.rs`.
 
 use super::source::{Alias, Item, Source, Struct, c_name};
 use anyhow::{Result, bail};
@@ -172,13 +172,13 @@ fn c_literal(ty: &str, value: &str) -> Result<String> {
     })
 }
 
-/// A C declaration of `name` with a Rust type; function pointers wrap with `indent` blanks.
+/// Returns a C declaration of `name` with a Rust type; function pointers wrap with `indent` blanks.
 fn declaration(ty: &syn::Type, name: &str, indent: usize) -> Result<String> {
     Ok(match ty {
         syn::Type::Ptr(pointer) => {
             let qualifier = if pointer.const_token.is_some() { "const " } else { "" };
             match &*pointer.elem {
-                // A pointer to a pointer qualifies what it points to, not the pointer.
+                // A pointer to a pointer qualifies the inner pointer, not the outer.
                 syn::Type::Ptr(_) if !qualifier.is_empty() => {
                     declaration(&pointer.elem, &format!("*const {name}"), indent)?
                 }
@@ -248,13 +248,13 @@ fn declaration(ty: &syn::Type, name: &str, indent: usize) -> Result<String> {
     })
 }
 
-/// Turns Rust's names in comments into C's.
+/// Translates Rust's names in comments to C's.
 struct Names {
     structs: Vec<String>,
 }
 
 impl Names {
-    /// `KernelInfo` in backticks becomes devbay_kernel_info, `Allocation::base` devbay_allocation.base.
+    /// Translates `KernelInfo` in backticks to devbay_kernel_info, `Allocation::base` to devbay_allocation.base.
     fn in_c(&self, text: &str) -> String {
         let mut out = String::new();
         for (i, part) in text.split('`').enumerate() {
@@ -276,7 +276,7 @@ impl Names {
         out.replace("[dlpack.h]", "dlpack.h")
     }
 
-    /// A block comment, its paragraphs and the items of its lists filled to the width.
+    /// Writes a block comment, with its paragraphs and list items wrapped to the width.
     fn comment(&self, out: &mut String, indent: &str, doc: &[String]) {
         let mut lines = vec![String::new()];
         for line in doc {

@@ -1,5 +1,4 @@
-//! The lock file, with every struct's layout in a section per architecture, and the C file that checks the header
-//! against it.
+//! The lock file: every struct's layout, one section per architecture; and the C file that checks the header against it.
 
 use super::source::between;
 use anyhow::{Context, Result};
@@ -37,18 +36,18 @@ fn sections(lock: &str) -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// Returns the preprocessor condition that selects a section's architecture.
+/// Returns the condition for a C compiler's target to be a section's.
 fn condition(architecture: &str) -> Option<&'static str> {
     match architecture {
-        // All with pointers of 64 bits align as this one does.
+        // All targets with 64-bit pointers align like this one.
         "x86_64" => Some("UINTPTR_MAX == UINT64_MAX"),
-        // Others with 32 bits align uint64_t to 8 bytes, which System V's for x86 does not.
+        // Other 32-bit targets align uint64_t to 8 bytes, unlike System V's ABI for x86.
         "x86" => Some("defined(__i386__)"),
         _ => None,
     }
 }
 
-/// Returns a C file that does not compile if the header's layout differs from the lock's.
+/// Returns a C file that fails to compile if the header's layout differs from the lock's.
 pub fn c_check(lock: &str) -> Result<String> {
     let mut out = String::from(
         "/* Compares the layout that a C compiler gives the header with the one that Rust gives v0.rs, on\n\

@@ -7,7 +7,7 @@ use syn::spanned::Spanned;
 
 /// The definition of the ABI, in the order of the file.
 pub struct Source {
-    /// Rules for the whole ABI: the text below the heading `Rules that hold everywhere`.
+    /// Rules for the whole ABI: the text below the heading `What holds everywhere`.
     pub everywhere: Vec<String>,
     pub items: Vec<Item>,
 }
@@ -19,14 +19,14 @@ pub enum Item {
     Constant(Constant),
     /// `pub type Status = i32`.
     Alias(Alias),
-    /// A type of function pointer.
+    /// A function pointer type.
     Function(Alias),
     Struct(Struct),
 }
 
 pub struct Constant {
     pub name: String,
-    /// The type in Rust.
+    /// The Rust type.
     pub ty: String,
     pub value: String,
     pub doc: Vec<String>,
@@ -51,7 +51,7 @@ pub struct Field {
 }
 
 impl Field {
-    /// Returns the type in Rust's notation.
+    /// Returns the Rust type.
     pub fn rust_type(&self) -> String {
         self.ty.to_token_stream().to_string()
     }
@@ -63,12 +63,12 @@ impl Struct {
         self.fields.first().is_some_and(|field| field.name == "struct_size")
     }
 
-    /// Returns whether only the plugin knows its content.
+    /// Returns whether its content is private to the plugin.
     pub fn opaque(&self) -> bool {
         self.fields.iter().all(|field| field.name == "_private")
     }
 
-    /// Position of the field named by the line "Required up to `field`."
+    /// Returns the position of the field in the line "Required up to `field`."
     pub fn required_up_to(&self) -> Result<usize> {
         let doc = self.doc.join(" ");
         let name = between(&doc, "Required up to `", "`")
@@ -80,14 +80,14 @@ impl Struct {
     }
 }
 
-/// The text between two marks.
+/// Returns the text between two marks.
 pub fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
     let start = text.find(before)? + before.len();
     let len = text[start..].find(after)?;
     Some(&text[start..start + len])
 }
 
-/// `DeviceInfo` is `devbay_device_info` in C; `DType` is `devbay_dtype`.
+/// Returns a type's name in C: `DeviceInfo` is `devbay_device_info`; `DType` is `devbay_dtype`.
 pub fn c_name(rust: &str) -> String {
     let mut name = String::from("devbay_");
     let mut previous_lower = false;
@@ -160,7 +160,7 @@ fn read_struct(item: &syn::ItemStruct) -> Result<Struct> {
     })
 }
 
-/// Titles between two lines of dashes, with their line numbers, from 1.
+/// Returns the titles between two lines of dashes, with their line numbers from 1.
 fn banners(text: &str) -> Vec<(usize, String)> {
     let lines: Vec<&str> = text.lines().collect();
     let dashes = |line: &str| line.starts_with("// ----");
@@ -170,7 +170,7 @@ fn banners(text: &str) -> Vec<(usize, String)> {
         .collect()
 }
 
-/// The doc comment, a line each.
+/// Returns the doc comment, line by line.
 fn doc_of(attrs: &[syn::Attribute]) -> Vec<String> {
     let text = |attr: &syn::Attribute| match &attr.meta {
         syn::Meta::NameValue(syn::MetaNameValue {

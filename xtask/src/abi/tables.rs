@@ -1,4 +1,4 @@
-//! The ABI's layouts and functions' rules as a Rust table, generated from [`super::source`]'s data.
+//! The ABI's layouts and functions' rules as a Rust table, generated from [`super::source`].
 
 use super::source::{Item, Source, Struct, between, c_name};
 use anyhow::{Context, Result, bail, ensure};

@@ -1,7 +1,7 @@
-//! What the tests of the command share: running it, folders of their own, the trained models.
+//! Shared helpers of the command's tests: running it, temporary folders, the trained models.
 //!
-//! The command runs as a user meets it, in a process of its own, with an environment that holds no settings
-//! of the machine's: no `DEVBAY_*`, no configured plugins.
+//! The command runs as for a user, in a process of its own, with an environment without the machine's settings: no
+//! `DEVBAY_*`, no configured plugins.
 
 pub mod onnx;
 
@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Doubles a matrix until its sum is 1,000 at least, or so often.
+/// Doubles a matrix until its sum is at least 1,000, or up to a number of times.
 pub const UNTIL: &str = r#"devbay-program 1
 
 program "until"(%x: f32[4,4], %n: i64[]) {
@@ -29,7 +29,7 @@ program "until"(%x: f32[4,4], %n: i64[]) {
 }
 "#;
 
-/// What the command said, and how it ended.
+/// Output and exit code of a finished command.
 pub struct Finished {
     /// Exit code.
     pub code: i32,
@@ -65,14 +65,14 @@ impl Finished {
         self
     }
 
-    /// Standard output as JSON.
+    /// Returns standard output as JSON.
     #[track_caller]
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e} in:\n{}", self.out))
     }
 }
 
-/// The command in a clean environment, for those who add to it.
+/// Returns the command in a clean environment, to be extended.
 pub fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_devbay"));
     for (key, _) in std::env::vars_os() {
@@ -80,17 +80,16 @@ pub fn command() -> Command {
             command.env_remove(key);
         }
     }
-    // The tests do not find what this machine's user has configured or measured. Drivers of GPUs keep what they
-    // compiled in the cache, which has no measured rates.
+    // Hides the user's configuration and measured rates. Drivers of GPUs keep compiled kernels in this cache.
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache");
     command.env("XDG_CONFIG_HOME", "/nonexistent").env("XDG_CACHE_HOME", cache).stdin(Stdio::null());
     command
 }
 
-/// Runs a command that was made by [`command`].
+/// Runs a command from [`command`].
 ///
 /// # Panics
-/// If it ends by a signal or panics: both are bugs, whatever it was given.
+/// If it ends by a signal or panics, which are bugs for any input.
 #[track_caller]
 pub fn finish(command: &mut Command) -> Finished {
     let output = command.output().unwrap_or_else(|e| panic!("cannot start {command:?}: {e}"));
@@ -109,11 +108,11 @@ pub fn devbay<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Finish
     finish(command().args(arguments))
 }
 
-/// A folder of a test's own, removed at its end.
+/// A test's own folder, removed at its end.
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// An empty one.
+    /// Creates an empty folder.
     pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("devbay-cli-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -122,12 +121,12 @@ impl Folder {
         Self(path)
     }
 
-    /// A path in it.
+    /// Returns a path in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// A file in it.
+    /// Writes a file in it.
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         fs::write(&path, content).expect("a file in a temporary folder");
@@ -141,13 +140,13 @@ impl Drop for Folder {
     }
 }
 
-/// What a test prints at its end where [`run_again`] has started it, so that a name that is no test is noticed.
+/// Printed at the end of a test that [`run_again`] has started, to detect names that match no test.
 pub const DONE: &str = "all was well in a process of its own";
 
 /// Runs a test again, `MODULE::TEST`, alone in a process that `prepare` sets up.
 ///
 /// # Panics
-/// If it fails, with what it printed, or does not print [`DONE`].
+/// If it fails, with its output, or does not print [`DONE`].
 #[track_caller]
 pub fn run_again(test: &str, prepare: impl FnOnce(&mut Command)) {
     let mut child = Command::new(std::env::current_exe().expect("the test's own path"));
@@ -160,7 +159,7 @@ pub fn run_again(test: &str, prepare: impl FnOnce(&mut Command)) {
     assert!(output.status.success() && text.contains(DONE), "{}:\n{}", output.status, &text[tail..]);
 }
 
-/// The trained models and how many cases each has: 37 in all, as their README lists them.
+/// The trained models and their numbers of cases: 37 in all, as their README lists them.
 pub const MODELS: &[(&str, usize)] = &[
     ("aecmos_gru_b", 1),
     ("basic_pitch", 1),
@@ -195,16 +194,16 @@ pub struct Case {
     pub model: PathBuf,
     /// Its inputs.
     pub inputs: PathBuf,
-    /// What it should give.
+    /// Its expected outputs.
     pub outputs: PathBuf,
 }
 
-/// The cases of the trained models in the folder that `DEVBAY_MODELS` names, or else in the repository's. Says which
-/// models are missing.
+/// Returns the cases of the trained models in the folder that `DEVBAY_MODELS` names, or else in the repository's. Prints the
+/// missing models.
 ///
 /// # Panics
-/// If there is none; with the word `models` in `DEVBAY_REQUIRE`, if the variable is not set. Then what is missing is
-/// among the cases, and fails.
+/// If there are none; with the word `models` in `DEVBAY_REQUIRE`, if the variable is not set. Missing models are then among
+/// the cases, and fail.
 pub fn cases() -> Vec<Case> {
     let named = std::env::var_os("DEVBAY_MODELS").map(PathBuf::from);
     let required = std::env::var("DEVBAY_REQUIRE").unwrap_or_default();
@@ -239,27 +238,27 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// One case of each model: the others differ in their inputs alone, of which some have other extents.
+/// Returns one case per model: the others differ only in their inputs, some of which have other extents.
 pub fn first_cases() -> Vec<Case> {
     cases().into_iter().filter(|case| case.name.ends_with('0')).collect()
 }
 
-/// Models that ask for nothing that others do not, at many times their work, or in other files: where a run is slow, as on
-/// lavapipe and PoCL or with baseline instructions, the gate goes without them.
+/// Models that test nothing beyond others, with many times their work or other files: where runs are slow, as on lavapipe
+/// and PoCL or with baseline instructions, the gate skips them.
 const NOTHING_NEW: &[&str] = &["dnsmos", "mnist_external"];
 
-/// [`first_cases`] of the models that ask for something that others do not.
+/// Returns [`first_cases`] without `NOTHING_NEW`.
 pub fn distinct_cases() -> Vec<Case> {
     let is_new = |case: &Case| !NOTHING_NEW.iter().any(|name| case.name.starts_with(name));
     first_cases().into_iter().filter(is_new).collect()
 }
 
-/// The repository.
+/// Returns the path of the repository.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// A plugin in C with a defect of `defect.c`.
+/// Builds a plugin in C with a defect of `defect.c`.
 ///
 /// # Panics
 /// Without a C compiler.
@@ -283,7 +282,7 @@ pub fn defect(folder: &Folder, definition: &str) -> PathBuf {
     library
 }
 
-/// The CPU plugin as a shared library, beside the command.
+/// Returns the CPU plugin as a shared library, beside the command.
 ///
 /// # Panics
 /// As [`library_of`].
@@ -291,7 +290,7 @@ pub fn plugin_library() -> PathBuf {
     library_of("cpu")
 }
 
-/// The wgpu plugin as a shared library, if this machine has a Vulkan driver.
+/// Returns the wgpu plugin as a shared library, if this machine has a Vulkan driver.
 ///
 /// # Panics
 /// As [`library_of`]; without a driver with the word `vulkan` in `DEVBAY_REQUIRE`.
@@ -311,7 +310,7 @@ pub fn wgpu_library() -> Option<PathBuf> {
     None
 }
 
-/// The OpenCL plugin as a shared library, if it was built and this machine has a driver.
+/// Returns the OpenCL plugin as a shared library, if it was built and this machine has a driver.
 ///
 /// # Panics
 /// As [`library_of`] if it was built; if something is missing with the word `opencl` in `DEVBAY_REQUIRE`.
@@ -334,7 +333,7 @@ pub fn opencl_library() -> Option<PathBuf> {
     None
 }
 
-/// The PJRT plugin and its libraries as arguments, and how many devices they have, if `DEVBAY_PJRT_PLUGINS` names some.
+/// Returns the PJRT plugin and its libraries as arguments, and their number of devices, if `DEVBAY_PJRT_PLUGINS` names some.
 ///
 /// # Panics
 /// As [`library_of`]; if no device was found with the word `pjrt` in `DEVBAY_REQUIRE`.
@@ -342,7 +341,7 @@ pub fn pjrt_plugin() -> Option<([String; 6], usize)> {
     let libraries = std::env::var("DEVBAY_PJRT_PLUGINS").unwrap_or_default();
     let library = library_of("pjrt").display().to_string();
     let option = format!("pjrt.libraries={libraries}");
-    // If an answer is slow here, the machine is busy.
+    // A generous limit, for busy machines.
     let limit = "pjrt.probe_ms=60000".to_owned();
     let given = || "--plugin-option".to_owned();
     let arguments = ["--plugin".to_owned(), library, given(), option, given(), limit];
@@ -363,16 +362,16 @@ pub fn pjrt_plugin() -> Option<([String; 6], usize)> {
     None
 }
 
-/// Whether `DEVBAY_REQUIRE` has a word.
+/// Returns whether `DEVBAY_REQUIRE` contains a word.
 fn is_required(wanted: &str) -> bool {
     let required = std::env::var("DEVBAY_REQUIRE").unwrap_or_default();
     required.split([',', ' ']).any(|word| word == wanted)
 }
 
-/// One of our plugins as a shared library, beside the command.
+/// Returns one of our plugins as a shared library, beside the command.
 ///
 /// # Panics
-/// If it is not there, or older than its sources: cargo builds it for nobody who merely depends on it.
+/// If it is missing, or older than its sources: cargo does not build it for packages that merely depend on it.
 pub fn library_of(plugin: &str) -> PathBuf {
     let command = Path::new(env!("CARGO_BIN_EXE_devbay"));
     let library = command.with_file_name(format!("libdevbay_plugin_{plugin}.so"));
@@ -394,7 +393,7 @@ pub fn library_of(plugin: &str) -> PathBuf {
     library
 }
 
-/// The file of a folder that was changed last.
+/// Returns the file of a folder that was changed last.
 fn newest(folder: &Path) -> (PathBuf, SystemTime) {
     let entries = fs::read_dir(folder).expect("the sources");
     let files = entries.map(|entry| {
@@ -408,7 +407,7 @@ fn newest(folder: &Path) -> (PathBuf, SystemTime) {
     files.max_by_key(|(_, changed)| *changed).expect("a folder with sources")
 }
 
-/// Whether this processor has an instruction set that `DEVBAY_CPU_ISA` may name, as the system lists them.
+/// Returns whether this processor has an instruction set of `DEVBAY_CPU_ISA`, according to the system.
 pub fn has_isa(isa: &str) -> bool {
     let text = fs::read_to_string("/proc/cpuinfo").expect("/proc/cpuinfo");
     let flags = text.lines().find_map(|line| line.strip_prefix("flags")).unwrap_or_default();
@@ -421,10 +420,10 @@ pub fn has_isa(isa: &str) -> bool {
     }
 }
 
-/// Operations of a model that the device has to do itself.
+/// Minimum share of a model's operations on the device itself.
 const SHARE_MIN: f64 = 0.99;
 
-/// Runs cases on a device of a plugin that arguments name: their results match, and nearly all operations are the device's.
+/// Runs cases on a device of the plugin in the arguments: results match, and nearly all operations run on the device.
 #[track_caller]
 pub fn expect_models(plugin: &[String], device: &str, cases: impl Iterator<Item = Case>) {
     let mut failures = Vec::new();
@@ -458,14 +457,14 @@ pub fn expect_models(plugin: &[String], device: &str, cases: impl Iterator<Item 
     assert!(failures.is_empty(), "{} cases:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Waits until a child has a thread that takes SIGINT for all others, which it has from its start on.
+/// Waits until a child has the thread that handles SIGINT for all others, which starts first.
 pub fn wait_until_it_takes_signals(child: &mut Child) {
     let status = format!("/proc/{}/status", child.id());
     let begin = Instant::now();
     loop {
         let text = std::fs::read_to_string(&status).unwrap_or_default();
         let blocked = text.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap_or("0");
-        // Bit 1 is SIGINT's.
+        // Bit 1 is SIGINT.
         if u64::from_str_radix(blocked.trim(), 16).unwrap_or(0) & 2 != 0 {
             return;
         }

@@ -1,9 +1,9 @@
-//! ONNX files as tests need them, written field by field: good ones and bad ones.
+//! Writes ONNX files for tests field by field, valid and invalid ones.
 //!
 //! Field numbers are those of `host/proto/onnx.proto`. The importer's own types are not used, so that a
 //! mistake in them cannot hide.
 
-/// A message of protobuf's that grows.
+/// A protobuf message under construction.
 #[derive(Clone, Default)]
 pub struct Message(Vec<u8>);
 
@@ -39,14 +39,14 @@ impl AsRef<[u8]> for Message {
     }
 }
 
-/// ONNX's numbers of element types.
+/// ONNX's numbers for element types.
 pub const FLOAT: i64 = 1;
 /// See [`FLOAT`].
 pub const INT64: i64 = 7;
 /// See [`FLOAT`].
 pub const BOOL: i64 = 9;
 
-/// A node; an op of another domain stands behind a point.
+/// Returns a node; an op of another domain has the domain before a point.
 pub fn node(name: &str, op: &str, inputs: &[&str], outputs: &[&str]) -> Message {
     let (domain, op) = op.rsplit_once('.').unwrap_or(("", op));
     let mut message = Message::default();
@@ -59,18 +59,18 @@ pub fn node(name: &str, op: &str, inputs: &[&str], outputs: &[&str]) -> Message 
     message.with(3, name).with(4, op).with(7, domain)
 }
 
-/// An attribute that is a graph, for a node's field 5.
+/// Returns a graph attribute, for a node's field 5.
 pub fn graph_attribute(name: &str, graph: &Message) -> Message {
     Message::default().with(1, name).with(6, graph).int(20, 5)
 }
 
-/// An attribute that is a list of integers.
+/// Returns an attribute with a list of integers.
 pub fn ints_attribute(name: &str, values: &[i64]) -> Message {
     let message = Message::default().with(1, name).int(20, 7);
     values.iter().fold(message, |message, &value| message.int(8, value))
 }
 
-/// A value with its type; a negative extent is an unknown one.
+/// Returns a value with its type; a negative extent is an unknown one.
 pub fn value(name: &str, element: i64, dims: &[i64]) -> Message {
     let shape = dims.iter().fold(Message::default(), |shape, &dim| {
         let extent = Message::default();
@@ -80,26 +80,26 @@ pub fn value(name: &str, element: i64, dims: &[i64]) -> Message {
     Message::default().with(1, name).with(2, Message::default().with(1, tensor))
 }
 
-/// A tensor with its content as bytes.
+/// Returns a tensor with its content as bytes.
 pub fn tensor(name: &str, element: i64, dims: &[i64], bytes: &[u8]) -> Message {
     let message = dims.iter().fold(Message::default(), |message, &dim| message.int(1, dim));
     message.int(2, element).with(8, name).with(9, bytes)
 }
 
-/// A tensor of integers.
+/// Returns a tensor of integers.
 pub fn int64s(name: &str, values: &[i64]) -> Message {
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     tensor(name, INT64, &[values.len() as i64], &bytes)
 }
 
-/// A tensor whose content is in another file.
+/// Returns a tensor whose content is in another file.
 pub fn external(name: &str, dims: &[i64], location: &str) -> Message {
     let message = dims.iter().fold(Message::default(), |message, &dim| message.int(1, dim));
     let entry = Message::default().with(1, "location").with(2, location);
     message.int(2, FLOAT).with(8, name).with(13, entry).int(14, 1)
 }
 
-/// What a graph is made of.
+/// Parts of a graph.
 #[derive(Default)]
 pub struct Graph<'a> {
     /// Its nodes.
@@ -112,7 +112,7 @@ pub struct Graph<'a> {
     pub tensors: &'a [Message],
 }
 
-/// A graph.
+/// Builds a graph.
 pub fn graph(parts: &Graph<'_>) -> Message {
     let fields = [(1, parts.nodes), (5, parts.tensors), (11, parts.inputs), (12, parts.outputs)];
     let mut message = Message::default().with(2, "g");
@@ -124,7 +124,7 @@ pub fn graph(parts: &Graph<'_>) -> Message {
     message
 }
 
-/// A model of ONNX's own domain; add opsets of others to field 8.
+/// Builds a model of ONNX's own domain; add other domains' opsets to field 8.
 pub fn model(opset: i64, parts: &Graph<'_>) -> Message {
     Message::default().int(1, 8).with(8, Message::default().int(2, opset)).with(7, graph(parts))
 }

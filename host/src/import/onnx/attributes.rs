@@ -8,10 +8,10 @@ use devbay_core::Result;
 use devbay_core::program::AttrValue;
 use std::collections::HashMap;
 
-/// The attributes of a function's call by the names that its body refers to.
+/// Attributes of a function call, by the names that the function's body refers to.
 pub(super) type Arguments<'m> = HashMap<&'m str, &'m AttributeProto>;
 
-/// Form of an attribute in a program.
+/// An attribute's form in a program.
 pub(super) enum Attribute<'m> {
     /// A value.
     Value(AttrValue),
@@ -19,8 +19,8 @@ pub(super) enum Attribute<'m> {
     Graph(&'m GraphProto),
 }
 
-/// The attribute that is meant: itself, or the argument of the function that it refers to. None if the call
-/// does not give that argument, which leaves the attribute out.
+/// Resolves an attribute: returns itself, or the function argument that it refers to. None if the call does not give that
+/// argument, which leaves the attribute out.
 pub(super) fn resolved<'m>(
     attribute: &'m AttributeProto,
     arguments: Option<&Arguments<'m>>,
@@ -64,7 +64,7 @@ pub(super) fn value<'m>(proto: &'m AttributeProto, external: &mut External<'m>) 
     Ok(Attribute::Value(value))
 }
 
-/// Returns an attribute's type. The oldest files do not say; then the field that is set does.
+/// Returns an attribute's type. The oldest files do not give it; then the field that is set decides.
 pub(super) fn kind(proto: &AttributeProto) -> Result<AttributeType> {
     let number = proto.r#type.unwrap_or_default();
     let kind = AttributeType::try_from(number)

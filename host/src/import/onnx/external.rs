@@ -1,6 +1,6 @@
 //! Tensors' content in files beside the model.
 //!
-//! A model says which file, so it is opened as [`crate::file`] opens what a model names. Each file is mapped once.
+//! The model chooses the file, so it is opened with the checks of [`crate::file`]. Each file is mapped once.
 
 use crate::file::{Outside, open_beside};
 use crate::import::{Reading, file};
@@ -16,10 +16,10 @@ use super::proto::StringStringEntryProto;
 pub(super) struct External<'m> {
     folder: Option<&'m Path>,
     reading: Reading,
-    /// By what the model calls them.
+    /// Files by the model's names for them.
     files: HashMap<&'m str, Bytes>,
-    /// Number of bytes that may still be copied out of them because they are not aligned: tensors that do not
-    /// overlap need each byte once, and a few bytes of file that stand for a lot of memory are an attack.
+    /// Number of unaligned bytes that may still be copied out of them. Tensors that do not overlap need each byte once; a
+    /// small file that expands to a lot of memory is an attack.
     copies_left: usize,
 }
 
@@ -28,7 +28,7 @@ impl<'m> External<'m> {
         Self { folder, reading, files: HashMap::new(), copies_left: 0 }
     }
 
-    /// Returns the bytes that a tensor's `external_data` names.
+    /// Returns the bytes that a tensor's `external_data` refers to.
     pub(super) fn bytes(&mut self, entries: &'m [StringStringEntryProto]) -> Result<Bytes> {
         let find = |key: &str| {
             let mut found = entries.iter().filter(|entry| entry.key() == key).map(|entry| entry.value());
@@ -63,7 +63,7 @@ impl<'m> External<'m> {
         }
     }
 
-    /// Takes note that so many bytes are going to be copied.
+    /// Charges a copy of `size` bytes to the limit.
     pub(super) fn charge_copy(&mut self, size: usize) -> Result<()> {
         self.copies_left = self.copies_left.checked_sub(size).ok_or_else(|| {
             let text = "expected external tensors that do not overlap, found more bytes than the files have";

@@ -1,6 +1,7 @@
-//! Functions of the model, which are inlined where they are called.
+//! Inlines the model's functions at their calls.
 //!
-//! A few functions that call each other twice each make a graph of any size, so what they make is counted before any of it is made.
+//! A few functions that call each other twice each expand to a graph of any size, so the expansion is measured before it
+//! starts.
 
 use super::attributes::{Arguments, resolved};
 use super::graph::{Builder, Frame, Scope};
@@ -15,9 +16,9 @@ use std::sync::Arc;
 
 /// Maximum depth of nested calls.
 const CALL_DEPTH_MAX: usize = 64;
-/// Nodes of a program after inlining.
+/// Maximum number of nodes after inlining.
 const NODES_MAX: usize = 4_000_000;
-/// Bytes of the file that are used again, by function bodies and what is given to them.
+/// Maximum number of file bytes that are reused, by function bodies and their arguments.
 const INLINED_BYTES_MAX: usize = 256 << 20;
 
 /// Identity of a function: domain, name and overload.
@@ -38,7 +39,7 @@ impl<'m> Functions<'m> {
         Ok(Self(known))
     }
 
-    /// Checks what a graph is with its functions inlined: that they end, and that it is not too large.
+    /// Checks a graph's size after inlining: recursion, depth, nodes and bytes.
     ///
     /// # Errors
     /// If a function calls itself, calls are too deep, or there are too many nodes or bytes.
@@ -55,7 +56,7 @@ impl<'m> Functions<'m> {
         Ok(())
     }
 
-    /// Measures nodes with all that they hold and call. Each function is visited once, however often it is called.
+    /// Measures nodes with everything that they contain and call. Each function is visited once, however often it is called.
     fn inlined(
         &self,
         nodes: &'m [NodeProto],
@@ -77,7 +78,7 @@ impl<'m> Functions<'m> {
                 return Err(invalid(format!("the function {:?} calls itself", function.name())));
             }
             let before = known.get(&key).copied();
-            // One that is new is at least a call itself.
+            // A new function is at least one call itself.
             if open.len() + before.map_or(1, |inlined| inlined.depth) > CALL_DEPTH_MAX {
                 return Err(unsupported(format!(
                     "functions call each other more than {CALL_DEPTH_MAX} deep"
@@ -100,7 +101,7 @@ impl<'m> Functions<'m> {
         Ok(sum)
     }
 
-    /// Returns the function that a node calls. It goes before an op of the same name.
+    /// Returns the function that a node calls. A function takes precedence over an op of the same name.
     pub(super) fn called(&self, node: &NodeProto) -> Option<&'m FunctionProto> {
         if self.0.is_empty() {
             return None;
@@ -113,9 +114,9 @@ impl<'m> Functions<'m> {
 #[derive(Clone, Copy, Default)]
 struct Inlined {
     nodes: usize,
-    /// Of the functions' bodies.
+    /// Bytes of the functions' bodies.
     bytes: usize,
-    /// Calls that are open in each other, at most.
+    /// Maximum depth of nested calls.
     depth: usize,
 }
 
@@ -127,7 +128,7 @@ impl Inlined {
     }
 }
 
-/// Bytes of the file that may still be used again: what is given to functions, and names, are known while they are built.
+/// File bytes that may still be reused. Arguments of functions, and names, are only known during building.
 pub(super) struct Budget(usize);
 
 impl Budget {
@@ -135,7 +136,7 @@ impl Budget {
         Self(INLINED_BYTES_MAX)
     }
 
-    /// Takes note of bytes of the file that are going to be used once more.
+    /// Charges file bytes that are about to be reused.
     pub(super) fn charge(&mut self, bytes: usize) -> Result<()> {
         self.0 = self.0.checked_sub(bytes).ok_or_else(too_many_bytes)?;
         Ok(())
@@ -166,7 +167,7 @@ impl<'m> Builder<'m> {
             prefix: format!("{name}/"),
         };
 
-        // A function sees its inputs only.
+        // A function sees only its inputs.
         let mut inner = Scope::new(None, function.value_info.iter());
         for (i, input) in function.input.iter().enumerate() {
             let operand = match call.input.get(i).map(String::as_str) {
@@ -192,7 +193,7 @@ impl<'m> Builder<'m> {
         Ok(())
     }
 
-    /// Gives a value that a call made the name and type that it has outside.
+    /// Gives a result of a call its outer name and type.
     fn rename(
         &mut self,
         result: Option<ValueId>,
@@ -227,7 +228,7 @@ fn check_call(call: &NodeProto, function: &FunctionProto) -> Result<()> {
     Ok(())
 }
 
-/// Collects the attributes that a function's body refers to: those of the call, and the function's defaults.
+/// Collects the attributes that a function's body refers to: those of the call, over the function's defaults.
 fn arguments<'m>(
     call: &'m NodeProto,
     function: &'m FunctionProto,
@@ -247,7 +248,7 @@ fn arguments<'m>(
     Ok(arguments)
 }
 
-/// A graph would see the names around the call, not those of the function that it becomes a part of.
+/// Refuses graphs: they would see the names around the call, not those of the function that they become a part of.
 fn check_argument(value: &AttributeProto) -> Result<()> {
     if value.g.is_some() || !value.graphs.is_empty() {
         return Err(unsupported("graphs as attributes of a function's call are not supported"));

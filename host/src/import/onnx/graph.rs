@@ -20,7 +20,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The attributes of Constant, each of which is a form of its value.
+/// Attributes of Constant, each a different form of its value.
 const CONSTANT_FORMS: &[&str] = &[
     "value",
     "value_int",
@@ -32,16 +32,16 @@ const CONSTANT_FORMS: &[&str] = &[
     "sparse_value",
 ];
 
-/// Makes a program of a model whose messages live for `'m`.
+/// Builds a program from a model whose messages live for `'m`.
 pub(super) struct Builder<'m> {
     pub(super) program: Program,
     pub(super) functions: Functions<'m>,
     pub(super) budget: Budget,
     external: External<'m>,
-    /// Tensors that were read, by their message: functions that are called often share their constants.
+    /// Decoded tensors by message, so that repeated calls of a function share its constants.
     tensors: HashMap<*const TensorProto, Tensor>,
     lifter: Lifter,
-    /// Number of enclosing graphs that are being built.
+    /// Number of enclosing graphs under construction.
     depth: usize,
 }
 
@@ -56,11 +56,11 @@ pub(super) struct Frame<'m> {
 
 /// Meaning of names in a graph.
 pub(super) struct Scope<'s, 'm> {
-    /// Values by name; None for an input of a function that the call does not give.
+    /// Values by name; None for a function input that the call omits.
     pub(super) names: HashMap<&'m str, Option<ValueId>>,
     /// Types that the graph declares.
     types: HashMap<&'m str, &'m ValueInfoProto>,
-    /// Masks of Dropout nodes that are used; others are not made.
+    /// Dropout masks that are used; others are not computed.
     masks: HashSet<&'m str>,
     outer: Option<&'s Scope<'s, 'm>>,
 }
@@ -94,7 +94,7 @@ impl<'s, 'm> Scope<'s, 'm> {
         tensors::value_type(ty).map_err(|error| about(&format!("the value {name:?}"), error))
     }
 
-    /// Finds out which masks of Dropout nodes are used.
+    /// Notes which masks of Dropout nodes are used.
     pub(super) fn note_masks(&mut self, nodes: &'m [NodeProto], outputs: impl Iterator<Item = &'m str>) {
         let masks: HashSet<&str> = nodes.iter().filter_map(mask).collect();
         if !masks.is_empty() {
@@ -139,8 +139,7 @@ impl<'m> Builder<'m> {
                 return Err(invalid(format!("expected a type of the input {:?}, found none", &*value.name)));
             }
         }
-        // Outputs are found by name. One that is another value, or an input under another name, gets its
-        // own.
+        // Outputs are found by name. An output that duplicates another value, or renames an input, gets a value of its own.
         for (info, id) in graph.output.iter().zip(&mut region.outputs) {
             if *self.program.value(*id).name != *info.name() {
                 let ty = info.r#type.as_ref().map(tensors::value_type).transpose()?.flatten();
@@ -175,7 +174,7 @@ impl<'m> Builder<'m> {
         let definitions =
             definitions(inputs().chain(graph.initializer.iter().map(|tensor| tensor.name())), &graph.node)?;
 
-        // Of several declarations the last one counts: those of inputs and outputs go before others.
+        // The last declaration wins: those of inputs and outputs override others.
         let declared = graph.value_info.iter().chain(&graph.output).chain(&graph.input);
         let mut scope = Scope::new(outer, declared);
         let mut region = Region::default();
@@ -204,7 +203,7 @@ impl<'m> Builder<'m> {
         Ok(region)
     }
 
-    /// Builds a node, and whatever it needs before and after it.
+    /// Builds a node, and the nodes that it needs before and after it.
     pub(super) fn build_node(
         &mut self,
         proto: &'m NodeProto,
@@ -290,18 +289,17 @@ impl<'m> Builder<'m> {
             scope.names.insert(name, Some(id));
             node.outputs.push(Some(id));
         }
-        // A control flow node gives all results of its region; unwanted ones at the end may be left out.
+        // A control-flow node returns all results of its region; unused ones at the end may be left out.
         if let Some(n) = n_results(&node) {
             node.outputs.resize(node.outputs.len().max(n), None);
         } else {
-            // Of an op that makes any number of results, as Split does, one without a reader is made all the same.
+            // An op with any number of results, such as Split, also computes the unused ones.
             let repeats = devbay_ops::find(&node.op.domain, &node.op.name)
                 .is_some_and(|row| row.outputs.n_max().is_none());
             for result in node.outputs.iter_mut().filter(|result| repeats && result.is_none()) {
                 *result = Some(self.program.add_value(Value::default()));
             }
-            // An operand that is absent at the end means the same as one that is not there. Loop counts its
-            // operands, so its own stay.
+            // A trailing absent operand means the same as a missing one. Loop counts its operands, so they stay.
             for operands in [&mut node.inputs, &mut node.outputs] {
                 while operands.last().is_some_and(Option::is_none) {
                     operands.pop();
@@ -324,7 +322,7 @@ impl<'m> Builder<'m> {
         Ok(self.program.add_constant(name, tensor))
     }
 
-    /// A Constant node becomes a constant; so its forms and their versions are done with.
+    /// Turns a Constant node into a constant, so that later stages need not know its forms and versions.
     fn build_constant_node(
         &mut self,
         proto: &'m NodeProto,
@@ -375,8 +373,8 @@ impl<'m> Builder<'m> {
         Ok(())
     }
 
-    /// A Dropout node that does not train gives its input, and a mask of truth. False if it is another, or if
-    /// its mask is wanted and of the input's type, as before version 10.
+    /// Replaces a Dropout node in inference mode by its input and an all-true mask. Returns false in training mode, or if
+    /// its mask is used and has the input's type, as before version 10.
     fn build_dropout(
         &mut self,
         proto: &'m NodeProto,
@@ -385,7 +383,7 @@ impl<'m> Builder<'m> {
         nodes: &mut Vec<Node>,
     ) -> Result<bool> {
         let operand = |i: usize| proto.input.get(i).map(String::as_str).filter(|name| !name.is_empty());
-        // Before version 12 it has no other mode.
+        // Before version 12 there is no training mode.
         let training = match operand(2) {
             Some(name) if op.version >= 12 => scope.lookup(name)?,
             _ => None,
@@ -414,7 +412,7 @@ impl<'m> Builder<'m> {
     }
 }
 
-/// Returns a node's op: for ONNX's own domain in the version in force, for others in the imported one.
+/// Returns a node's op: for ONNX's own domain in the version in force, for others in the imported version.
 fn op(proto: &NodeProto, frame: &Frame<'_>) -> Result<Op> {
     let domain = domain(proto.domain());
     let opset = *frame.opsets.get(domain).ok_or_else(|| {
@@ -423,13 +421,13 @@ fn op(proto: &NodeProto, frame: &Frame<'_>) -> Result<Op> {
     })?;
     let version = match domain {
         "" => since_version(proto.op_type(), opset),
-        // The rows of other domains have one version each.
+        // Ops of other domains have one version each.
         _ => devbay_ops::find(domain, proto.op_type()).map(|row| row.version).filter(|&since| since <= opset),
     };
     Ok(Op {
         domain: Arc::from(domain),
         name: Arc::from(proto.op_type()),
-        // An op that the opset does not have is left to placement, which says who could run it.
+        // Placement reports unknown ops, with the devices that could run them.
         version: version.unwrap_or(opset),
     })
 }

@@ -1,9 +1,8 @@
-//! From the version of an op that a model uses to the one that programs hold, which is the catalogue's.
+//! Lifts ops from the version that a model uses to the catalogue's version, which programs hold.
 //!
-//! A node means the same before and after: what is not known, such as a rank, is computed by nodes around
-//! it and not guessed. A node whose meaning the catalogue's version does not have is refused, because the
-//! stages behind know ops by name. Nodes whose op is not in the catalogue keep the version in force, and
-//! placement says who could run them.
+//! Lifting keeps a node's meaning: nodes around it compute unknown facts such as a rank, instead of guessing them. A node
+//! whose meaning the catalogue's version cannot express is refused, because later stages know ops by name. Nodes whose op is
+//! not in the catalogue keep the version in force, and placement reports the devices that could run them.
 
 mod changes;
 mod rewrites;
@@ -27,7 +26,7 @@ pub(super) fn held(op: &str) -> Op {
 /// Lifts the nodes of one program, in their order.
 #[derive(Default)]
 pub(super) struct Lifter {
-    /// Types that follow from the nodes before. Models declare few, and some wrong ones.
+    /// Types inferred from the nodes before. Models declare few, and some are wrong.
     types: HashMap<ValueId, TensorType>,
 }
 
@@ -50,8 +49,7 @@ impl Lifter {
         Ok(())
     }
 
-    /// Takes note of what follows for the results' types. A node that cannot be right is found when the
-    /// program is planned for real shapes.
+    /// Records the inferred types of a node's results. Planning for real shapes reports nodes that cannot be right.
     fn infer(&mut self, program: &Program, node: &Node) {
         let Some(def) = catalogue::find(&node.op.domain, &node.op.name) else {
             return;
@@ -66,7 +64,7 @@ impl Lifter {
         let Some(types) = node.inputs.iter().map(ty).collect::<Option<Vec<_>>>() else {
             return;
         };
-        // Inference reads shapes, axes and amounts; weights would be read for each node that takes them.
+        // Inference reads shapes, axes and amounts. Reading weights would repeat for each node that takes them.
         let is_short = |tensor: &&Tensor| tensor.n_elements() <= 2 * RANK_MAX;
         let constant =
             |id: &Option<ValueId>| id.and_then(|id| program.constant(id).filter(is_short).cloned());
@@ -80,7 +78,7 @@ impl Lifter {
         }
     }
 
-    /// Of control flow, only the element types of the results are followed.
+    /// Records only the element types of control flow's results.
     fn infer_control(&mut self, program: &Program, node: &Node) {
         let (region, skipped) = match &*node.op.name {
             "If" => (node.region("then_branch"), 0),
@@ -98,7 +96,7 @@ impl Lifter {
     }
 }
 
-/// A value's type: what follows from the nodes before, or else what the model declares.
+/// Returns a value's type: the inferred one, else the declared one.
 fn known_type<'a>(
     program: &'a Program,
     types: &'a HashMap<ValueId, TensorType>,
@@ -107,7 +105,7 @@ fn known_type<'a>(
     types.get(&id).or(program.value(id).ty.as_ref())
 }
 
-/// A node on its way to another version.
+/// A node being rewritten for another version.
 struct Rewriting<'a> {
     program: &'a mut Program,
     types: &'a HashMap<ValueId, TensorType>,
@@ -131,14 +129,14 @@ impl Rewriting<'_> {
             (change.rewrite)(self)?;
         }
         if def.name == "Resize" {
-            // Newer files, too, have empty tensors where an operand is meant to be absent.
+            // Newer files, too, have empty tensors for absent operands.
             rewrites::resize_operands(self)?;
         }
         self.node.op.version = def.version;
         Ok(())
     }
 
-    /// Gives a node of an op that ONNX has replaced the op that replaced it.
+    /// Renames an op that ONNX has replaced.
     fn replace_old_ops(&mut self) -> Result<()> {
         match &*self.node.op.name {
             // Resize 10 is Upsample 9 under its new name; before, the scales were an attribute.
@@ -167,7 +165,7 @@ impl Rewriting<'_> {
         self.node.inputs[i] = Some(id);
     }
 
-    /// Makes integers the operand at `i`.
+    /// Adds integers as the operand at `i`.
     fn set_ints(&mut self, i: usize, values: &[i64]) -> Result<()> {
         let tensor = Tensor::from_elements(&[values.len()], values)?;
         let id = self.program.add_constant("", tensor);
@@ -175,7 +173,7 @@ impl Rewriting<'_> {
         Ok(())
     }
 
-    /// Makes an attribute's integers the operand at `i`.
+    /// Turns an attribute's integers into the operand at `i`.
     fn ints_to_input(&mut self, name: &str, i: usize) -> Result<()> {
         match self.node.take_attr(name) {
             Some(AttrValue::Ints(values)) => self.set_ints(i, &values),
@@ -184,24 +182,24 @@ impl Rewriting<'_> {
         }
     }
 
-    /// The element type of an operand.
+    /// Returns the element type of an operand.
     fn dtype(&self, i: usize) -> Option<DType> {
         known_type(self.program, self.types, self.node.input(i)?).map(|ty| ty.dtype)
     }
 
-    /// The rank of a value, or of another one that has the same.
+    /// Returns the rank of a value, or of another value known to have the same rank.
     fn rank(&self, id: ValueId, same: ValueId) -> Option<usize> {
         let rank = |id| known_type(self.program, self.types, id).and_then(TensorType::rank);
         rank(id).or_else(|| rank(same))
     }
 
-    /// That the catalogue's version has no way to say what the node means.
+    /// Returns an error: the catalogue's version cannot express the node.
     fn refused(&self, what: &str) -> Error {
         let held = held(&self.node.op.name);
         unsupported(format!("{} with {what} cannot be said with {held}", self.node.op))
     }
 
-    /// A constant with one number, in f32 if `dtype` is no other floating-point type.
+    /// Adds a constant with one number, in f32 unless `dtype` is another floating-point type.
     fn scalar(&mut self, dtype: DType, value: f32) -> Result<ValueId> {
         let bytes = match dtype {
             F64 => f64::from(value).to_le_bytes().to_vec(),
@@ -213,7 +211,7 @@ impl Rewriting<'_> {
         Ok(self.program.add_constant("", tensor))
     }
 
-    /// A node of an op in the version that programs hold.
+    /// Returns a node of an op in the version that programs hold.
     fn helper(&self, op: &str, inputs: &[ValueId], output: ValueId) -> Node {
         let inputs = inputs.iter().copied().map(Some).collect();
         let mut node = Node::new(held(op), inputs, vec![Some(output)]);

@@ -1,11 +1,11 @@
-//! ONNX models as programs.
+//! Imports ONNX models as programs.
 //!
-//! A model is decoded, its functions are inlined, its graphs become regions, and each node is lifted to the
-//! version of its op that programs hold. Unused opset domains are tolerated; nodes of domains that are not
-//! ONNX's stay as they are, because domains are open to vendors.
+//! A model is decoded, its functions are inlined, its graphs become regions, and each node is lifted to the op version that
+//! programs hold. Unused opset domains are tolerated. Nodes of domains other than ONNX's stay as they are, because domains
+//! are open to vendors.
 //!
-//! Refused with a typed error: opsets outside [`OPSETS`], sequences, optionals, strings, sparse tensors,
-//! element types that devbay does not have, and whatever breaks ONNX's rules.
+//! Refused with a typed error: opsets outside [`OPSETS`], sequences, optionals, strings, sparse tensors, element types that
+//! devbay lacks, and violations of ONNX's rules.
 //!
 //! The cost of a small model is limited: nesting, calls, nodes and bytes after inlining.
 
@@ -34,10 +34,10 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-/// Opsets of ONNX's own domain that are read.
+/// Supported opsets of ONNX's own domain.
 const OPSETS: RangeInclusive<i64> = 7..=NEWEST_OPSET as i64;
 
-/// Reads a model; `folder` is where its data files are.
+/// Reads a model; `folder` holds its data files.
 pub(super) fn import(bytes: Bytes, folder: Option<&Path>, reading: Reading) -> Result<Program> {
     let model = ModelProto::decode(bytes).map_err(|cause| {
         let too_deep = cause.to_string().contains("recursion limit");
@@ -83,12 +83,12 @@ fn opsets(imports: &[OperatorSetIdProto]) -> Result<Opsets<'_>> {
     Ok(opsets)
 }
 
-/// ONNX's own domain has two names.
+/// Unifies the two names of ONNX's own domain.
 fn domain(name: &str) -> &str {
     if name == "ai.onnx" { "" } else { name }
 }
 
-/// Returns a node's name for messages, before it has become one of the program.
+/// Returns a node's name for messages, before it is a node of the program.
 fn label(node: &NodeProto) -> String {
     let op = node.op_type();
     match node.output.iter().find(|name| !name.is_empty()) {
@@ -98,7 +98,7 @@ fn label(node: &NodeProto) -> String {
     }
 }
 
-/// The error, with what it is about before its words.
+/// Prefixes an error with its subject.
 fn about(what: &str, error: Error) -> Error {
     let text = format!("{what}: {}", error.text());
     Error::new(error.kind(), text).in_file(&error.place().file).because(error)

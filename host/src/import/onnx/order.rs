@@ -1,7 +1,7 @@
-//! Names that the nodes of a graph define and use, and an order in which each is defined before its use.
+//! Names that the nodes of a graph define and use, and a topological order of the nodes.
 //!
-//! ONNX wants nodes in such an order already; not all exporters do it. A name that a graph defines means
-//! that definition everywhere in it, also where a graph around it has the same name.
+//! ONNX requires that order, but not all exporters keep it. Within a graph, its own definition of a name hides that of an
+//! outer graph.
 
 use super::proto::{AttributeProto, GraphProto, NodeProto};
 use super::{invalid, label};
@@ -9,10 +9,10 @@ use devbay_core::Result;
 use devbay_core::cancel::look;
 use std::collections::{HashMap, HashSet};
 
-/// Who defines the names of a graph: an input or initializer, or the node at a position.
+/// Definitions of a graph's names: an input or initializer, or the node at a position.
 pub(super) type Definitions<'m> = HashMap<&'m str, Option<usize>>;
 
-/// The names that a graph defines, each once. `given` are its inputs and initializers.
+/// Collects the names that a graph defines, and fails on duplicates. `given` are its inputs and initializers.
 pub(super) fn definitions<'m>(
     given: impl Iterator<Item = &'m str>,
     nodes: &'m [NodeProto],
@@ -36,7 +36,7 @@ pub(super) fn definitions<'m>(
     Ok(definitions)
 }
 
-/// Positions of the nodes so that each stands behind those that it depends on, and otherwise as they stood.
+/// Returns the nodes' positions in topological order, keeping the given order where possible.
 pub(super) fn sorted(nodes: &[NodeProto], definitions: &Definitions<'_>) -> Result<Vec<usize>> {
     let dependencies: Vec<Vec<usize>> = nodes
         .iter()
@@ -48,7 +48,7 @@ pub(super) fn sorted(nodes: &[NodeProto], definitions: &Definitions<'_>) -> Resu
     }
     let mut states = vec![Visit::New; nodes.len()];
     let mut order = Vec::with_capacity(nodes.len());
-    // Depth first, with a stack of its own: chains are as long as models.
+    // Depth first with an explicit stack, because chains are as long as models.
     let mut open: Vec<(usize, usize)> = Vec::new();
     for start in 0..nodes.len() {
         look()?;
@@ -87,7 +87,7 @@ enum Visit {
     Done,
 }
 
-/// The names that a node uses: its operands, and what its graphs take from around them.
+/// Returns the names that a node uses: its operands, and the names that its graphs capture.
 pub(super) fn uses(node: &NodeProto) -> Vec<&str> {
     let mut used: Vec<&str> = node.input.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
     for graph in graphs(node) {
@@ -96,12 +96,12 @@ pub(super) fn uses(node: &NodeProto) -> Vec<&str> {
     used
 }
 
-/// The graphs among a node's attributes.
+/// Returns the graphs among a node's attributes.
 fn graphs(node: &NodeProto) -> impl Iterator<Item = &GraphProto> {
     node.attribute.iter().filter_map(|attribute: &AttributeProto| attribute.g.as_deref())
 }
 
-/// Adds the names that a graph uses and does not define.
+/// Adds the names that a graph uses without defining them.
 fn captures<'m>(graph: &'m GraphProto, used: &mut Vec<&'m str>) {
     let inputs = graph.input.iter().map(|input| input.name());
     let initializers = graph.initializer.iter().map(|tensor| tensor.name());

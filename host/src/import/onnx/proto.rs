@@ -1,4 +1,4 @@
-//! ONNX's messages, made from `proto/onnx.proto` when the crate is built.
+//! ONNX's messages, generated from `proto/onnx.proto` by the build script.
 
 #![allow(missing_docs, clippy::all, reason = "generated code")]
 

@@ -1,6 +1,6 @@
-//! ONNX's tensors and types as devbay's.
+//! Converts ONNX's tensors and types to devbay's.
 //!
-//! Everything a tensor claims is compared with the bytes that are there before memory is taken for it.
+//! Every size that a tensor claims is compared with the bytes present before memory is allocated.
 
 use super::super::file::Shared;
 use super::external::External;
@@ -18,10 +18,10 @@ use devbay_core::{Error, ErrorKind, Result};
 use devbay_plugin_api::reserve;
 use std::sync::Arc;
 
-/// Extents that a type may have, far above what models use. A type is copied for each value.
+/// Maximum rank of a type, far above the ranks of real models. A type is copied for each value.
 pub(super) const RANK_MAX: usize = 64;
 
-/// The element type of ONNX's number: one that programs have names for. Complex numbers have none.
+/// Returns the element type for ONNX's number. Complex numbers have no type in programs.
 pub(super) fn dtype(number: i32) -> Result<DType> {
     let dtype = dtype_from_onnx(i64::from(number))?;
     if tensor::dtype_from_name(&tensor::dtype_name(dtype)) != Some(dtype) {
@@ -32,7 +32,7 @@ pub(super) fn dtype(number: i32) -> Result<DType> {
     Ok(dtype)
 }
 
-/// A value's type; None if the model says nothing.
+/// Returns a value's type; None if the model declares none.
 pub(super) fn value_type(proto: &TypeProto) -> Result<Option<TensorType>> {
     let kind = match &proto.value {
         None => return Ok(None),
@@ -59,7 +59,7 @@ fn extent(value: Option<&Extent>) -> Result<Dim> {
     match value {
         None => Ok(Dim::unknown()),
         Some(Extent::DimParam(name)) => Ok(Dim::Unknown(Arc::from(&**name))),
-        // Not ONNX, but common for an extent that is not known.
+        // Not valid ONNX, but common for an unknown extent.
         Some(Extent::DimValue(-1)) => Ok(Dim::unknown()),
         Some(Extent::DimValue(n)) => {
             let known = usize::try_from(*n).map_err(|_| invalid(format!("expected an extent, found {n}")))?;
@@ -71,7 +71,7 @@ fn extent(value: Option<&Extent>) -> Result<Dim> {
 /// Purpose of memory for content that is not shared.
 const CONTENT: &str = "a tensor's content";
 
-/// A tensor.
+/// Decodes a tensor.
 pub(super) fn tensor<'m>(proto: &'m TensorProto, external: &mut External<'m>) -> Result<Tensor> {
     if proto.segment.is_some() {
         return Err(Error::new(ErrorKind::UnsupportedModel, "tensors in segments are not supported"));
@@ -99,8 +99,8 @@ pub(super) fn tensor<'m>(proto: &'m TensorProto, external: &mut External<'m>) ->
     Tensor::from_bytes(dtype, &shape, &bytes)
 }
 
-/// A tensor that shares `bytes`, except a bool that holds other bytes than 0 and 1: kernels may rely on
-/// those, so it is copied with each other byte as 1, as NumPy reads it.
+/// Returns a tensor that shares `bytes`. Kernels rely on bools of 0 and 1, so a bool tensor with other bytes is copied, with
+/// each of them as 1, as NumPy reads it.
 fn share(dtype: DType, shape: &[usize], bytes: Bytes) -> Result<Tensor> {
     if dtype == BOOL && bytes.iter().any(|&byte| byte > 1) {
         let bools: Vec<u8> = reserve::collected(bytes.iter().map(|&byte| u8::from(byte != 0)), CONTENT)?;
@@ -122,7 +122,7 @@ fn shape(dims: &[i64]) -> Result<Vec<usize>> {
     check_rank(dims.len())?;
     let known: std::result::Result<Vec<usize>, _> = dims.iter().map(|&dim| usize::try_from(dim)).collect();
     let shape = known.map_err(|_| invalid(format!("expected extents, found {dims:?}")))?;
-    // Also where another extent is 0: strides are products of the others.
+    // Strides are products of the other extents, so these count even if one extent is 0.
     let others = shape.iter().filter(|&&extent| extent > 0);
     let product = others.copied().try_fold(1isize, |n, extent| n.checked_mul(isize::try_from(extent).ok()?));
     product.map(|_| shape).ok_or_else(|| too_large(dims))
@@ -147,7 +147,7 @@ fn field(dtype: DType) -> &'static str {
     }
 }
 
-/// Checks that no typed field but `expected` holds anything, and that one `n` elements.
+/// Checks that only the field `expected` holds elements, and that it holds `n`.
 fn check_stored(proto: &TensorProto, dtype: DType, expected: Option<&str>, n: usize) -> Result<()> {
     let fields = [
         ("float_data", proto.float_data.len()),
@@ -169,10 +169,10 @@ fn check_stored(proto: &TensorProto, dtype: DType, expected: Option<&str>, n: us
     Ok(())
 }
 
-/// The content of a tensor whose elements are in the typed field of its type.
+/// Returns the content of a tensor stored in the typed field of its type.
 fn stored(proto: &TensorProto, dtype: DType, n: usize) -> Result<Vec<u8>> {
     if dtype.bits < 8 {
-        // Elements share a byte as they do in memory, and there is one to a stored integer.
+        // Elements of fewer than 8 bits share a byte as in memory; each stored integer holds one byte.
         let size = bytes_of(dtype, n).ok_or_else(|| too_large(&proto.dims))?;
         check_stored(proto, dtype, Some("int32_data"), size)?;
         return narrowed(&proto.int32_data, dtype, |&x| u8::try_from(x).ok().map(u8::to_le_bytes));
@@ -192,7 +192,7 @@ fn stored(proto: &TensorProto, dtype: DType, n: usize) -> Result<Vec<u8>> {
             narrowed(&proto.int32_data, dtype, |&x| u8::try_from(x).ok().map(u8::to_le_bytes))
         }
         BOOL => little_endian(&proto.int32_data, |&x| [u8::from(x != 0)]),
-        // So are those of half-precision numbers.
+        // Half-precision floats are stored the same way.
         _ => narrowed(&proto.int32_data, dtype, |&x| u16::try_from(x).ok().map(u16::to_le_bytes)),
     }
 }

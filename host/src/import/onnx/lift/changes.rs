@@ -1,7 +1,7 @@
-//! Where the meaning of ONNX's ops changed so that a node has to be rewritten.
+//! Changes of ONNX's ops that require rewriting a node.
 //!
-//! Changes that need nothing are not here: other element types, and new attributes and operands that may be
-//! absent. Source: the schemas of onnx 1.23.2, version by version.
+//! Harmless changes are not listed: new element types, and new attributes and operands that may be absent. Source: the
+//! schemas of onnx 1.23.2, version by version.
 
 use super::Rewriting;
 use super::rewrites::*;
@@ -11,9 +11,9 @@ use devbay_core::Result;
 pub(super) struct Change {
     /// The op.
     pub(super) op: &'static str,
-    /// The version with which it came.
+    /// The version that introduced it.
     pub(super) version: u32,
-    /// Makes a node of an older version one of this version, or says why that cannot be.
+    /// Rewrites a node of an older version for this version, or explains why that is impossible.
     pub(super) rewrite: fn(&mut Rewriting<'_>) -> Result<()>,
 }
 
@@ -21,7 +21,7 @@ const fn change(op: &'static str, version: u32, rewrite: fn(&mut Rewriting<'_>) 
     Change { op, version, rewrite }
 }
 
-/// By op, oldest first.
+/// Changes by op, oldest first.
 pub(super) const CHANGES: &[Change] = &[
     change("BatchNormalization", 9, batch_normalization_spatial),
     change("BatchNormalization", 14, batch_normalization_results),
@@ -68,7 +68,7 @@ mod tests {
     use devbay_core::program::catalogue;
     use devbay_core::program::onnx_versions::{since_version, versions};
 
-    /// Changes that concern some nodes only; the others may stay as they are.
+    /// Changes that affect only some nodes; the others may stay as they are.
     const CONDITIONAL: &[(&str, u32)] = &[("BatchNormalization", 14), ("Resize", 13)];
 
     #[test]

@@ -5,12 +5,12 @@ use devbay_core::Result;
 use devbay_core::program::{AttrValue, Value};
 use devbay_core::tensor::{F32, Tensor};
 
-/// Keeps the node: the new version only allows more, shapes that broadcast.
+/// Keeps the node: the new version only adds broadcasting.
 pub(super) fn allows_more(_: &mut Rewriting<'_>) -> Result<()> {
     Ok(())
 }
 
-/// BatchNormalization 9: always over the spatial extents.
+/// Lifts to BatchNormalization 9: always over the spatial extents.
 pub(super) fn batch_normalization_spatial(r: &mut Rewriting<'_>) -> Result<()> {
     if r.node.int("spatial", 1) != 1 {
         return Err(r.refused("spatial = 0"));
@@ -19,7 +19,7 @@ pub(super) fn batch_normalization_spatial(r: &mut Rewriting<'_>) -> Result<()> {
     Ok(())
 }
 
-/// BatchNormalization 14: training is an attribute, no longer the presence of more results.
+/// Lifts to BatchNormalization 14: training is an attribute, no longer the presence of more results.
 pub(super) fn batch_normalization_results(r: &mut Rewriting<'_>) -> Result<()> {
     if r.node.outputs.iter().skip(1).any(Option::is_some) {
         return Err(r.refused("the results of training"));
@@ -28,7 +28,7 @@ pub(super) fn batch_normalization_results(r: &mut Rewriting<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Clip 11: bounds are operands.
+/// Lifts to Clip 11: bounds are operands.
 pub(super) fn clip_bounds(r: &mut Rewriting<'_>) -> Result<()> {
     for (name, i) in [("min", 1), ("max", 2)] {
         match r.node.take_attr(name) {
@@ -40,7 +40,7 @@ pub(super) fn clip_bounds(r: &mut Rewriting<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Makes a number the operand at `i`, in the type of the first one.
+/// Adds a number as the operand at `i`, in the type of the first operand.
 fn float_operand(r: &mut Rewriting<'_>, i: usize, value: f32) -> Result<()> {
     let like = r.node.input(0);
     let dtype = r.dtype(0);
@@ -57,7 +57,7 @@ fn float_operand(r: &mut Rewriting<'_>, i: usize, value: f32) -> Result<()> {
     Ok(())
 }
 
-/// DFT 20: the axis is an operand with another default.
+/// Lifts to DFT 20: the axis is an operand, with a different default.
 pub(super) fn dft_axis(r: &mut Rewriting<'_>) -> Result<()> {
     let axis = r.node.int("axis", 1);
     r.node.take_attr("axis");
@@ -66,12 +66,12 @@ pub(super) fn dft_axis(r: &mut Rewriting<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Dropout 10: the mask is of truth values. Nodes whose mask nobody wants do not come here.
+/// Lifts to Dropout 10: the mask is boolean. Nodes with an unused mask do not get here.
 pub(super) fn dropout_mask(r: &mut Rewriting<'_>) -> Result<()> {
     Err(r.refused("a mask of its input's type"))
 }
 
-/// Dropout 12: the ratio is an operand.
+/// Lifts to Dropout 12: the ratio is an operand.
 pub(super) fn dropout_ratio(r: &mut Rewriting<'_>) -> Result<()> {
     match r.node.take_attr("ratio") {
         Some(AttrValue::Float(ratio)) => float_operand(r, 1, ratio),
@@ -80,7 +80,7 @@ pub(super) fn dropout_ratio(r: &mut Rewriting<'_>) -> Result<()> {
     }
 }
 
-/// GridSample 20: modes have shorter names.
+/// Lifts to GridSample 20: modes have shorter names.
 pub(super) fn grid_sample_mode(r: &mut Rewriting<'_>) -> Result<()> {
     let mode = match r.node.string("mode", "bilinear") {
         "bilinear" => "linear",
@@ -92,32 +92,32 @@ pub(super) fn grid_sample_mode(r: &mut Rewriting<'_>) -> Result<()> {
     Ok(())
 }
 
-/// GroupNormalization 21: scale and bias are by channel, no longer by group. ONNX has declared the older
-/// version unfit for use.
+/// Lifts to GroupNormalization 21: scale and bias are per channel, no longer per group. ONNX has declared the older version
+/// unfit for use.
 pub(super) fn group_normalization_scale(r: &mut Rewriting<'_>) -> Result<()> {
     Err(r.refused("scales by group"))
 }
 
-/// OneHot 11: negative indices count from the end. Before, they were not allowed, and runtimes took them so
-/// nevertheless.
+/// Lifts to OneHot 11: negative indices count from the end. They were forbidden before, but runtimes already read them this
+/// way.
 pub(super) fn one_hot_negative(_: &mut Rewriting<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Pad 11: amounts and value are operands.
+/// Lifts to Pad 11: amounts and value are operands.
 pub(super) fn pad_operands(r: &mut Rewriting<'_>) -> Result<()> {
     r.ints_to_input("pads", 1)?;
     let value = r.node.float("value", 0.0);
     r.node.take_attr("value");
-    // Without an operand it is 0.
+    // The operand defaults to 0.
     if r.node.string("mode", "constant") == "constant" && value.to_bits() != 0 {
         float_operand(r, 2, value)?;
     }
     Ok(())
 }
 
-/// Reductions 18, ReduceSum 13, Squeeze 13, Unsqueeze 13: axes are an operand. No axes mean all of them,
-/// before and after.
+/// Lifts to Reductions 18, ReduceSum 13, Squeeze 13, Unsqueeze 13: axes are an operand. No axes mean all axes, before and
+/// after.
 pub(super) fn axes_operand(r: &mut Rewriting<'_>) -> Result<()> {
     if r.node.ints("axes").is_some_and(<[i64]>::is_empty) {
         r.node.take_attr("axes");
@@ -125,9 +125,9 @@ pub(super) fn axes_operand(r: &mut Rewriting<'_>) -> Result<()> {
     r.ints_to_input("axes", 1)
 }
 
-/// Resize 11: modes are attributes. Before, coordinates were divided by the scale and then, for the nearest
-/// neighbour, rounded down where the extent grows and up where it shrinks, as in the test that came with
-/// version 10. Scales that are not constant are taken for growing ones, the only use we know.
+/// Lifts to Resize 11: modes are attributes. Before, coordinates were divided by the scale; the nearest neighbour was then
+/// rounded down if the extent grows and up if it shrinks, as in the test that came with version 10. Scales that are not
+/// constant are assumed to grow, the only use we know.
 pub(super) fn resize_modes(r: &mut Rewriting<'_>) -> Result<()> {
     let scales = r.node.input(1).and_then(|id| r.program.constant(id)).and_then(Tensor::elements::<f32>);
     let scales = scales.unwrap_or_default();
@@ -139,17 +139,17 @@ pub(super) fn resize_modes(r: &mut Rewriting<'_>) -> Result<()> {
     for (name, value) in [("coordinate_transformation_mode", "asymmetric"), ("nearest_mode", nearest)] {
         r.node.set_attr(name, AttrValue::String(value.to_owned()));
     }
-    // The region of interest came in between.
+    // Resize 11 inserted the region of interest as operand 1.
     if r.node.inputs.len() >= 2 {
         r.node.inputs.insert(1, None);
     }
     Ok(())
 }
 
-/// Resize 13: operands may be absent. Before, empty tensors stood for them.
+/// Lifts to Resize 13: operands may be absent. Empty tensors stood for them before.
 pub(super) fn resize_operands(r: &mut Rewriting<'_>) -> Result<()> {
     let mode = r.node.string("coordinate_transformation_mode", "half_pixel");
-    // A mode that version 13 took away.
+    // Version 13 removed this mode.
     if mode == "tf_half_pixel_for_nn" {
         return Err(r.refused("tf_half_pixel_for_nn"));
     }
@@ -166,19 +166,19 @@ pub(super) fn resize_operands(r: &mut Rewriting<'_>) -> Result<()> {
     Ok(())
 }
 
-/// RoiAlign 16: where coordinates are taken is an attribute, by default another than before.
+/// Lifts to RoiAlign 16: the coordinate transformation is an attribute, and its default changed.
 pub(super) fn roi_align_mode(r: &mut Rewriting<'_>) -> Result<()> {
     let mode = AttrValue::String("output_half_pixel".to_owned());
     r.node.set_attr("coordinate_transformation_mode", mode);
     Ok(())
 }
 
-/// Scan 9: no batches, and lengths of sequences are no operand.
+/// Lifts to Scan 9: no batches, and no operand for lengths of sequences.
 pub(super) fn scan_batches(r: &mut Rewriting<'_>) -> Result<()> {
     Err(r.refused("batches"))
 }
 
-/// Slice 10: starts, ends and axes are operands.
+/// Lifts to Slice 10: starts, ends and axes are operands.
 pub(super) fn slice_operands(r: &mut Rewriting<'_>) -> Result<()> {
     for (name, i) in [("starts", 1), ("ends", 2), ("axes", 3)] {
         r.ints_to_input(name, i)?;
@@ -186,13 +186,13 @@ pub(super) fn slice_operands(r: &mut Rewriting<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Softmax 13 and its kind: along one axis. Before, the input was taken for a matrix whose columns are the
-/// extents from the axis on. That is the same along the last axis; else the input becomes that matrix, and
-/// the result gets the input's shape.
+/// Lifts to Softmax 13 and its kind: along one axis. Before, the input was treated as a matrix whose columns are the extents
+/// from the axis on. Both agree for the last axis; otherwise the input is reshaped to that matrix, and the result to the
+/// input's shape.
 pub(super) fn coerced_to_matrix(r: &mut Rewriting<'_>) -> Result<()> {
     let axis = r.node.int("axis", 1);
     let (Some(input), Some(output)) = (r.node.input(0), r.node.output(0)) else {
-        // Nothing to be computed: what is missing is found later.
+        // Nothing to compute: verification reports the missing operand.
         return Ok(());
     };
     let rank = r.rank(input, output).and_then(|rank| i64::try_from(rank).ok());
@@ -205,7 +205,7 @@ pub(super) fn coerced_to_matrix(r: &mut Rewriting<'_>) -> Result<()> {
     let mut flatten = r.helper("Flatten", &[input], matrix);
     flatten.set_attr("axis", AttrValue::Int(axis));
     let mut reshape = r.helper("Reshape", &[result, shape], output);
-    // The shape is meant as it is, also where an extent is 0.
+    // The shape is literal, also where an extent is 0.
     reshape.set_attr("allowzero", AttrValue::Int(1));
     r.node.inputs = vec![Some(matrix)];
     r.node.outputs = vec![Some(result)];
@@ -214,12 +214,12 @@ pub(super) fn coerced_to_matrix(r: &mut Rewriting<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Split 13: sizes are an operand.
+/// Lifts to Split 13: sizes are an operand.
 pub(super) fn split_operand(r: &mut Rewriting<'_>) -> Result<()> {
     r.ints_to_input("split", 1)
 }
 
-/// Split 18: without sizes, the number of parts is an attribute.
+/// Lifts to Split 18: without sizes, the number of parts is an attribute.
 pub(super) fn split_count(r: &mut Rewriting<'_>) -> Result<()> {
     if r.node.input(1).is_none() {
         let n = i64::try_from(r.node.outputs.len()).unwrap_or(i64::MAX);
@@ -228,7 +228,7 @@ pub(super) fn split_count(r: &mut Rewriting<'_>) -> Result<()> {
     Ok(())
 }
 
-/// TopK 10: the count is an operand.
+/// Lifts to TopK 10: the count is an operand.
 pub(super) fn top_k_operand(r: &mut Rewriting<'_>) -> Result<()> {
     let Some(AttrValue::Int(k)) = r.node.take_attr("k") else {
         return Err(wrong_type("k", "an integer"));

@@ -1,10 +1,10 @@
-//! Damaged models: each is a program or an error, never a panic, and soon.
+//! Damaged models: each gives a program or an error quickly, and never panics.
 //!
-//! The same is done with trained models in `tests/import_models.rs`.
+//! `tests/import_models.rs` does the same with trained models.
 
 use super::*;
 
-/// A small model with something of everything.
+/// Returns a small model that uses every feature.
 fn sample() -> Vec<u8> {
     let body = GraphProto {
         input: vec![untyped("i"), untyped("go"), untyped("state")],
@@ -53,7 +53,7 @@ fn damaged_models_give_errors() {
             try_one(&damaged);
         }
     }
-    // A generator of its own, so that each run tries the same: Knuth's constants.
+    // A fixed generator, so that each run tries the same damage: Knuth's constants.
     let mut seed = 1u64;
     let mut random = |n: usize| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -68,7 +68,7 @@ fn damaged_models_give_errors() {
                 1 => damaged[i] ^= 1 << random(8),
                 2 => drop(damaged.remove(i)),
                 _ => {
-                    // A piece from elsewhere.
+                    // Overwrite with a piece from elsewhere.
                     let (from, len) = (random(model.len()), random(16));
                     let piece = model[from..(from + len).min(model.len())].to_vec();
                     damaged.splice(i..i, piece);

@@ -1,11 +1,11 @@
-//! Models and their data in files: what is shared, and which files a model may name.
+//! Models with data files: sharing of content, and the files that a model may refer to.
 
 use super::*;
 use crate::import::{Reading, open};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A folder of its own for a test, removed at the end.
+/// A test's own folder, removed at the end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -77,7 +77,7 @@ fn data_files_are_shared() {
         let address = |i: usize| constants[i].bytes().as_ptr() as usize;
         assert_eq!(address(1) - address(0), 12, "expected views of one mapping");
     }
-    // The mapping lives as long as a tensor of it.
+    // The mapping lives as long as any tensor that views it.
     let program = open(folder.model(), Reading::Mapped).unwrap();
     let tensor = program.constant(program.main.outputs[0]).unwrap().clone();
     drop(program);
@@ -171,7 +171,7 @@ fn data_that_is_not_there() {
 fn a_small_file_does_not_become_a_lot_of_memory() {
     let folder = Folder::new("overlap");
     folder.write("model/w.bin", &vec![0; 4001]);
-    // Not aligned, so each would be copied; aligned ones may overlap, as tied weights do.
+    // These are unaligned, so each would be copied; aligned ones may overlap, as tied weights do.
     let at = |offset: usize, n: usize| -> Vec<TensorProto> {
         (0..n)
             .map(|i| {

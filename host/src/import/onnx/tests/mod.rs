@@ -1,4 +1,4 @@
-//! Models made here, imported, and compared with the text of the program.
+//! Generated models, imported and compared with the program's text.
 
 mod damage;
 mod files;
@@ -23,7 +23,7 @@ fn strings(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
 
-/// A node of ONNX's own domain, or of another that stands before a point.
+/// Returns a node of ONNX's own domain, or of the domain before a point.
 fn node(op: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
     let (domain, op) = op.rsplit_once('.').unwrap_or(("", op));
     NodeProto {
@@ -79,7 +79,7 @@ fn graph_attribute(name: &str, value: GraphProto) -> AttributeProto {
     AttributeProto { g: Some(Box::new(value)), ..attribute(name, AttributeType::Graph) }
 }
 
-/// An attribute that takes its value from the argument of a function's call.
+/// Returns an attribute that refers to an argument of a function call.
 fn reference(name: &str, kind: AttributeType, argument: &str) -> AttributeProto {
     AttributeProto { ref_attr_name: Some(argument.to_owned()), ..attribute(name, kind) }
 }
@@ -103,7 +103,7 @@ fn float32s(name: &str, values: &[f32]) -> TensorProto {
     TensorProto { float_data: values.to_vec(), ..tensor(name, DataType::Float, &dims) }
 }
 
-/// A value and its type; None is an unknown rank, a negative extent an unknown one.
+/// Returns a value and its type; None is an unknown rank, a negative extent an unknown one.
 fn value(name: &str, data_type: DataType, dims: Option<&[i64]>) -> ValueInfoProto {
     let extent = |&dim: &i64| tensor_shape_proto::Dimension {
         value: (dim >= 0).then_some(tensor_shape_proto::dimension::Value::DimValue(dim)),
@@ -121,12 +121,12 @@ fn typed(name: &str, value: type_proto::Value) -> ValueInfoProto {
     ValueInfoProto { name: Some(name.to_owned()), r#type: Some(ty), ..ValueInfoProto::default() }
 }
 
-/// A value without a type.
+/// Returns a value without a type.
 fn untyped(name: &str) -> ValueInfoProto {
     ValueInfoProto { name: Some(name.to_owned()), ..ValueInfoProto::default() }
 }
 
-/// A graph with an input `x: f32[2,3,4]` whose outputs are these.
+/// Returns a graph with an input `x: f32[2,3,4]` and these outputs.
 fn graph(nodes: Vec<NodeProto>, outputs: &[&str]) -> GraphProto {
     GraphProto {
         name: Some("g".to_owned()),
@@ -137,7 +137,7 @@ fn graph(nodes: Vec<NodeProto>, outputs: &[&str]) -> GraphProto {
     }
 }
 
-/// A graph inside of another: no inputs.
+/// Returns a nested graph, which has no inputs.
 fn branch(nodes: Vec<NodeProto>, outputs: &[&str]) -> GraphProto {
     GraphProto { input: Vec::new(), ..graph(nodes, outputs) }
 }
@@ -171,7 +171,7 @@ fn import(model: &ModelProto) -> Result<Program> {
     from_bytes(model.encode_to_vec(), None)
 }
 
-/// Expects that a model becomes a program with these statements, the last of which is `return`.
+/// Expects a model to import as these statements, the last of which is `return`.
 fn check(case: &str, model: &ModelProto, expected: &str) {
     let program = import(model).unwrap_or_else(|error| panic!("{case}: {error:?}"));
     let text = text::print(&program);
@@ -186,7 +186,7 @@ fn check(case: &str, model: &ModelProto, expected: &str) {
     assert_eq!(found, expected, "{case}: found\n{}\n", lines.join("\n"));
 }
 
-/// Expects an error of a kind with these words.
+/// Expects an error of this kind with these words.
 fn check_refused(case: &str, model: &ModelProto, kind: ErrorKind, expected: &str) {
     let error = import(model).expect_err(case);
     assert_eq!(error.kind(), kind, "{case}: {error:?}");

@@ -1,4 +1,4 @@
-//! What is refused, with which kind and words.
+//! Refused models, with the kind and words of each error.
 
 use super::*;
 
@@ -255,7 +255,7 @@ fn functions_that_do_not_end() {
         model
     };
     assert_eq!(import(&chain(64, 1)).unwrap().n_nodes(), 1);
-    // The deepest function is met again, and is no deeper then.
+    // The deepest function is called again at the same depth.
     let mut twice = chain(64, 1);
     twice.functions[62].node.insert(0, node("f.F63", &["x"], &["t"]));
     assert_eq!(import(&twice).unwrap().n_nodes(), 2);
@@ -271,13 +271,13 @@ fn functions_that_do_not_end() {
     let words = "expected at most 4000000 nodes with functions inlined, found more";
     check_refused("too many nodes", &chain(40, 2), ErrorKind::UnsupportedModel, words);
 
-    // Bodies with nothing in them cost time as well.
+    // Empty bodies cost time as well.
     let mut empty = chain(40, 2);
     empty.functions[39].node.clear();
     empty.functions[39].output = strings(&["x"]);
     check_refused("empty functions", &empty, ErrorKind::UnsupportedModel, words);
 
-    // Few nodes that get a lot from the call, or a long name.
+    // A few nodes with large arguments or long names.
     let mut given = chain(20, 2);
     for function in &mut given.functions {
         for node in &mut function.node {
@@ -293,7 +293,7 @@ fn functions_that_do_not_end() {
     named.graph.as_mut().unwrap().node[0].name = Some("a".repeat(1 << 12));
     check_refused("names", &named, ErrorKind::UnsupportedModel, bytes);
 
-    // Few nodes that hold a lot.
+    // A few nodes with large content.
     let mut heavy = chain(12, 2);
     let large = node("Relu", &["x"], &["y"]).with(string("s", &"a".repeat(1 << 20)));
     heavy.functions[11].node = vec![large];
@@ -344,7 +344,7 @@ fn graphs_in_each_other() {
         }
         inner
     };
-    // Protobuf's own limit of 100 messages in each other comes first: three a graph.
+    // Protobuf's own limit of 100 nested messages applies first: three per graph.
     let mut deep = model(17, nested(30));
     deep.graph.as_mut().unwrap().input = graph(vec![], &[]).input;
     assert_eq!(import(&deep).unwrap().n_nodes(), 31);
@@ -353,7 +353,7 @@ fn graphs_in_each_other() {
         check_refused("file", &model(17, nested(depth)), ErrorKind::UnsupportedModel, words);
     }
 
-    // Functions bring more together than a file may nest.
+    // Functions can nest deeper than a file may.
     let mut model = of_nodes(vec![node("f.F0", &["x"], &["t"])]);
     model.graph.as_mut().unwrap().output = vec![untyped("t")];
     for i in 0..5 {

@@ -1,4 +1,4 @@
-//! How graphs, names, constants, regions and functions become programs.
+//! Graphs, names, constants, regions and functions as programs.
 
 use super::*;
 
@@ -56,7 +56,7 @@ fn names_of_extents() {
         value: Some(tensor_shape_proto::dimension::Value::DimParam(name.to_owned())),
         ..tensor_shape_proto::Dimension::default()
     });
-    // -1 is not ONNX, but common.
+    // -1 is not valid ONNX, but common.
     let minus_one = tensor_shape_proto::Dimension {
         value: Some(tensor_shape_proto::dimension::Value::DimValue(-1)),
         ..tensor_shape_proto::Dimension::default()
@@ -125,7 +125,7 @@ fn regions_capture_and_shadow() {
     let mut body = graph(
         vec![
             node("Add", &["w", "late"], &["t"]),
-            // A value of the outer graph with the same name.
+            // Shadows a value of the outer graph.
             node("Neg", &["t"], &["y"]),
         ],
         &["go", "y"],

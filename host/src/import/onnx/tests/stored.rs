@@ -1,4 +1,4 @@
-//! Where tensors keep their elements, and tensors that claim more than there is.
+//! Storage of tensors' elements, and tensors that claim more than they hold.
 
 use super::*;
 use devbay_core::tensor::dtype_name;
@@ -49,7 +49,7 @@ fn every_type_in_every_field() {
         (raw(DataType::Bool, &[3], &[0, 1, 2]), "bool[3] [false, true, true]"),
         (raw(DataType::Float, &[0, 3], &[]), "f32[0,3] []"),
         (float32s("t", &[]), "f32[0] []"),
-        // No dims are one element.
+        // A tensor without dims has one element.
         (TensorProto { float_data: vec![2.0], ..tensor("t", DataType::Float, &[]) }, "f32[] [2.0]"),
     ];
     for (tensor, expected) in cases {
