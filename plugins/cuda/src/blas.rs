@@ -4,18 +4,24 @@
 //! `Y' = B' A'`: B first, columns for rows. The library chooses the algorithm when a kernel is prepared,
 //! so that launches do the same every time; without an algorithm, or without the library, the plugin's own kernels multiply.
 //!
-//! Functions and numbers are those of cublasLt.h of CUDA 12 and 13.
+//! cudarc declares the functions and enums, from the cublasLt.h of CUDA 12.0; version 13 of the library has the same.
 
 use crate::device::Shared;
-use crate::driver::Handle;
-use crate::library::{self, functions};
+use crate::driver::device_pointer;
+use crate::library::{self, call, functions, number, too_old};
 use crate::stream::CudaStream;
+use cudarc::cublaslt::sys::{
+    self, cublasComputeType_t as Compute, cublasLtEpilogue_t, cublasLtHandle_t, cublasLtMatmulAlgo_t,
+    cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t as Desc, cublasLtMatmulHeuristicResult_t,
+    cublasLtMatmulPreferenceAttributes_t as Preference, cublasLtMatrixLayout_t,
+    cublasLtMatrixLayoutAttribute_t as LayoutAttribute, cublasStatus_t, cudaDataType_t,
+};
 use devbay_plugin_api::abi::{DEVBAY_NUMERICS_BF16, DEVBAY_NUMERICS_F16, DEVBAY_NUMERICS_TF32};
 use devbay_plugin_api::sdk::{Error, LogLevel, Result};
 use devbay_shaders::step::{Gemm, Matrix};
 use libloading::Library;
 use std::ffi::{c_int, c_void};
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::path::Path;
 use std::ptr::{from_ref, null_mut};
 use std::sync::{Arc, OnceLock};
@@ -23,71 +29,24 @@ use std::sync::{Arc, OnceLock};
 /// Bytes of workspace that an algorithm may have: what NVIDIA advises for its newest devices.
 const WORKSPACE_MAX: u64 = 32 << 20;
 
-/// `CUDA_R_32F` and `CUDA_R_16F`.
-const R_32F: c_int = 0;
-const R_16F: c_int = 2;
-
-/// Numbers of `cublasComputeType_t`.
-mod compute {
-    use std::ffi::c_int;
-
-    pub const F32: c_int = 68;
-    pub const FAST_F16: c_int = 74;
-    pub const FAST_BF16: c_int = 75;
-    pub const FAST_TF32: c_int = 77;
-}
-
-/// Numbers of `cublasLtMatmulDescAttributes_t`.
-mod desc {
-    use std::ffi::c_int;
-
-    pub const TRANSA: c_int = 3;
-    pub const TRANSB: c_int = 4;
-    pub const EPILOGUE: c_int = 7;
-    pub const BIAS_POINTER: c_int = 8;
-}
-
-/// `CUBLASLT_EPILOGUE_BIAS`.
-const EPILOGUE_BIAS: u32 = 4;
-/// `CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT` and `_STRIDED_BATCH_OFFSET`.
-const LAYOUT_BATCH_COUNT: c_int = 5;
-const LAYOUT_BATCH_OFFSET: c_int = 6;
-/// `CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES`.
-const PREF_MAX_WORKSPACE: c_int = 1;
+/// `CUBLAS_OP_T`, by hand: cudarc has it with the rest of cuBLAS, of which the plugin needs nothing else.
+const OP_T: c_int = 1;
 
 /// Room for a `cublasLtMatmulDesc_t` in place, which has had 23 to 32 words.
 type DescRoom = [u64; 64];
 
-/// `cublasLtMatmulHeuristicResult_t`.
-#[repr(C)]
-#[derive(Clone, Copy)]
+/// An algorithm that the library has found.
 struct Found {
-    algorithm: [u64; 8],
+    algorithm: cublasLtMatmulAlgo_t,
     workspace_bytes: usize,
-    state: c_int,
-    waves: f32,
-    reserved: [c_int; 4],
 }
 
-const _: () = assert!(size_of::<Found>() == 96);
-
 functions! {
-    "cuBLASLt";
-    create: "cublasLtCreate", fn(*mut Handle);
-    destroy: "cublasLtDestroy", fn(Handle);
-    desc_init: "cublasLtMatmulDescInit_internal", fn(*mut DescRoom, usize, c_int, c_int);
-    desc_set: "cublasLtMatmulDescSetAttribute", fn(*mut DescRoom, c_int, *const c_void, usize);
-    layout_create: "cublasLtMatrixLayoutCreate", fn(*mut Handle, c_int, u64, u64, i64);
-    layout_set: "cublasLtMatrixLayoutSetAttribute", fn(Handle, c_int, *const c_void, usize);
-    layout_destroy: "cublasLtMatrixLayoutDestroy", fn(Handle);
-    pref_create: "cublasLtMatmulPreferenceCreate", fn(*mut Handle);
-    pref_set: "cublasLtMatmulPreferenceSetAttribute", fn(Handle, c_int, *const c_void, usize);
-    pref_destroy: "cublasLtMatmulPreferenceDestroy", fn(Handle);
-    heuristic: "cublasLtMatmulAlgoGetHeuristic",
-        fn(Handle, *const DescRoom, Handle, Handle, Handle, Handle, Handle, c_int, *mut Found, *mut c_int);
-    matmul: "cublasLtMatmul",
-        fn(Handle, *const DescRoom, *const f32, u64, Handle, u64, Handle, *const f32, u64, Handle, u64, Handle,
-           *const [u64; 8], u64, usize, Handle);
+    Functions:
+    cublasLtCreate cublasLtDestroy cublasLtMatmulDescInit_internal cublasLtMatmulDescSetAttribute
+    cublasLtMatrixLayoutCreate cublasLtMatrixLayoutSetAttribute cublasLtMatrixLayoutDestroy
+    cublasLtMatmulPreferenceCreate cublasLtMatmulPreferenceSetAttribute cublasLtMatmulPreferenceDestroy
+    cublasLtMatmulAlgoGetHeuristic cublasLtMatmul
 }
 
 /// The library.
@@ -111,19 +70,19 @@ impl Blas {
     pub fn open(path: Option<&Path>, driver_major: u32) -> Result<Self> {
         let usable = NAMES.iter().filter(|(version, _)| *version <= driver_major);
         let library = library::open("cuBLASLt", path, usable.map(|(_, name)| *name))?;
-        let functions = Functions::load(&library)?;
+        let functions = Functions::load(&library, |_, error| too_old("cuBLASLt", error))?;
         Ok(Self { functions, _library: ManuallyDrop::new(library) })
     }
 }
 
 /// A code of the library's as a result.
 fn done(call: &str, code: c_int) -> Result<()> {
+    const ALLOC_FAILED: c_int = cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED as c_int;
+    const NOT_SUPPORTED: c_int = cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED as c_int;
     match code {
         0 => Ok(()),
-        // CUBLAS_STATUS_ALLOC_FAILED.
-        3 => Err(Error::out_of_memory(format!("{call} failed: too little memory"))),
-        // CUBLAS_STATUS_NOT_SUPPORTED.
-        15 => Err(Error::unsupported(format!("{call}: these matrices"))),
+        ALLOC_FAILED => Err(Error::out_of_memory(format!("{call} failed: too little memory"))),
+        NOT_SUPPORTED => Err(Error::unsupported(format!("{call}: these matrices"))),
         _ => Err(Error::internal(format!("{call} failed with cuBLAS's code {code}"))),
     }
     .map_err(|error: Error| error.with_native_code(i64::from(code)))
@@ -136,7 +95,7 @@ pub struct Handles {
 }
 
 #[derive(Clone, Copy)]
-struct LtHandle(Handle);
+struct LtHandle(cublasLtHandle_t);
 
 // SAFETY: the library's functions may be called with one handle from any thread, at once.
 unsafe impl Send for LtHandle {}
@@ -144,12 +103,12 @@ unsafe impl Send for LtHandle {}
 unsafe impl Sync for LtHandle {}
 
 impl Handles {
-    fn get(&self, shared: &Shared, blas: &Blas) -> Option<Handle> {
+    fn get(&self, shared: &Shared, blas: &Blas) -> Option<cublasLtHandle_t> {
         let made = self.handle.get_or_init(|| {
             let _current = shared.current().ok()?;
             let mut handle = null_mut();
             // SAFETY: a place for a handle; the context is current.
-            match done("cublasLtCreate", unsafe { (blas.functions.create)(&mut handle) }) {
+            match done("cublasLtCreate", unsafe { call!(blas.functions, sys::cublasLtCreate(&mut handle)) }) {
                 Ok(()) => Some(LtHandle(handle)),
                 Err(error) => {
                     let text = format!("{}; products are the plugin's own", error.text());
@@ -165,14 +124,14 @@ impl Handles {
     pub fn destroy(&self, blas: Option<&Blas>) {
         if let (Some(Some(made)), Some(blas)) = (self.handle.get(), blas) {
             // SAFETY: made by `get`, destroyed once.
-            unsafe { (blas.functions.destroy)(made.0) };
+            unsafe { call!(blas.functions, sys::cublasLtDestroy(made.0)) };
         }
     }
 }
 
 /// A layout of the library's, destroyed when it goes.
 struct Layout {
-    raw: Handle,
+    raw: cublasLtMatrixLayout_t,
     blas: Arc<Result<Blas>>,
 }
 
@@ -180,7 +139,7 @@ impl Drop for Layout {
     fn drop(&mut self) {
         if let Ok(blas) = self.blas.as_ref() {
             // SAFETY: made by `new`, destroyed once.
-            unsafe { (blas.functions.layout_destroy)(self.raw) };
+            unsafe { call!(blas.functions, sys::cublasLtMatrixLayoutDestroy(self.raw)) };
         }
     }
 }
@@ -188,8 +147,8 @@ impl Drop for Layout {
 /// Products of one shape: what a launch hands on.
 pub struct Products {
     shared: Arc<Shared>,
-    handle: Handle,
-    compute: c_int,
+    handle: cublasLtHandle_t,
+    compute: Compute,
     is_turned: [bool; 2],
     has_bias: bool,
     /// Description of the products, where no bias has to be told.
@@ -197,7 +156,7 @@ pub struct Products {
     factors: [f32; 2],
     /// Of A, B and Y as the library sees them: B, A and Y of the product.
     layouts: [Layout; 3],
-    algorithm: [u64; 8],
+    algorithm: cublasLtMatmulAlgo_t,
     workspace_bytes: usize,
 }
 
@@ -222,8 +181,13 @@ pub struct Addresses {
     pub scratch: u64,
 }
 
-fn type_of(element: &str) -> c_int {
-    if element == "f16" { R_16F } else { R_32F }
+fn type_of(element: &str) -> cudaDataType_t {
+    if element == "f16" { cudaDataType_t::CUDA_R_16F } else { cudaDataType_t::CUDA_R_32F }
+}
+
+/// A description as the library takes it, which only reads it.
+fn described(room: &DescRoom) -> cublasLtMatmulDesc_t {
+    from_ref(room).cast_mut().cast()
 }
 
 impl Products {
@@ -238,12 +202,12 @@ impl Products {
         let _current = shared.current()?;
         // The fastest of what is allowed.
         let fast = [
-            (DEVBAY_NUMERICS_F16, compute::FAST_F16),
-            (DEVBAY_NUMERICS_BF16, compute::FAST_BF16),
-            (DEVBAY_NUMERICS_TF32, compute::FAST_TF32),
+            (DEVBAY_NUMERICS_F16, Compute::CUBLAS_COMPUTE_32F_FAST_16F),
+            (DEVBAY_NUMERICS_BF16, Compute::CUBLAS_COMPUTE_32F_FAST_16BF),
+            (DEVBAY_NUMERICS_TF32, Compute::CUBLAS_COMPUTE_32F_FAST_TF32),
         ];
         let allowed = fast.into_iter().find(|(bit, _)| gemm.element == "f32" && gemm.numerics & bit != 0);
-        let compute = allowed.map_or(compute::F32, |(_, fast)| fast);
+        let compute = allowed.map_or(Compute::CUBLAS_COMPUTE_32F, |(_, fast)| fast);
         let (own, result) = (type_of(gemm.element), type_of(gemm.result));
         // As the library sees it, a matrix that is stored by rows is turned.
         let operand = |matrix: &Matrix, rows: u64, cols: u64| {
@@ -265,7 +229,7 @@ impl Products {
             described: [0; 64],
             factors: [gemm.alpha, gemm.added.as_ref().map_or(0.0, |(_, factor)| *factor)],
             layouts,
-            algorithm: [0; 8],
+            algorithm: cublasLtMatmulAlgo_t { data: [0; 8] },
             workspace_bytes: 0,
         };
         products.described = products.describe(blas, 0)?;
@@ -284,23 +248,40 @@ impl Products {
         let functions = &blas.functions;
         let mut room: DescRoom = [0; 64];
         // SAFETY: room of the size that is said.
-        let code = unsafe { (functions.desc_init)(&mut room, size_of::<DescRoom>(), self.compute, R_32F) };
+        let code = unsafe {
+            call!(
+                functions,
+                sys::cublasLtMatmulDescInit_internal(
+                    (&raw mut room).cast(),
+                    size_of::<DescRoom>(),
+                    self.compute,
+                    cudaDataType_t::CUDA_R_32F,
+                )
+            )
+        };
         done("cublasLtMatmulDescInit", code)?;
-        let mut set = |attribute: c_int, value: *const c_void, size: usize| {
+        let mut set = |attribute: Desc, value: *const c_void, size: usize| {
             // SAFETY: the description was made above; the value has the size of the attribute.
-            let code = unsafe { (functions.desc_set)(&mut room, attribute, value, size) };
+            let code = unsafe {
+                call!(
+                    functions,
+                    sys::cublasLtMatmulDescSetAttribute((&raw mut room).cast(), attribute, value, size)
+                )
+            };
             done("cublasLtMatmulDescSetAttribute", code)
         };
-        for (attribute, is_turned) in [(desc::TRANSA, self.is_turned[0]), (desc::TRANSB, self.is_turned[1])] {
+        for (attribute, is_turned) in [
+            (Desc::CUBLASLT_MATMUL_DESC_TRANSA, self.is_turned[0]),
+            (Desc::CUBLASLT_MATMUL_DESC_TRANSB, self.is_turned[1]),
+        ] {
             if is_turned {
-                // CUBLAS_OP_T.
-                let turned: i32 = 1;
-                set(attribute, from_ref(&turned).cast(), size_of::<i32>())?;
+                set(attribute, from_ref(&OP_T).cast(), size_of_val(&OP_T))?;
             }
         }
         if self.has_bias {
-            set(desc::EPILOGUE, from_ref(&EPILOGUE_BIAS).cast(), size_of::<u32>())?;
-            set(desc::BIAS_POINTER, from_ref(&bias).cast(), size_of::<u64>())?;
+            let epilogue = cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS;
+            set(Desc::CUBLASLT_MATMUL_DESC_EPILOGUE, from_ref(&epilogue).cast(), size_of_val(&epilogue))?;
+            set(Desc::CUBLASLT_MATMUL_DESC_BIAS_POINTER, from_ref(&bias).cast(), size_of_val(&bias))?;
         }
         Ok(room)
     }
@@ -308,38 +289,51 @@ impl Products {
     fn find(&self, blas: &Blas) -> Result<Found> {
         let functions = &blas.functions;
         let mut preference = null_mut();
-        // SAFETY: a place for a handle.
-        done("cublasLtMatmulPreferenceCreate", unsafe { (functions.pref_create)(&mut preference) })?;
-        let value = from_ref(&WORKSPACE_MAX).cast();
-        // SAFETY: the preference was just made; the attribute is a u64.
-        let set = unsafe { (functions.pref_set)(preference, PREF_MAX_WORKSPACE, value, size_of::<u64>()) };
-        let (mut found, mut n_found) = ([const { Found::NONE }; 1], 0);
+        // SAFETY: the library writes a handle to `preference`, and has nothing else to read.
+        let code = unsafe { call!(functions, sys::cublasLtMatmulPreferenceCreate(&mut preference)) };
+        done("cublasLtMatmulPreferenceCreate", code)?;
+        let attribute = Preference::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+        let (value, size) = (from_ref(&WORKSPACE_MAX).cast(), size_of_val(&WORKSPACE_MAX));
+        // SAFETY: the preference was just made; the attribute is a u64, as `WORKSPACE_MAX` is.
+        let set = unsafe {
+            call!(functions, sys::cublasLtMatmulPreferenceSetAttribute(preference, attribute, value, size))
+        };
+        // Zeros, so that all of it is initialised, also what the library leaves out.
+        let (mut found, mut n_found) = (MaybeUninit::<cublasLtMatmulHeuristicResult_t>::zeroed(), 0);
         let [b, a, y] = &self.layouts;
         let asked = done("cublasLtMatmulPreferenceSetAttribute", set).and_then(|()| {
-            // SAFETY: all of them live; a place for one result.
+            // SAFETY: handle, description, layouts and preference live; `found` has room for the one result asked for.
             let code = unsafe {
-                (functions.heuristic)(
-                    self.handle,
-                    &self.described,
-                    b.raw,
-                    a.raw,
-                    y.raw,
-                    y.raw,
-                    preference,
-                    1,
-                    found.as_mut_ptr(),
-                    &mut n_found,
+                call!(
+                    functions,
+                    sys::cublasLtMatmulAlgoGetHeuristic(
+                        self.handle,
+                        described(&self.described),
+                        b.raw,
+                        a.raw,
+                        y.raw,
+                        y.raw,
+                        preference,
+                        1,
+                        found.as_mut_ptr(),
+                        &mut n_found,
+                    )
                 )
             };
             done("cublasLtMatmulAlgoGetHeuristic", code)
         });
         // SAFETY: made above, destroyed once.
-        unsafe { (functions.pref_destroy)(preference) };
+        unsafe { call!(functions, sys::cublasLtMatmulPreferenceDestroy(preference)) };
         asked?;
-        match (n_found, &found[0]) {
-            (1, found) if found.state == 0 => Ok(*found),
-            _ => Err(Error::unsupported("cuBLASLt has no algorithm for these matrices")),
+        let found = found.as_ptr();
+        // SAFETY: `found` is initialised, zeros at least.
+        let state = unsafe { number(&raw const (*found).state) };
+        if n_found != 1 || state != 0 {
+            return Err(Error::unsupported("cuBLASLt has no algorithm for these matrices"));
         }
+        // SAFETY: as above; both fields are integers, of which every value is valid.
+        let (algorithm, workspace_bytes) = unsafe { ((*found).algo, (*found).workspaceSize) };
+        Ok(Found { algorithm, workspace_bytes })
     }
 
     /// Enqueues the products; the context is current.
@@ -357,38 +351,37 @@ impl Products {
         // SAFETY: the addresses are of memory as the layouts say, lent until a later point is reported (B9); the workspace
         // has the bytes that were asked for; the factors are the host's, and read before the call returns.
         let code = unsafe {
-            (blas.functions.matmul)(
-                self.handle,
-                with_bias.as_ref().unwrap_or(&self.described),
-                alpha,
-                at.b,
-                b.raw,
-                at.a,
-                a.raw,
-                beta,
-                c,
-                y.raw,
-                at.y,
-                y.raw,
-                &self.algorithm,
-                at.scratch,
-                self.workspace_bytes,
-                stream.raw(),
+            call!(
+                blas.functions,
+                sys::cublasLtMatmul(
+                    self.handle,
+                    described(with_bias.as_ref().unwrap_or(&self.described)),
+                    from_ref(alpha).cast(),
+                    device_pointer(at.b),
+                    b.raw,
+                    device_pointer(at.a),
+                    a.raw,
+                    from_ref(beta).cast(),
+                    device_pointer(c),
+                    y.raw,
+                    device_pointer(at.y),
+                    y.raw,
+                    &self.algorithm,
+                    device_pointer(at.scratch),
+                    self.workspace_bytes,
+                    stream.raw().cast(),
+                )
             )
         };
         done("cublasLtMatmul", code)
     }
 }
 
-impl Found {
-    const NONE: Self = Self { algorithm: [0; 8], workspace_bytes: 0, state: 0, waves: 0.0, reserved: [0; 4] };
-}
-
 impl Layout {
     /// A matrix that is stored by columns, without gaps, and so many of them that far apart.
     fn new(
         shared: &Shared,
-        element: c_int,
+        element: cudaDataType_t,
         [rows, cols]: [u64; 2],
         n_batch: u64,
         stride: u64,
@@ -399,17 +392,29 @@ impl Layout {
         let (ld, stride) = (i64::try_from(rows).map_err(too_many)?, i64::try_from(stride).map_err(too_many)?);
         let mut raw = null_mut();
         // SAFETY: a place for a handle.
-        let code = unsafe { (blas.functions.layout_create)(&mut raw, element, rows, cols, ld) };
+        let code = unsafe {
+            call!(blas.functions, sys::cublasLtMatrixLayoutCreate(&mut raw, element, rows, cols, ld))
+        };
         done("cublasLtMatrixLayoutCreate", code)?;
         let layout = Self { raw, blas: Arc::clone(&shared.blas) };
         if n_batch > 1 {
-            let set = |attribute: c_int, value: *const c_void, size: usize| {
+            let set = |attribute: LayoutAttribute, value: *const c_void, size: usize| {
                 // SAFETY: the layout was just made; the value has the size of the attribute.
-                let code = unsafe { (blas.functions.layout_set)(raw, attribute, value, size) };
+                let code = unsafe {
+                    call!(blas.functions, sys::cublasLtMatrixLayoutSetAttribute(raw, attribute, value, size))
+                };
                 done("cublasLtMatrixLayoutSetAttribute", code)
             };
-            set(LAYOUT_BATCH_COUNT, from_ref(&n_batch).cast(), size_of::<i32>())?;
-            set(LAYOUT_BATCH_OFFSET, from_ref(&stride).cast(), size_of::<i64>())?;
+            set(
+                LayoutAttribute::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                from_ref(&n_batch).cast(),
+                size_of_val(&n_batch),
+            )?;
+            set(
+                LayoutAttribute::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                from_ref(&stride).cast(),
+                size_of_val(&stride),
+            )?;
         }
         Ok(layout)
     }

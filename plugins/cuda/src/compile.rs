@@ -7,11 +7,12 @@
 //! Nothing is contracted (`--fmad=false`): `fma` in WGSL is one operation, `a * b + c` two, so that a kernel gives the
 //! same numbers here as where it was tested. Kernels that want the speed of a multiply-add say `fma`.
 
-use crate::library::{functions, words};
+use crate::library::{call, functions, pointer, too_old, words};
+use cudarc::nvrtc::sys::{self, nvrtcProgram};
 use devbay_plugin_api::reserve;
 use devbay_plugin_api::sdk::{Error, Host, LogLevel, Result, whole_file};
 use libloading::Library;
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::fmt;
 use std::io::Write;
 use std::mem::ManuallyDrop;
@@ -31,23 +32,11 @@ impl fmt::Display for Arch {
 /// Options that every kernel is compiled with, besides the architecture; they are part of a cached kernel's key.
 const OPTIONS: &[&CStr] = &[c"--std=c++17", c"--fmad=false"];
 
-type Program = *mut c_void;
-
 functions! {
-    "nvrtc";
-    version: "nvrtcVersion", fn(*mut c_int, *mut c_int);
-    n_archs: "nvrtcGetNumSupportedArchs", fn(*mut c_int);
-    archs: "nvrtcGetSupportedArchs", fn(*mut c_int);
-    create: "nvrtcCreateProgram",
-        fn(*mut Program, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char);
-    compile: "nvrtcCompileProgram", fn(Program, c_int, *const *const c_char);
-    destroy: "nvrtcDestroyProgram", fn(*mut Program);
-    log_size: "nvrtcGetProgramLogSize", fn(Program, *mut usize);
-    log: "nvrtcGetProgramLog", fn(Program, *mut c_char);
-    cubin_size: "nvrtcGetCUBINSize", fn(Program, *mut usize);
-    cubin: "nvrtcGetCUBIN", fn(Program, *mut c_char);
-    ptx_size: "nvrtcGetPTXSize", fn(Program, *mut usize);
-    ptx: "nvrtcGetPTX", fn(Program, *mut c_char);
+    Functions:
+    nvrtcVersion nvrtcGetNumSupportedArchs nvrtcGetSupportedArchs nvrtcCreateProgram nvrtcCompileProgram
+    nvrtcDestroyProgram nvrtcGetProgramLogSize nvrtcGetProgramLog nvrtcGetCUBINSize nvrtcGetCUBIN
+    nvrtcGetPTXSize nvrtcGetPTX
 }
 
 /// The run-time compiler. All methods may be called from any thread.
@@ -93,16 +82,20 @@ impl Nvrtc {
         // SAFETY: NVRTC's static constructors are NVIDIA's; the path is the loader's own or one that the user gave.
         let library = unsafe { Library::new(path) };
         let library = library.map_err(|e| Error::unavailable(words(&e)))?;
-        let functions = Functions::load(&library)?;
+        let functions = Functions::load(&library, |_, error| too_old("nvrtc", error))?;
         let (mut major, mut minor, mut n) = (0, 0, 0);
         // SAFETY: places for two numbers.
-        check("nvrtcVersion", unsafe { (functions.version)(&mut major, &mut minor) })?;
+        check("nvrtcVersion", unsafe { call!(functions, sys::nvrtcVersion(&mut major, &mut minor)) })?;
         load_builtins(path, major, minor);
         // SAFETY: a place for a number.
-        check("nvrtcGetNumSupportedArchs", unsafe { (functions.n_archs)(&mut n) })?;
+        check("nvrtcGetNumSupportedArchs", unsafe {
+            call!(functions, sys::nvrtcGetNumSupportedArchs(&mut n))
+        })?;
         let mut archs = vec![0; n.max(0) as usize];
         // SAFETY: places for as many numbers as it said.
-        check("nvrtcGetSupportedArchs", unsafe { (functions.archs)(archs.as_mut_ptr()) })?;
+        check("nvrtcGetSupportedArchs", unsafe {
+            call!(functions, sys::nvrtcGetSupportedArchs(archs.as_mut_ptr()))
+        })?;
         let mut archs: Vec<Arch> = archs.iter().map(|&a| Arch(a as u32 / 10, a as u32 % 10)).collect();
         archs.sort();
         Ok(Self {
@@ -147,9 +140,17 @@ impl Nvrtc {
         let options: Vec<*const c_char> =
             OPTIONS.iter().map(|option| option.as_ptr()).chain([arch.as_ptr()]).collect();
         // SAFETY: the program is alive, the options outlive the call.
-        let code = unsafe { (self.functions.compile)(program.raw, options.len() as c_int, options.as_ptr()) };
+        let code = unsafe {
+            call!(
+                self.functions,
+                sys::nvrtcCompileProgram(program.raw, options.len() as c_int, options.as_ptr())
+            )
+        };
+        let functions = &self.functions;
         if code != 0 {
-            let log = program.bytes(self.functions.log_size, self.functions.log).unwrap_or_default();
+            let size = pointer!(functions, sys::nvrtcGetProgramLogSize(_, _));
+            let log = program.bytes(size, pointer!(functions, sys::nvrtcGetProgramLog(_, _)));
+            let log = log.unwrap_or_default();
             let log = String::from_utf8_lossy(&log).replace('\0', "");
             return Err(Error::internal(format!(
                 "kernel {name} does not compile for {target}: {}",
@@ -157,17 +158,27 @@ impl Nvrtc {
             ))
             .with_native_code(i64::from(code)));
         }
-        match target.starts_with("sm_") {
-            true => program.bytes(self.functions.cubin_size, self.functions.cubin),
-            false => program.bytes(self.functions.ptx_size, self.functions.ptx),
-        }
+        let (size, fill) = match target.starts_with("sm_") {
+            true => (
+                pointer!(functions, sys::nvrtcGetCUBINSize(_, _)),
+                pointer!(functions, sys::nvrtcGetCUBIN(_, _)),
+            ),
+            false => {
+                (pointer!(functions, sys::nvrtcGetPTXSize(_, _)), pointer!(functions, sys::nvrtcGetPTX(_, _)))
+            }
+        };
+        program.bytes(size, fill)
     }
 
     fn create(&self, text: &CStr, file: &CStr) -> Result<Created<'_>> {
         let mut raw = null_mut();
         // SAFETY: a place for the program; texts that end with a zero; no headers.
-        let code =
-            unsafe { (self.functions.create)(&mut raw, text.as_ptr(), file.as_ptr(), 0, null(), null()) };
+        let code = unsafe {
+            call!(
+                self.functions,
+                sys::nvrtcCreateProgram(&mut raw, text.as_ptr(), file.as_ptr(), 0, null(), null())
+            )
+        };
         check("nvrtcCreateProgram", code)?;
         Ok(Created { raw, functions: &self.functions })
     }
@@ -209,7 +220,7 @@ fn check(call: &str, code: c_int) -> Result<()> {
 
 /// A program of NVRTC's.
 struct Created<'a> {
-    raw: Program,
+    raw: nvrtcProgram,
     functions: &'a Functions,
 }
 
@@ -217,8 +228,8 @@ impl Created<'_> {
     /// Returns the bytes that a pair of functions gives, which tell a size and fill a buffer.
     fn bytes(
         &self,
-        size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
-        fill: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
+        size: unsafe extern "C" fn(nvrtcProgram, *mut usize) -> c_int,
+        fill: unsafe extern "C" fn(nvrtcProgram, *mut c_char) -> c_int,
     ) -> Result<Vec<u8>> {
         let mut n = 0;
         // SAFETY: the program is alive; a place for a number.
@@ -233,7 +244,7 @@ impl Created<'_> {
 impl Drop for Created<'_> {
     fn drop(&mut self) {
         // SAFETY: made by `create`, destroyed once. That it fails changes nothing for anybody.
-        unsafe { (self.functions.destroy)(&mut self.raw) };
+        unsafe { call!(self.functions, sys::nvrtcDestroyProgram(&mut self.raw)) };
     }
 }
 

@@ -4,9 +4,11 @@ use crate::blas::{Blas, Handles};
 use crate::compile::{Arch, Cache, Nvrtc};
 use crate::dispatch::{Compiler, Kernels};
 use crate::dnn::{Dnn, Planner};
-use crate::driver::{AccessDesc, Address, Driver, Functions, Handle, Location, attribute};
+use crate::driver::{Address, Driver, Functions, memory_of};
+use crate::library::call;
 use crate::memory::{CudaBuffer, DevicePool, PinnedPool};
 use crate::stream::{CudaStream, HostSpans};
+use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute, CUevent, CUevent_flags};
 use devbay_plugin_api::abi::{
     DEVBAY_DEVICE_KIND_GPU, DEVBAY_NATIVE_CUDA_STREAM, DEVBAY_SPACE_ADDRESSABLE, DEVBAY_SPACE_DEVICE,
     DEVBAY_SPACE_HOST_VISIBLE, DEVBAY_SPACE_PINNED_HOST, DEVBAY_STATUS_DEVICE_LOST,
@@ -16,7 +18,7 @@ use devbay_plugin_api::sdk::*;
 use devbay_shaders::check::Checks;
 use devbay_shaders::target::{Abilities, Target};
 use std::borrow::Borrow;
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_uint};
 use std::path::Path;
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -44,9 +46,9 @@ pub struct Shared {
     /// The driver.
     pub driver: &'static Driver,
     /// The primary context, retained.
-    pub context: Handle,
+    pub context: CUcontext,
     /// The device's number.
-    pub device: c_int,
+    pub device: CUdevice,
     /// The host's services.
     pub host: Host,
     /// Compute capability.
@@ -90,7 +92,7 @@ unsafe impl Sync for Shared {}
 
 /// An event of the driver's.
 #[derive(Clone, Copy)]
-pub struct Event(pub Handle);
+pub struct Event(pub CUevent);
 
 // SAFETY: as for `Shared`.
 unsafe impl Send for Event {}
@@ -99,7 +101,7 @@ unsafe impl Send for Event {}
 pub struct Current<'a> {
     functions: &'a Functions,
     /// Context that was there before; None if it was the same.
-    before: Option<Handle>,
+    before: Option<CUcontext>,
 }
 
 impl Drop for Current<'_> {
@@ -107,7 +109,7 @@ impl Drop for Current<'_> {
         if let Some(before) = self.before {
             // SAFETY: the context that was current, or NULL; whoever made it current keeps it alive. A failure leaves
             // our own current, which is alive too.
-            unsafe { (self.functions.cuCtxSetCurrent)(before) };
+            unsafe { call!(self.functions, sys::cuCtxSetCurrent(before)) };
         }
     }
 }
@@ -132,12 +134,12 @@ impl Shared {
         let functions = &self.driver.functions;
         let mut before = null_mut();
         // SAFETY: a place for a handle.
-        self.done("cuCtxGetCurrent", unsafe { (functions.cuCtxGetCurrent)(&mut before) })?;
+        self.done("cuCtxGetCurrent", unsafe { call!(functions, sys::cuCtxGetCurrent(&mut before)) })?;
         if before == self.context {
             return Ok(Current { functions, before: None });
         }
         // SAFETY: the context is retained for as long as `self` lives.
-        self.done("cuCtxSetCurrent", unsafe { (functions.cuCtxSetCurrent)(self.context) })?;
+        self.done("cuCtxSetCurrent", unsafe { call!(functions, sys::cuCtxSetCurrent(self.context)) })?;
         Ok(Current { functions, before: Some(before) })
     }
 
@@ -185,9 +187,12 @@ impl Shared {
         }
         let mut event = null_mut();
         // Who waits for it sleeps; nobody asks for its time.
-        let flags = 1 | 2;
+        let flags = CUevent_flags::CU_EVENT_BLOCKING_SYNC as c_uint
+            | CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
         // SAFETY: a place for a handle.
-        self.done("cuEventCreate", unsafe { (self.driver.functions.cuEventCreate)(&mut event, flags) })?;
+        self.done("cuEventCreate", unsafe {
+            call!(self.driver.functions, sys::cuEventCreate(&mut event, flags))
+        })?;
         Ok(Event(event))
     }
 
@@ -202,13 +207,13 @@ impl Drop for Shared {
         let functions = &self.driver.functions;
         let mut before = null_mut();
         // SAFETY: a place for a handle.
-        unsafe { (functions.cuCtxGetCurrent)(&mut before) };
+        unsafe { call!(functions, sys::cuCtxGetCurrent(&mut before)) };
         // SAFETY: the context is released below. All calls that free may fail where the device is lost; there is nobody to
         // tell.
-        unsafe { (functions.cuCtxSetCurrent)(self.context) };
+        unsafe { call!(functions, sys::cuCtxSetCurrent(self.context)) };
         for event in lock(&self.events).drain(..) {
             // SAFETY: made by `take_event`; no stream is left that uses it.
-            unsafe { (functions.cuEventDestroy_v2)(event.0) };
+            unsafe { call!(functions, sys::cuEventDestroy_v2(event.0)) };
         }
         self.dnn_planner.destroy();
         self.blas_handles.destroy(self.blas.as_ref().as_ref().ok());
@@ -217,9 +222,9 @@ impl Drop for Shared {
         self.memory.destroy(self.driver);
         let before = if before == self.context { null_mut() } else { before };
         // SAFETY: what was current before, unless it was ours, which may end now.
-        unsafe { (functions.cuCtxSetCurrent)(before) };
+        unsafe { call!(functions, sys::cuCtxSetCurrent(before)) };
         // SAFETY: retained once, by `open`.
-        unsafe { (functions.cuDevicePrimaryCtxRelease_v2)(self.device) };
+        unsafe { call!(functions, sys::cuDevicePrimaryCtxRelease_v2(self.device)) };
     }
 }
 
@@ -277,7 +282,7 @@ pub fn open_all(settings: &Settings<'_>) -> Result<Vec<CudaDevice>> {
     let functions = &driver.functions;
     let mut n = 0;
     // SAFETY: a place for a number.
-    driver.check("cuDeviceGetCount", unsafe { (functions.cuDeviceGetCount)(&mut n) })?;
+    driver.check("cuDeviceGetCount", unsafe { call!(functions, sys::cuDeviceGetCount(&mut n)) })?;
     if n == 0 {
         return Err(Error::unavailable("CUDA's driver knows no device"));
     }
@@ -314,11 +319,12 @@ fn share_memory(driver: &Driver, devices: &[CudaDevice], host: Host) {
             continue;
         }
         // SAFETY: a place for a number, and two of the driver's devices.
-        let code = unsafe { (driver.functions.cuDeviceCanAccessPeer)(&mut can, from, to) };
+        let code = unsafe { call!(driver.functions, sys::cuDeviceCanAccessPeer(&mut can, from, to)) };
         if code != 0 || can == 0 {
             continue;
         }
-        let desc = AccessDesc { location: Location::device(from), flags: 3 };
+        let flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        let desc = sys::CUmemAccessDesc { location: memory_of(from), flags };
         // Copies work without it, by way of the host.
         if let Err(error) = owner.shared.memory.share(&owner.shared, &desc) {
             host.log(LogLevel::Info, &format!("device {from} does not reach device {to}: {}", error.text()));
@@ -337,36 +343,44 @@ impl CudaDevice {
         let functions = &driver.functions;
         let mut device = 0;
         // SAFETY: a place for a number.
-        driver.check("cuDeviceGet", unsafe { (functions.cuDeviceGet)(&mut device, ordinal) })?;
-        let number = |attribute: c_int| -> Result<u32> {
+        driver.check("cuDeviceGet", unsafe { call!(functions, sys::cuDeviceGet(&mut device, ordinal)) })?;
+        let number = |attribute: CUdevice_attribute| -> Result<u32> {
             let mut value = 0;
             // SAFETY: a place for a number.
-            let code = unsafe { (functions.cuDeviceGetAttribute)(&mut value, attribute, device) };
+            let code = unsafe { call!(functions, sys::cuDeviceGetAttribute(&mut value, attribute, device)) };
             driver.check("cuDeviceGetAttribute", code)?;
             Ok(value.max(0) as u32)
         };
-        let arch =
-            Arch(number(attribute::COMPUTE_CAPABILITY_MAJOR)?, number(attribute::COMPUTE_CAPABILITY_MINOR)?);
+        let arch = Arch(
+            number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        );
         if arch < Arch(7, 0) {
             let text = format!("compute capability {}.{}, 7.0 is the oldest that is used", arch.0, arch.1);
             return Err(Error::unsupported(text));
         }
-        if number(attribute::UNIFIED_ADDRESSING)? == 0 {
+        if number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING)? == 0 {
             return Err(Error::unsupported("a device without unified addressing"));
         }
         let name = text(64, |buffer, n| {
             // SAFETY: a buffer of `n` bytes.
-            driver.check("cuDeviceGetName", unsafe { (functions.cuDeviceGetName)(buffer, n, device) })
+            driver.check("cuDeviceGetName", unsafe {
+                call!(functions, sys::cuDeviceGetName(buffer, n, device))
+            })
         })?;
         let pci = text(32, |buffer, n| {
             // SAFETY: a buffer of `n` bytes.
-            driver.check("cuDeviceGetPCIBusId", unsafe { (functions.cuDeviceGetPCIBusId)(buffer, n, device) })
+            driver.check("cuDeviceGetPCIBusId", unsafe {
+                call!(functions, sys::cuDeviceGetPCIBusId(buffer, n, device))
+            })
         })?;
         let (mut uuid, mut bytes_total) = ([0u8; 16], 0);
         // SAFETY: a place for 16 bytes.
-        driver.check("cuDeviceGetUuid", unsafe { (functions.cuDeviceGetUuid_v2)(&mut uuid, device) })?;
+        driver.check("cuDeviceGetUuid", unsafe {
+            call!(functions, sys::cuDeviceGetUuid_v2(uuid.as_mut_ptr().cast(), device))
+        })?;
         // SAFETY: a place for a number.
-        let code = unsafe { (functions.cuDeviceTotalMem_v2)(&mut bytes_total, device) };
+        let code = unsafe { call!(functions, sys::cuDeviceTotalMem_v2(&mut bytes_total, device)) };
         driver.check("cuDeviceTotalMem", code)?;
         let abilities = Abilities {
             is_software: false,
@@ -377,11 +391,12 @@ impl CudaDevice {
             groups_max: GROUPS_MAX,
             binding_max: u64::from(u32::MAX),
         };
-        let writes_words = number(attribute::CAN_USE_64_BIT_STREAM_MEM_OPS)? != 0;
-        let has_pools = number(attribute::MEMORY_POOLS_SUPPORTED)? != 0;
+        let writes_words =
+            number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS)? != 0;
+        let has_pools = number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0;
         let mut context = null_mut();
         // SAFETY: a place for a handle.
-        let code = unsafe { (functions.cuDevicePrimaryCtxRetain)(&mut context, device) };
+        let code = unsafe { call!(functions, sys::cuDevicePrimaryCtxRetain(&mut context, device)) };
         driver.check("cuDevicePrimaryCtxRetain", code)?;
         let shared = Arc::new(Shared {
             driver,

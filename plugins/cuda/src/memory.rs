@@ -5,14 +5,16 @@
 //! runs, and so never waits for kernels, as `cuMemFree` does. Locking pages takes long, so they are kept.
 
 use crate::device::{SPACE_DEVICE, SPACE_PINNED, Shared, address};
-use crate::driver::{
-    AccessDesc, Address, Driver, Handle, Location, PoolProps, pointer_attribute, pool_attribute,
+use crate::driver::{Address, Driver, memory_of};
+use crate::library::call;
+use cudarc::driver::sys::{
+    self, CUmemPool_attribute, CUmemoryPool, CUmemorytype, CUpointer_attribute, CUstream, CUstream_flags,
 };
 use devbay_plugin_api::abi::{DEVBAY_NATIVE_ADDRESS, DEVBAY_STATUS_OUT_OF_MEMORY};
 use devbay_plugin_api::locks::lock;
 use devbay_plugin_api::sdk::*;
 use std::collections::BTreeMap;
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_uint, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -33,8 +35,8 @@ pub struct DevicePool {
 
 /// The driver's pool, and the stream that orders it.
 struct Pool {
-    pool: Handle,
-    stream: Handle,
+    pool: CUmemoryPool,
+    stream: CUstream,
 }
 
 impl DevicePool {
@@ -45,26 +47,38 @@ impl DevicePool {
     pub fn open(&self, shared: &Shared) -> Result<()> {
         let _current = shared.current()?;
         let functions = &shared.driver.functions;
-        let props = PoolProps {
-            alloc_type: 1,
-            handle_types: 0,
-            location: Location::device(shared.device),
-            security: null_mut(),
-            bytes_max: 0,
-            reserved: [0; 56],
+        let props = sys::CUmemPoolProps {
+            allocType: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+            // Of this process alone.
+            handleTypes: sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
+            location: memory_of(shared.device),
+            win32SecurityAttributes: null_mut(),
+            // Also where newer headers have a largest size; 0 is no limit.
+            reserved: [0; 64],
         };
         let (mut pool, mut stream) = (null_mut(), null_mut());
         // SAFETY: a place for a handle, and properties that outlive the call.
-        shared.done("cuMemPoolCreate", unsafe { (functions.cuMemPoolCreate)(&mut pool, &props) })?;
+        let code = unsafe { call!(functions, sys::cuMemPoolCreate(&mut pool, &props)) };
+        shared.done("cuMemPoolCreate", code)?;
         // Free memory stays until somebody has none; the driver gives it up then.
         let mut threshold = u64::MAX;
         let value = (&raw mut threshold).cast();
         // SAFETY: the pool was just made; the attribute is a u64.
-        let code =
-            unsafe { (functions.cuMemPoolSetAttribute)(pool, pool_attribute::RELEASE_THRESHOLD, value) };
+        let code = unsafe {
+            call!(
+                functions,
+                sys::cuMemPoolSetAttribute(
+                    pool,
+                    CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+                    value
+                )
+            )
+        };
         shared.done("cuMemPoolSetAttribute", code)?;
-        // SAFETY: a place for a handle; 1 for a stream that does not wait for the default one.
-        let code = unsafe { (functions.cuStreamCreateWithPriority)(&mut stream, 1, 0) };
+        // Such a stream does not wait for the default one.
+        let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
+        // SAFETY: the driver writes a handle to `stream`, and has nothing else to read.
+        let code = unsafe { call!(functions, sys::cuStreamCreateWithPriority(&mut stream, flags, 0)) };
         shared.done("cuStreamCreate", code)?;
         let _ = self.pool.set(Pool { pool, stream });
         Ok(())
@@ -74,11 +88,11 @@ impl DevicePool {
     ///
     /// # Errors
     /// Errors of the driver; unsupported without a pool.
-    pub fn share(&self, shared: &Shared, desc: &AccessDesc) -> Result<()> {
+    pub fn share(&self, shared: &Shared, desc: &sys::CUmemAccessDesc) -> Result<()> {
         let pool = self.pool.get().ok_or_else(|| Error::unsupported("a device without pools of memory"))?;
         let _current = shared.current()?;
         // SAFETY: the pool lives; the description outlives the call.
-        let code = unsafe { (shared.driver.functions.cuMemPoolSetAccess)(pool.pool, desc, 1) };
+        let code = unsafe { call!(shared.driver.functions, sys::cuMemPoolSetAccess(pool.pool, desc, 1)) };
         shared.done("cuMemPoolSetAccess", code)
     }
 
@@ -88,14 +102,15 @@ impl DevicePool {
         let mut at = 0;
         let Some(pool) = self.pool.get() else {
             // SAFETY: a place for an address.
-            let code = unsafe { (functions.cuMemAlloc_v2)(&mut at, size) };
+            let code = unsafe { call!(functions, sys::cuMemAlloc_v2(&mut at, size)) };
             shared.done("cuMemAlloc", code)?;
             self.in_use.fetch_add(size as u64, Ordering::Relaxed);
             return Ok(at);
         };
         let get = |at: &mut Address| {
             // SAFETY: a place for an address; pool and stream live.
-            let code = unsafe { (functions.cuMemAllocFromPoolAsync)(at, size, pool.pool, pool.stream) };
+            let code =
+                unsafe { call!(functions, sys::cuMemAllocFromPoolAsync(at, size, pool.pool, pool.stream)) };
             shared.done("cuMemAllocFromPoolAsync", code)
         };
         if let Err(error) = get(&mut at) {
@@ -104,15 +119,16 @@ impl DevicePool {
             }
             // What was freed is in pieces, or what others need: give it back, and ask once more.
             // SAFETY: the stream lives.
-            let code = unsafe { (functions.cuStreamSynchronize)(pool.stream) };
+            let code = unsafe { call!(functions, sys::cuStreamSynchronize(pool.stream)) };
             shared.done("cuStreamSynchronize", code)?;
             // SAFETY: the pool lives.
-            shared.done("cuMemPoolTrimTo", unsafe { (functions.cuMemPoolTrimTo)(pool.pool, 0) })?;
+            let code = unsafe { call!(functions, sys::cuMemPoolTrimTo(pool.pool, 0)) };
+            shared.done("cuMemPoolTrimTo", code)?;
             get(&mut at)?;
         }
         // Other streams may use it from now on. Nothing runs on this one, so that this does not wait for kernels.
         // SAFETY: the stream lives.
-        let code = unsafe { (functions.cuStreamSynchronize)(pool.stream) };
+        let code = unsafe { call!(functions, sys::cuStreamSynchronize(pool.stream)) };
         shared.done("cuStreamSynchronize", code)?;
         self.in_use.fetch_add(size as u64, Ordering::Relaxed);
         Ok(at)
@@ -124,9 +140,9 @@ impl DevicePool {
         let functions = &shared.driver.functions;
         let code = match self.pool.get() {
             // SAFETY: allocated by `take`, freed once; no work uses it (B9).
-            Some(pool) => unsafe { (functions.cuMemFreeAsync)(at, pool.stream) },
+            Some(pool) => unsafe { call!(functions, sys::cuMemFreeAsync(at, pool.stream)) },
             // SAFETY: as above.
-            None => unsafe { (functions.cuMemFree_v2)(at) },
+            None => unsafe { call!(functions, sys::cuMemFree_v2(at)) },
         };
         if let Err(error) = shared.done("freeing memory", code) {
             shared.host.log(LogLevel::Warn, error.text());
@@ -142,19 +158,21 @@ impl DevicePool {
         let functions = &shared.driver.functions;
         let (mut free, mut total) = (0, 0);
         // SAFETY: places for two numbers.
-        shared.done("cuMemGetInfo", unsafe { (functions.cuMemGetInfo_v2)(&mut free, &mut total) })?;
+        let code = unsafe { call!(functions, sys::cuMemGetInfo_v2(&mut free, &mut total)) };
+        shared.done("cuMemGetInfo", code)?;
         let mut available = free as u64;
         if let Some(pool) = self.pool.get() {
-            let number = |attribute| -> Result<u64> {
+            let number = |attribute: CUmemPool_attribute| -> Result<u64> {
                 let mut value = 0u64;
                 let to = (&raw mut value).cast();
                 // SAFETY: the pool lives; both attributes are u64.
-                let code = unsafe { (functions.cuMemPoolGetAttribute)(pool.pool, attribute, to) };
+                let code = unsafe { call!(functions, sys::cuMemPoolGetAttribute(pool.pool, attribute, to)) };
                 shared.done("cuMemPoolGetAttribute", code)?;
                 Ok(value)
             };
-            let reserved = number(pool_attribute::RESERVED_MEM_CURRENT)?;
-            available += reserved.saturating_sub(number(pool_attribute::USED_MEM_CURRENT)?);
+            let reserved = number(CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?;
+            available +=
+                reserved.saturating_sub(number(CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?);
         }
         Ok(MemoryUse { bytes_in_use: self.in_use.load(Ordering::Relaxed), bytes_available: available })
     }
@@ -163,11 +181,11 @@ impl DevicePool {
     pub fn destroy(&self, driver: &Driver) {
         let Some(pool) = self.pool.get() else { return };
         // SAFETY: made by `open`, destroyed once, when nobody uses it: buffers hold what owns this.
-        unsafe { (driver.functions.cuStreamSynchronize)(pool.stream) };
+        unsafe { call!(driver.functions, sys::cuStreamSynchronize(pool.stream)) };
         // SAFETY: as above.
-        unsafe { (driver.functions.cuStreamDestroy_v2)(pool.stream) };
+        unsafe { call!(driver.functions, sys::cuStreamDestroy_v2(pool.stream)) };
         // SAFETY: as above.
-        unsafe { (driver.functions.cuMemPoolDestroy)(pool.pool) };
+        unsafe { call!(driver.functions, sys::cuMemPoolDestroy(pool.pool)) };
     }
 }
 
@@ -191,11 +209,14 @@ impl Table {
         let stream = shared.memory.pool.get().map_or(null_mut(), |pool| pool.stream);
         // SAFETY: both ranges have the size, and live until the stream is done, which is waited for.
         let code = unsafe {
-            (functions.cuMemcpyAsync)(table.at, address(words.as_ptr()), size_of_val(words), stream)
+            call!(
+                functions,
+                sys::cuMemcpyAsync(table.at, address(words.as_ptr()), size_of_val(words), stream)
+            )
         };
         shared.done("cuMemcpyAsync", code)?;
         // SAFETY: the pool's stream, or the default one.
-        shared.done("cuStreamSynchronize", unsafe { (functions.cuStreamSynchronize)(stream) })?;
+        shared.done("cuStreamSynchronize", unsafe { call!(functions, sys::cuStreamSynchronize(stream)) })?;
         Ok(table)
     }
 
@@ -291,9 +312,10 @@ impl PinnedPool {
         }
         let _current = shared.current()?;
         let mut start = null_mut::<c_void>();
-        // 1: every context of the process may use it.
-        // SAFETY: a place for an address.
-        let code = unsafe { (shared.driver.functions.cuMemHostAlloc)(&mut start, class, 1) };
+        // Every context of the process may use it.
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE;
+        // SAFETY: the driver writes an address to `start`, and has nothing else to read.
+        let code = unsafe { call!(shared.driver.functions, sys::cuMemHostAlloc(&mut start, class, flags)) };
         shared.done("cuMemHostAlloc", code)?;
         self.in_use.fetch_add(class as u64, Ordering::Relaxed);
         Ok(Pinned { start: start.cast(), size: class })
@@ -334,7 +356,7 @@ impl PinnedPool {
 
 fn release(driver: &Driver, pinned: &Pinned) {
     // SAFETY: allocated by `take`, and taken out of the pool; no work uses it.
-    unsafe { (driver.functions.cuMemFreeHost)(pinned.start.cast()) };
+    unsafe { call!(driver.functions, sys::cuMemFreeHost(pinned.start.cast())) };
 }
 
 /// Memory of the host's, that is: of who allocated it.
@@ -382,29 +404,32 @@ impl CudaBuffer {
     pub fn import(shared: &Arc<Shared>, request: &ImportRequest) -> Result<Allocated<Self>> {
         let at = request.native.of_kind(DEVBAY_NATIVE_ADDRESS)?;
         let _current = shared.current()?;
-        let number = |attribute: c_int| -> Result<u64> {
+        let number = |attribute: CUpointer_attribute| -> Result<u64> {
             // Some attributes are 32 bits wide, and written to the lower half.
             let mut value = 0u64;
             let to = (&raw mut value).cast();
             // SAFETY: a place for what the attribute is, 8 bytes at most; the driver only looks the address up.
-            let code = unsafe { (shared.driver.functions.cuPointerGetAttribute)(to, attribute, at) };
+            let code =
+                unsafe { call!(shared.driver.functions, sys::cuPointerGetAttribute(to, attribute, at)) };
             let known = shared.driver.check("cuPointerGetAttribute", code);
             known.map_err(|error| Error::invalid(format!("memory at {at:#x}: {}", error.text())))?;
             Ok(value)
         };
-        let kind = number(pointer_attribute::MEMORY_TYPE)?;
-        let expected = if request.space_idx == SPACE_PINNED { 1 } else { 2 };
+        let kind = number(CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE)?;
+        let host = CUmemorytype::CU_MEMORYTYPE_HOST as u64;
+        let device = CUmemorytype::CU_MEMORYTYPE_DEVICE as u64;
+        let expected = if request.space_idx == SPACE_PINNED { host } else { device };
         if kind != expected {
             let text = format!("memory at {at:#x} is of CUDA's type {kind}, the space's is {expected}");
             return Err(Error::invalid(text));
         }
-        let owner = number(pointer_attribute::DEVICE_ORDINAL)?;
-        if expected == 2 && owner != shared.device as u64 {
+        let owner = number(CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)?;
+        if expected == device && owner != shared.device as u64 {
             let text = format!("memory at {at:#x} is device {owner}'s, not device {}'s", shared.device);
             return Err(Error::invalid(text));
         }
-        let end = number(pointer_attribute::RANGE_START_ADDR)?
-            .saturating_add(number(pointer_attribute::RANGE_SIZE)?);
+        let end = number(CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)?
+            .saturating_add(number(CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE)?);
         if at.checked_add(request.size_bytes as u64).is_none_or(|wanted| wanted > end) {
             let text = format!("{} bytes at {at:#x}, its allocation ends at {end:#x}", request.size_bytes);
             return Err(Error::invalid(text));

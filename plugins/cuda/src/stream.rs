@@ -18,13 +18,16 @@
 
 use crate::device::{Event, Shared, address};
 use crate::dnn::DnnHandle;
-use crate::driver::{Address, Handle};
+use crate::driver::Address;
+use crate::library::call;
 use crate::memory::{CudaBuffer, Pinned, copy_on_host};
+use cudarc::driver::sys::{self, CUgraphExec, CUstream, CUstream_flags, CUstreamCaptureMode};
 use devbay_plugin_api::abi::DEVBAY_STATUS_DEVICE_LOST;
 use devbay_plugin_api::locks::{lock, wait};
 use devbay_plugin_api::sdk::*;
 use devbay_shaders::check::{REPORT_BYTES, REPORT_WORDS};
 use std::collections::VecDeque;
+use std::ffi::c_uint;
 use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,7 +54,7 @@ pub struct CudaStream {
 /// State that the stream and its thread share.
 struct Points {
     shared: Arc<Shared>,
-    raw: Handle,
+    raw: CUstream,
     /// The driver's stream is somebody else's.
     is_wrapped: bool,
     timeline: Timeline,
@@ -224,14 +227,16 @@ impl CudaStream {
         let functions = &shared.driver.functions;
         let (mut least, mut most) = (0, 0);
         // SAFETY: places for two numbers.
-        let code = unsafe { (functions.cuCtxGetStreamPriorityRange)(&mut least, &mut most) };
+        let code = unsafe { call!(functions, sys::cuCtxGetStreamPriorityRange(&mut least, &mut most)) };
         shared.done("cuCtxGetStreamPriorityRange", code)?;
         // The driver's numbers fall as urgency rises.
         let priority = request.priority.saturating_neg().clamp(most.min(least), least.max(most));
         let word = own_word(shared)?;
         let mut raw = null_mut();
-        // SAFETY: a place for a handle; 1 for a stream that does not wait for the default one.
-        let code = unsafe { (functions.cuStreamCreateWithPriority)(&mut raw, 1, priority) };
+        // Such a stream does not wait for the default one.
+        let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
+        // SAFETY: the driver writes a handle to `raw`, and has nothing else to read.
+        let code = unsafe { call!(functions, sys::cuStreamCreateWithPriority(&mut raw, flags, priority)) };
         shared.done("cuStreamCreateWithPriority", code)?;
         Self::over(shared, raw, false, word)
     }
@@ -241,13 +246,13 @@ impl CudaStream {
     ///
     /// # Errors
     /// As [`CudaStream::new`].
-    pub fn wrap(shared: &Arc<Shared>, raw: Handle) -> Result<Self> {
+    pub fn wrap(shared: &Arc<Shared>, raw: CUstream) -> Result<Self> {
         let _current = shared.current()?;
         Self::over(shared, raw, true, own_word(shared)?)
     }
 
     /// A timeline over a stream of the driver's; one of our own goes with it.
-    fn over(shared: &Arc<Shared>, raw: Handle, is_wrapped: bool, word: Option<Pinned>) -> Result<Self> {
+    fn over(shared: &Arc<Shared>, raw: CUstream, is_wrapped: bool, word: Option<Pinned>) -> Result<Self> {
         let points = Arc::new(Points {
             shared: Arc::clone(shared),
             raw,
@@ -280,7 +285,7 @@ impl CudaStream {
     }
 
     /// The driver's stream.
-    pub fn raw(&self) -> Handle {
+    pub fn raw(&self) -> CUstream {
         self.points.raw
     }
 
@@ -334,14 +339,17 @@ impl CudaStream {
                 // With flags 0 all that was enqueued before is visible to the host first.
                 // SAFETY: the word lives as long as the stream.
                 let code = unsafe {
-                    (functions.cuStreamWriteValue64_v2)(points.raw, address(word.start()), value, 0)
+                    call!(
+                        functions,
+                        sys::cuStreamWriteValue64_v2(points.raw, address(word.start()), value, 0)
+                    )
                 };
                 shared.done("cuStreamWriteValue64", code)?;
             }
         }
         let event = shared.take_event()?;
         // SAFETY: event and stream live; nobody else has the event.
-        let code = unsafe { (functions.cuEventRecord)(event.0, points.raw) };
+        let code = unsafe { call!(functions, sys::cuEventRecord(event.0, points.raw)) };
         shared.done("cuEventRecord", code)?;
         let entry = Entry {
             event,
@@ -407,7 +415,8 @@ impl CudaStream {
         let _current = shared.current()?;
         // SAFETY: both ranges are lent until a later point is reported (B9), or staging memory that lives as long; the SDK
         // has checked them against their buffers.
-        let code = unsafe { (shared.driver.functions.cuMemcpyAsync)(to, from, size, self.points.raw) };
+        let code =
+            unsafe { call!(shared.driver.functions, sys::cuMemcpyAsync(to, from, size, self.points.raw)) };
         shared.done("cuMemcpyAsync", code)
     }
 
@@ -449,7 +458,7 @@ impl Points {
             drop(queue);
             // Also on a device that is said to be lost: it may still touch what was lent.
             // SAFETY: the event is this entry's until the entry is taken out.
-            let code = unsafe { (self.shared.driver.functions.cuEventSynchronize)(event.0) };
+            let code = unsafe { call!(self.shared.driver.functions, sys::cuEventSynchronize(event.0)) };
             let outcome = self.shared.done("cuEventSynchronize", code).and_then(|()| self.shared.check());
             let entry = lock(&self.queue).entries.pop_front();
             if let Some(entry) = entry {
@@ -593,8 +602,9 @@ impl Stream for CudaStream {
         if let Some(entry) = queue.entries.iter().find(|entry| entry.value.is_some_and(|own| own >= value)) {
             // SAFETY: the event was recorded, and is the entry's while the queue is locked; the stream keeps what it waits
             // for, not the event.
-            let code =
-                unsafe { (shared.driver.functions.cuStreamWaitEvent)(self.points.raw, entry.event.0, 0) };
+            let code = unsafe {
+                call!(shared.driver.functions, sys::cuStreamWaitEvent(self.points.raw, entry.event.0, 0))
+            };
             shared.done("cuStreamWaitEvent", code)?;
         }
         drop(queue);
@@ -630,9 +640,11 @@ impl Stream for CudaStream {
         }
         let _current = shared.current()?;
         let report = own_report(shared)?;
-        // 1: calls of this thread that cannot be captured fail, those of others go on.
+        // Calls of this thread that cannot be captured fail; those of other threads go on.
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream lives.
-        let code = unsafe { (shared.driver.functions.cuStreamBeginCapture_v2)(self.points.raw, 1) };
+        let code =
+            unsafe { call!(shared.driver.functions, sys::cuStreamBeginCapture_v2(self.points.raw, mode)) };
         if let Err(error) = shared.done("cuStreamBeginCapture", code) {
             shared.pinned.give(shared, report);
             return Err(error);
@@ -658,7 +670,7 @@ impl Stream for CudaStream {
         };
         let mut graph = null_mut();
         // SAFETY: the stream lives; a place for a handle.
-        let code = unsafe { (functions.cuStreamEndCapture)(self.points.raw, &mut graph) };
+        let code = unsafe { call!(functions, sys::cuStreamEndCapture(self.points.raw, &mut graph)) };
         if code != 0 || graph.is_null() {
             // The stream goes on as it was, and takes the launches themselves.
             let words = shared.driver.check("cuStreamEndCapture", code).err();
@@ -666,9 +678,9 @@ impl Stream for CudaStream {
             return Err(Error::unsupported(format!("a graph of these launches: {words}")));
         }
         // SAFETY: a place for a handle, and the graph just captured.
-        let code = unsafe { (functions.cuGraphInstantiateWithFlags)(&mut made.exec, graph, 0) };
+        let code = unsafe { call!(functions, sys::cuGraphInstantiateWithFlags(&mut made.exec, graph, 0)) };
         // SAFETY: as above; what was instantiated does not need it.
-        unsafe { (functions.cuGraphDestroy)(graph) };
+        unsafe { call!(functions, sys::cuGraphDestroy(graph)) };
         shared.done("cuGraphInstantiate", code)?;
         Ok(Box::new(made))
     }
@@ -683,7 +695,7 @@ impl Stream for CudaStream {
             self.forget_others_report(graph, report)?;
         }
         // SAFETY: the graph is of this device's launches, and is not freed before its replays are done (B22).
-        let code = unsafe { (shared.driver.functions.cuGraphLaunch)(graph.exec, self.points.raw) };
+        let code = unsafe { call!(shared.driver.functions, sys::cuGraphLaunch(graph.exec, self.points.raw)) };
         shared.done("cuGraphLaunch", code)?;
         if let Some(report) = report {
             let copy = self.enqueue_report(report)?;
@@ -714,7 +726,7 @@ impl Stream for CudaStream {
 struct Graph {
     shared: Arc<Shared>,
     /// NULL where the driver made none.
-    exec: Handle,
+    exec: CUgraphExec,
     /// Where its launches report of their data; there until this is dropped.
     report: Option<Pinned>,
     /// True if one of them may report.
@@ -734,7 +746,7 @@ impl Drop for Graph {
             && !self.exec.is_null()
         {
             // SAFETY: instantiated by `record_end`, destroyed once, behind its replays (B22).
-            unsafe { (self.shared.driver.functions.cuGraphExecDestroy)(self.exec) };
+            unsafe { call!(self.shared.driver.functions, sys::cuGraphExecDestroy(self.exec)) };
         }
         // No launch of it runs any more, nor does a copy of what they reported.
         if let Some(report) = self.report.take() {
@@ -755,7 +767,7 @@ impl Drop for CudaStream {
         // Of somebody else's stream the thread waits for what came through this one, up to the point above.
         if is_own {
             // SAFETY: the stream lives. Whatever it says, nothing of it is touched any more afterwards.
-            unsafe { (functions.cuStreamSynchronize)(points.raw) };
+            unsafe { call!(functions, sys::cuStreamSynchronize(points.raw)) };
         }
         lock(&points.queue).closed = true;
         points.pushed.notify_all();
@@ -767,7 +779,7 @@ impl Drop for CudaStream {
         drop(self.dnn.take());
         if is_own {
             // SAFETY: made by `new`, destroyed once, here; the thread has ended, and no call uses a stream that is destroyed.
-            unsafe { (functions.cuStreamDestroy_v2)(points.raw) };
+            unsafe { call!(functions, sys::cuStreamDestroy_v2(points.raw)) };
         }
     }
 }
