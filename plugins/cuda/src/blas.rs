@@ -331,8 +331,10 @@ impl Products {
         if n_found != 1 || state != 0 {
             return Err(Error::unsupported("cuBLASLt has no algorithm for these matrices"));
         }
-        // SAFETY: as above; both fields are integers, of which every value is valid.
-        let (algorithm, workspace_bytes) = unsafe { ((*found).algo, (*found).workspaceSize) };
+        // SAFETY: as above; the field is integers, of which every value is valid.
+        let algorithm = unsafe { (*found).algo };
+        // SAFETY: as above.
+        let workspace_bytes = unsafe { (*found).workspaceSize };
         Ok(Found { algorithm, workspace_bytes })
     }
 

@@ -338,4 +338,13 @@ mod tests {
         assert_eq!(error.status(), devbay_plugin_api::abi::DEVBAY_STATUS_UNAVAILABLE);
         assert!(error.text().contains("/nowhere/libnvrtc.so"), "{error}");
     }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_library_without_a_function_is_a_reason_that_names_it() {
+        let error = Nvrtc::open(Some(Path::new("libc.so.6")), None).err().expect("an error");
+        assert_eq!(error.status(), devbay_plugin_api::abi::DEVBAY_STATUS_UNAVAILABLE);
+        assert!(error.text().contains("nvrtc is too old"), "{error}");
+        assert!(error.text().contains("nvrtcVersion"), "{error}");
+    }
 }

@@ -183,16 +183,21 @@ const MATHS: [Math; 4] = [
 /// All bytes of `perf` are initialised.
 unsafe fn usable(perf: &MaybeUninit<Perf>) -> Option<Found> {
     let perf = perf.as_ptr();
-    // SAFETY: initialised, as the caller promises.
-    let (algorithm, status) = unsafe { (number(&raw const (*perf).algo), number(&raw const (*perf).status)) };
+    // SAFETY: the field is initialised, as the caller promises; so are those below.
+    let status = unsafe { number(&raw const (*perf).status) };
     // SAFETY: as above.
-    let (determinism, math) =
-        unsafe { (number(&raw const (*perf).determinism), number(&raw const (*perf).mathType)) };
-    let is_usable = status == 0 && determinism == cudnnDeterminism_t::CUDNN_DETERMINISTIC as c_int;
-    let algorithm = ALGORITHMS.into_iter().find(|known| is_usable && *known as c_int == algorithm)?;
-    let math = MATHS.into_iter().find(|known| *known as c_int == math)?;
+    let determinism = unsafe { number(&raw const (*perf).determinism) };
+    if status != 0 || determinism != cudnnDeterminism_t::CUDNN_DETERMINISTIC as c_int {
+        return None;
+    }
+    // SAFETY: as above.
+    let algorithm = unsafe { number(&raw const (*perf).algo) };
+    // SAFETY: as above.
+    let math = unsafe { number(&raw const (*perf).mathType) };
     // SAFETY: as above; every value of an integer is valid.
     let workspace_bytes = unsafe { (*perf).memory };
+    let algorithm = ALGORITHMS.into_iter().find(|known| *known as c_int == algorithm)?;
+    let math = MATHS.into_iter().find(|known| *known as c_int == math)?;
     Some(Found { algorithm, math, workspace_bytes })
 }
 
@@ -360,7 +365,7 @@ impl Convolver {
         done("cudnnGetConvolutionForwardAlgorithm", code)?;
         let n_found = (n_found.max(0) as usize).min(FOUND_MAX);
         let mut usable = found[..n_found].iter().filter_map(|perf| {
-            // SAFETY: zeroed above.
+            // SAFETY: zeroed above, and written by the library since.
             unsafe { usable(perf) }
         });
         // Nothing is rounded further than was asked for.
@@ -450,17 +455,21 @@ impl Convolver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::mem::offset_of;
 
     #[test]
     fn an_algorithm_that_no_header_names_is_passed_over() {
         let of = |algorithm: c_int, status: c_int| {
             let mut perf = MaybeUninit::<Perf>::zeroed();
-            let at = perf.as_mut_ptr();
-            // SAFETY: fields of `perf`, each as wide as an integer.
-            unsafe {
-                (&raw mut (*at).algo).cast::<c_int>().write(algorithm);
-                (&raw mut (*at).status).cast::<c_int>().write(status);
-                (&raw mut (*at).determinism).cast::<c_int>().write(1);
+            let fields = [
+                (offset_of!(Perf, algo), algorithm),
+                (offset_of!(Perf, status), status),
+                (offset_of!(Perf, determinism), 1),
+            ];
+            for (offset, value) in fields {
+                let at = perf.as_mut_ptr().wrapping_byte_add(offset).cast::<c_int>();
+                // SAFETY: a field of `perf`, as wide as an integer.
+                unsafe { at.write(value) };
             }
             // SAFETY: zeroed above.
             unsafe { usable(&perf) }.map(|found| found.algorithm)

@@ -207,16 +207,13 @@ mod tests {
 
     #[test]
     fn a_status_that_no_header_knows_stays_a_number() {
-        // SAFETY: function pointers of another type, which nothing calls by that type.
-        let functions = unsafe {
-            Functions {
-                cuInit: Symbol(std::mem::transmute::<unsafe extern "C" fn(c_uint) -> c_int, Untyped>(init)),
-                cuDeviceGet: Symbol(std::mem::transmute::<
-                    unsafe extern "C" fn(*mut c_int, c_int) -> c_int,
-                    Untyped,
-                >(device_get)),
-            }
-        };
+        type Init = unsafe extern "C" fn(c_uint) -> c_int;
+        type DeviceGet = unsafe extern "C" fn(*mut c_int, c_int) -> c_int;
+        // SAFETY: a function pointer of another type, which nothing calls by that type.
+        let init = Symbol(unsafe { std::mem::transmute::<Init, Untyped>(init) });
+        // SAFETY: as above.
+        let device_get = Symbol(unsafe { std::mem::transmute::<DeviceGet, Untyped>(device_get) });
+        let functions = Functions { cuInit: init, cuDeviceGet: device_get };
         let mut device = 0;
         // SAFETY: the function above, which has cudarc's parameters.
         assert_eq!(unsafe { call!(functions, sys::cuInit(0)) }, UNKNOWN);
