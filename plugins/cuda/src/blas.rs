@@ -35,6 +35,8 @@ const OP_T: c_int = 1;
 /// Room for a `cublasLtMatmulDesc_t` in place, which has had 23 to 32 words.
 type DescRoom = [u64; 64];
 
+const _: () = assert!(size_of::<cublasLtMatmulHeuristicResult_t>() == 96);
+
 /// An algorithm that the library has found.
 struct Found {
     algorithm: cublasLtMatmulAlgo_t,
@@ -56,7 +58,7 @@ pub struct Blas {
     _library: ManuallyDrop<Library>,
 }
 
-/// The library's names for the loader, and the version of CUDA that they are of, the newest first; 0 for any.
+/// File names for the loader, newest first, each with its version of CUDA; 0 for any.
 const NAMES: &[(u32, &str)] = match cfg!(windows) {
     true => &[(13, "cublasLt64_13.dll"), (12, "cublasLt64_12.dll")],
     false => &[(13, "libcublasLt.so.13"), (12, "libcublasLt.so.12"), (0, "libcublasLt.so")],
@@ -66,7 +68,7 @@ impl Blas {
     /// Opens the library at a path; without one, the newest that the loader finds and that is no newer than the driver.
     ///
     /// # Errors
-    /// Unavailable with what was looked for.
+    /// Unavailable, with the names that were tried.
     pub fn open(path: Option<&Path>, driver_major: u32) -> Result<Self> {
         let usable = NAMES.iter().filter(|(version, _)| *version <= driver_major);
         let library = library::open("cuBLASLt", path, usable.map(|(_, name)| *name))?;
@@ -75,7 +77,7 @@ impl Blas {
     }
 }
 
-/// A code of the library's as a result.
+/// Turns a code of the library into a result.
 fn done(call: &str, code: c_int) -> Result<()> {
     const ALLOC_FAILED: c_int = cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED as c_int;
     const NOT_SUPPORTED: c_int = cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED as c_int;
@@ -88,7 +90,7 @@ fn done(call: &str, code: c_int) -> Result<()> {
     .map_err(|error: Error| error.with_native_code(i64::from(code)))
 }
 
-/// A device's use of the library, made when it is first wanted.
+/// A device's handle of the library, made on first use.
 #[derive(Default)]
 pub struct Handles {
     handle: OnceLock<Option<LtHandle>>,
@@ -97,7 +99,7 @@ pub struct Handles {
 #[derive(Clone, Copy)]
 struct LtHandle(cublasLtHandle_t);
 
-// SAFETY: the library's functions may be called with one handle from any thread, at once.
+// SAFETY: cuBLASLt's handles are thread-safe, as its documentation says: several threads may use one at once.
 unsafe impl Send for LtHandle {}
 // SAFETY: as for Send.
 unsafe impl Sync for LtHandle {}
@@ -107,7 +109,7 @@ impl Handles {
         let made = self.handle.get_or_init(|| {
             let _current = shared.current().ok()?;
             let mut handle = null_mut();
-            // SAFETY: a place for a handle; the context is current.
+            // SAFETY: the call writes `handle`, which outlives it; the device's context is current.
             match done("cublasLtCreate", unsafe { call!(blas.functions, sys::cublasLtCreate(&mut handle)) }) {
                 Ok(()) => Some(LtHandle(handle)),
                 Err(error) => {
@@ -120,16 +122,16 @@ impl Handles {
         made.map(|made| made.0)
     }
 
-    /// Gives it back; the context is current, and no product is left.
+    /// Destroys the handle. The context has to be current, and no product may be left.
     pub fn destroy(&self, blas: Option<&Blas>) {
         if let (Some(Some(made)), Some(blas)) = (self.handle.get(), blas) {
-            // SAFETY: made by `get`, destroyed once.
+            // SAFETY: made by `get`; `Shared` calls this once, when it is dropped.
             unsafe { call!(blas.functions, sys::cublasLtDestroy(made.0)) };
         }
     }
 }
 
-/// A layout of the library's, destroyed when it goes.
+/// A layout of the library, destroyed when dropped.
 struct Layout {
     raw: cublasLtMatrixLayout_t,
     blas: Arc<Result<Blas>>,
@@ -138,34 +140,34 @@ struct Layout {
 impl Drop for Layout {
     fn drop(&mut self) {
         if let Ok(blas) = self.blas.as_ref() {
-            // SAFETY: made by `new`, destroyed once.
+            // SAFETY: made by `new`, destroyed once, here.
             unsafe { call!(blas.functions, sys::cublasLtMatrixLayoutDestroy(self.raw)) };
         }
     }
 }
 
-/// Products of one shape: what a launch hands on.
+/// Products of one shape, prepared for launches.
 pub struct Products {
     shared: Arc<Shared>,
     handle: cublasLtHandle_t,
     compute: Compute,
     is_turned: [bool; 2],
     has_bias: bool,
-    /// Description of the products, where no bias has to be told.
+    /// Description of the products; with a bias, each launch makes its own.
     described: DescRoom,
     factors: [f32; 2],
-    /// Of A, B and Y as the library sees them: B, A and Y of the product.
+    /// The library's A, B and Y: B, A and Y of the product.
     layouts: [Layout; 3],
     algorithm: cublasLtMatmulAlgo_t,
     workspace_bytes: usize,
 }
 
-// SAFETY: nothing of it changes after it was made; the library takes handle and layouts from any thread, at once.
+// SAFETY: nothing changes it once `new` has returned, and the library only reads handle, layouts and description.
 unsafe impl Send for Products {}
 // SAFETY: as for Send.
 unsafe impl Sync for Products {}
 
-/// Addresses of one launch; 0 for what there is not.
+/// Addresses of one launch; 0 for an operand that is absent.
 pub struct Addresses {
     /// A.
     pub a: u64,
@@ -191,7 +193,7 @@ fn described(room: &DescRoom) -> cublasLtMatmulDesc_t {
 }
 
 impl Products {
-    /// For a product, if the library multiplies such.
+    /// Prepares a product, if the library has an algorithm for it.
     ///
     /// # Errors
     /// Unavailable without the library; unsupported if it has no algorithm.
@@ -209,7 +211,7 @@ impl Products {
         let allowed = fast.into_iter().find(|(bit, _)| gemm.element == "f32" && gemm.numerics & bit != 0);
         let compute = allowed.map_or(Compute::CUBLAS_COMPUTE_32F, |(_, fast)| fast);
         let (own, result) = (type_of(gemm.element), type_of(gemm.result));
-        // As the library sees it, a matrix that is stored by rows is turned.
+        // The library stores matrices by columns, so one stored by rows is turned.
         let operand = |matrix: &Matrix, rows: u64, cols: u64| {
             let (rows, cols) = if matrix.is_turned { (cols, rows) } else { (rows, cols) };
             Layout::new(shared, own, [cols, rows], gemm.n_batch, matrix.stride)
@@ -238,7 +240,7 @@ impl Products {
         Ok(products)
     }
 
-    /// Bytes of workspace of a launch.
+    /// Returns the bytes of workspace that a launch needs.
     pub fn workspace_bytes(&self) -> u64 {
         self.workspace_bytes as u64
     }
@@ -247,7 +249,7 @@ impl Products {
     fn describe(&self, blas: &Blas, bias: u64) -> Result<DescRoom> {
         let functions = &blas.functions;
         let mut room: DescRoom = [0; 64];
-        // SAFETY: room of the size that is said.
+        // SAFETY: `room` has the size that is passed with it.
         let code = unsafe {
             call!(
                 functions,
@@ -261,7 +263,7 @@ impl Products {
         };
         done("cublasLtMatmulDescInit", code)?;
         let mut set = |attribute: Desc, value: *const c_void, size: usize| {
-            // SAFETY: the description was made above; the value has the size of the attribute.
+            // SAFETY: the call above has initialised `room`; `value` is readable for `size` bytes.
             let code = unsafe {
                 call!(
                     functions,
@@ -289,7 +291,7 @@ impl Products {
     fn find(&self, blas: &Blas) -> Result<Found> {
         let functions = &blas.functions;
         let mut preference = null_mut();
-        // SAFETY: the library writes a handle to `preference`, and has nothing else to read.
+        // SAFETY: the call writes `preference`, which outlives it.
         let code = unsafe { call!(functions, sys::cublasLtMatmulPreferenceCreate(&mut preference)) };
         done("cublasLtMatmulPreferenceCreate", code)?;
         let attribute = Preference::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
@@ -302,7 +304,8 @@ impl Products {
         let (mut found, mut n_found) = (MaybeUninit::<cublasLtMatmulHeuristicResult_t>::zeroed(), 0);
         let [b, a, y] = &self.layouts;
         let asked = done("cublasLtMatmulPreferenceSetAttribute", set).and_then(|()| {
-            // SAFETY: handle, description, layouts and preference live; `found` has room for the one result asked for.
+            // SAFETY: `self` keeps handle, description and layouts alive, and the preference is destroyed below; `found` has
+            // room for the one result that is asked for.
             let code = unsafe {
                 call!(
                     functions,
@@ -322,7 +325,7 @@ impl Products {
             };
             done("cublasLtMatmulAlgoGetHeuristic", code)
         });
-        // SAFETY: made above, destroyed once.
+        // SAFETY: made above, destroyed once, here.
         unsafe { call!(functions, sys::cublasLtMatmulPreferenceDestroy(preference)) };
         asked?;
         let found = found.as_ptr();
@@ -344,14 +347,14 @@ impl Products {
     /// Errors of the library.
     pub fn launch(&self, at: &Addresses, stream: &CudaStream) -> Result<()> {
         let blas = self.shared.blas.as_ref().as_ref().map_err(Clone::clone)?;
-        // The bias is this launch's own, and others may be launching too.
+        // Each launch has its own bias, and other threads may be launching too.
         let with_bias = if self.has_bias { Some(self.describe(blas, at.bias)?) } else { None };
         let [b, a, y] = &self.layouts;
         let [alpha, beta] = &self.factors;
-        // Without C the result stands for it, and is not read.
+        // Without C the result is passed in its place, and is not read.
         let c = if at.added == 0 { at.y } else { at.added };
-        // SAFETY: the addresses are of memory as the layouts say, lent until a later point is reported (B9); the workspace
-        // has the bytes that were asked for; the factors are the host's, and read before the call returns.
+        // SAFETY: the operands have the layouts' sizes, and the host lends them until a later point is reported (B9); the
+        // workspace has the bytes that the algorithm asked for; the call reads the factors before it returns.
         let code = unsafe {
             call!(
                 blas.functions,
@@ -380,7 +383,7 @@ impl Products {
 }
 
 impl Layout {
-    /// A matrix that is stored by columns, without gaps, and so many of them that far apart.
+    /// Describes a batch of matrices, each stored by columns without gaps, `stride` elements apart.
     fn new(
         shared: &Shared,
         element: cudaDataType_t,
@@ -393,7 +396,7 @@ impl Layout {
         let n_batch = i32::try_from(n_batch).map_err(too_many)?;
         let (ld, stride) = (i64::try_from(rows).map_err(too_many)?, i64::try_from(stride).map_err(too_many)?);
         let mut raw = null_mut();
-        // SAFETY: a place for a handle.
+        // SAFETY: the call writes `raw`, which outlives it.
         let code = unsafe {
             call!(blas.functions, sys::cublasLtMatrixLayoutCreate(&mut raw, element, rows, cols, ld))
         };
@@ -401,7 +404,7 @@ impl Layout {
         let layout = Self { raw, blas: Arc::clone(&shared.blas) };
         if n_batch > 1 {
             let set = |attribute: LayoutAttribute, value: *const c_void, size: usize| {
-                // SAFETY: the layout was just made; the value has the size of the attribute.
+                // SAFETY: the layout was just made; `value` is readable for `size` bytes.
                 let code = unsafe {
                     call!(blas.functions, sys::cublasLtMatrixLayoutSetAttribute(raw, attribute, value, size))
                 };

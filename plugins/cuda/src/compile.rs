@@ -79,20 +79,20 @@ impl Nvrtc {
     }
 
     fn open_at(path: &Path) -> Result<Self> {
-        // SAFETY: NVRTC's static constructors are NVIDIA's; the path is the loader's own or one that the user gave.
+        // SAFETY: loading runs NVRTC's static constructors; the name is NVIDIA's, or the user named the file.
         let library = unsafe { Library::new(path) };
         let library = library.map_err(|e| Error::unavailable(words(&e)))?;
         let functions = Functions::load(&library, |_, error| too_old("nvrtc", error))?;
         let (mut major, mut minor, mut n) = (0, 0, 0);
-        // SAFETY: places for two numbers.
+        // SAFETY: the call writes `major` and `minor`, which outlive it.
         check("nvrtcVersion", unsafe { call!(functions, sys::nvrtcVersion(&mut major, &mut minor)) })?;
         load_builtins(path, major, minor);
-        // SAFETY: a place for a number.
+        // SAFETY: the call writes `n`, which outlives it.
         check("nvrtcGetNumSupportedArchs", unsafe {
             call!(functions, sys::nvrtcGetNumSupportedArchs(&mut n))
         })?;
         let mut archs = vec![0; n.max(0) as usize];
-        // SAFETY: places for as many numbers as it said.
+        // SAFETY: `archs` has room for as many numbers as NVRTC has just announced.
         check("nvrtcGetSupportedArchs", unsafe {
             call!(functions, sys::nvrtcGetSupportedArchs(archs.as_mut_ptr()))
         })?;
@@ -139,7 +139,7 @@ impl Nvrtc {
         let program = self.create(&text, &file)?;
         let options: Vec<*const c_char> =
             OPTIONS.iter().map(|option| option.as_ptr()).chain([arch.as_ptr()]).collect();
-        // SAFETY: the program is alive, the options outlive the call.
+        // SAFETY: `program` is not destroyed yet; the options end with zeros and outlive the call.
         let code = unsafe {
             call!(
                 self.functions,
@@ -172,7 +172,7 @@ impl Nvrtc {
 
     fn create(&self, text: &CStr, file: &CStr) -> Result<Created<'_>> {
         let mut raw = null_mut();
-        // SAFETY: a place for the program; texts that end with a zero; no headers.
+        // SAFETY: the call writes `raw`; both texts end with a zero; with 0 headers no list is read.
         let code = unsafe {
             call!(
                 self.functions,
@@ -189,7 +189,8 @@ impl Nvrtc {
 fn load_builtins(nvrtc: &Path, major: c_int, minor: c_int) {
     let beside = nvrtc.with_file_name(format!("libnvrtc-builtins.so.{major}.{minor}"));
     if cfg!(unix) && beside.is_file() {
-        // SAFETY: static constructors of NVIDIA's, of the library's own part. If it fails, NVRTC says what it misses.
+        // SAFETY: loading runs NVIDIA's static constructors, of a file that NVRTC would load itself. If it fails, NVRTC says
+        // which file it misses.
         if let Ok(library) = unsafe { Library::new(beside) } {
             std::mem::forget(library);
         }
@@ -232,10 +233,10 @@ impl Created<'_> {
         fill: unsafe extern "C" fn(nvrtcProgram, *mut c_char) -> c_int,
     ) -> Result<Vec<u8>> {
         let mut n = 0;
-        // SAFETY: the program is alive; a place for a number.
+        // SAFETY: the program is not destroyed before `self` is dropped; the call writes `n`.
         check("asking nvrtc for a size", unsafe { size(self.raw, &mut n) })?;
         let mut bytes = reserve::zeroed::<u8>(n, "what NVRTC made of a kernel")?;
-        // SAFETY: as above; the buffer has the size that was told.
+        // SAFETY: as above; `bytes` has the size that NVRTC has just given.
         check("reading from nvrtc", unsafe { fill(self.raw, bytes.as_mut_ptr().cast()) })?;
         Ok(bytes)
     }
@@ -243,7 +244,7 @@ impl Created<'_> {
 
 impl Drop for Created<'_> {
     fn drop(&mut self) {
-        // SAFETY: made by `create`, destroyed once. That it fails changes nothing for anybody.
+        // SAFETY: made by `create`, destroyed once, here. A failure would leave nothing to do.
         unsafe { call!(self.functions, sys::nvrtcDestroyProgram(&mut self.raw)) };
     }
 }

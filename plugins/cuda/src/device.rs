@@ -85,7 +85,7 @@ pub struct Shared {
     lost: OnceLock<Error>,
 }
 
-// SAFETY: the driver's handles may be used by any thread whose current context is theirs, which `current` sees to.
+// SAFETY: any thread may use the driver's handles while their context is its current one; `current` makes it so.
 unsafe impl Send for Shared {}
 // SAFETY: as for Send.
 unsafe impl Sync for Shared {}
@@ -107,8 +107,8 @@ pub struct Current<'a> {
 impl Drop for Current<'_> {
     fn drop(&mut self) {
         if let Some(before) = self.before {
-            // SAFETY: the context that was current, or NULL; whoever made it current keeps it alive. A failure leaves
-            // our own current, which is alive too.
+            // SAFETY: NULL, or the context that was current before, which the application keeps alive while it is. A failure
+            // leaves our own current, which is alive too.
             unsafe { call!(self.functions, sys::cuCtxSetCurrent(before)) };
         }
     }
@@ -118,14 +118,14 @@ impl Shared {
     /// Makes the device's context the calling thread's until the value is dropped (rule B18 of the notes).
     ///
     /// # Errors
-    /// Device lost, and what the driver says.
+    /// Device lost, and errors of the driver.
     #[inline]
     pub fn current(&self) -> Result<Current<'_>> {
         self.check()?;
         self.current_even_lost()
     }
 
-    /// As [`Shared::current`], also on a device that is lost: for what waits and frees.
+    /// As [`Shared::current`], also on a device that is lost: for calls that wait or free.
     ///
     /// # Errors
     /// Errors of the driver.
@@ -133,18 +133,18 @@ impl Shared {
     pub fn current_even_lost(&self) -> Result<Current<'_>> {
         let functions = &self.driver.functions;
         let mut before = null_mut();
-        // SAFETY: a place for a handle.
+        // SAFETY: the call writes `before`, which outlives it.
         self.done("cuCtxGetCurrent", unsafe { call!(functions, sys::cuCtxGetCurrent(&mut before)) })?;
         if before == self.context {
             return Ok(Current { functions, before: None });
         }
-        // SAFETY: the context is retained for as long as `self` lives.
+        // SAFETY: `open` has retained the context, and only `drop` releases it.
         self.done("cuCtxSetCurrent", unsafe { call!(functions, sys::cuCtxSetCurrent(self.context)) })?;
         Ok(Current { functions, before: Some(before) })
     }
 
-    /// A code of a function of the driver's as a result. A code after which nothing works any more loses the device, for
-    /// all of its streams.
+    /// Turns a code of the driver into a result. A code after which every call fails loses the device, for all of its
+    /// streams.
     ///
     /// # Errors
     /// As [`Driver::check`].
@@ -168,7 +168,7 @@ impl Shared {
     /// Refuses work on a device that is lost.
     ///
     /// # Errors
-    /// Device lost, with what lost it.
+    /// Device lost, with the error that lost it.
     #[inline]
     pub fn check(&self) -> Result<()> {
         match self.lost.get() {
@@ -177,7 +177,7 @@ impl Shared {
         }
     }
 
-    /// An event, used again from the pool or made; the context has to be current.
+    /// Returns an event, from the pool or a new one. The context has to be current.
     ///
     /// # Errors
     /// Errors of the driver.
@@ -186,17 +186,18 @@ impl Shared {
             return Ok(event);
         }
         let mut event = null_mut();
-        // Who waits for it sleeps; nobody asks for its time.
+        // Waiting threads sleep instead of spinning; timing is not used.
         let flags = CUevent_flags::CU_EVENT_BLOCKING_SYNC as c_uint
             | CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
-        // SAFETY: a place for a handle.
+        // SAFETY: the call writes `event`, which outlives it.
         self.done("cuEventCreate", unsafe {
             call!(self.driver.functions, sys::cuEventCreate(&mut event, flags))
         })?;
         Ok(Event(event))
     }
 
-    /// Gives an event back that no stream waits for from now on; those that do have its state of then.
+    /// Returns an event to the pool. No stream may be told to wait for it from now on; a wait that is enqueued keeps the
+    /// event's state from then.
     pub fn give_event(&self, event: Event) {
         lock(&self.events).push(event);
     }
@@ -206,10 +207,10 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let functions = &self.driver.functions;
         let mut before = null_mut();
-        // SAFETY: a place for a handle.
+        // SAFETY: the call writes `before`, which outlives it.
         unsafe { call!(functions, sys::cuCtxGetCurrent(&mut before)) };
-        // SAFETY: the context is released below. All calls that free may fail where the device is lost; there is nobody to
-        // tell.
+        // SAFETY: the context is released below, not before. On a lost device the calls here may fail, and that changes
+        // nothing.
         unsafe { call!(functions, sys::cuCtxSetCurrent(self.context)) };
         for event in lock(&self.events).drain(..) {
             // SAFETY: made by `take_event`; no stream is left that uses it.
@@ -221,7 +222,7 @@ impl Drop for Shared {
         self.pinned.free_all(self.driver);
         self.memory.destroy(self.driver);
         let before = if before == self.context { null_mut() } else { before };
-        // SAFETY: what was current before, unless it was ours, which may end now.
+        // SAFETY: NULL, or the context that was current before and is not ours, which may end below.
         unsafe { call!(functions, sys::cuCtxSetCurrent(before)) };
         // SAFETY: retained once, by `open`.
         unsafe { call!(functions, sys::cuDevicePrimaryCtxRelease_v2(self.device)) };
@@ -281,7 +282,7 @@ pub fn open_all(settings: &Settings<'_>) -> Result<Vec<CudaDevice>> {
     let driver = Driver::get()?;
     let functions = &driver.functions;
     let mut n = 0;
-    // SAFETY: a place for a number.
+    // SAFETY: the call writes `n`, which outlives it.
     driver.check("cuDeviceGetCount", unsafe { call!(functions, sys::cuDeviceGetCount(&mut n)) })?;
     if n == 0 {
         return Err(Error::unavailable("CUDA's driver knows no device"));
@@ -318,7 +319,7 @@ fn share_memory(driver: &Driver, devices: &[CudaDevice], host: Host) {
         if from == to {
             continue;
         }
-        // SAFETY: a place for a number, and two of the driver's devices.
+        // SAFETY: the call writes `can`, which outlives it; the driver has both devices.
         let code = unsafe { call!(driver.functions, sys::cuDeviceCanAccessPeer(&mut can, from, to)) };
         if code != 0 || can == 0 {
             continue;
@@ -342,11 +343,11 @@ impl CudaDevice {
         let host = settings.host;
         let functions = &driver.functions;
         let mut device = 0;
-        // SAFETY: a place for a number.
+        // SAFETY: the call writes `device`, which outlives it.
         driver.check("cuDeviceGet", unsafe { call!(functions, sys::cuDeviceGet(&mut device, ordinal)) })?;
         let number = |attribute: CUdevice_attribute| -> Result<u32> {
             let mut value = 0;
-            // SAFETY: a place for a number.
+            // SAFETY: the call writes `value`, which outlives it.
             let code = unsafe { call!(functions, sys::cuDeviceGetAttribute(&mut value, attribute, device)) };
             driver.check("cuDeviceGetAttribute", code)?;
             Ok(value.max(0) as u32)
@@ -363,23 +364,23 @@ impl CudaDevice {
             return Err(Error::unsupported("a device without unified addressing"));
         }
         let name = text(64, |buffer, n| {
-            // SAFETY: a buffer of `n` bytes.
+            // SAFETY: `text` passes a buffer of `n` bytes.
             driver.check("cuDeviceGetName", unsafe {
                 call!(functions, sys::cuDeviceGetName(buffer, n, device))
             })
         })?;
         let pci = text(32, |buffer, n| {
-            // SAFETY: a buffer of `n` bytes.
+            // SAFETY: `text` passes a buffer of `n` bytes.
             driver.check("cuDeviceGetPCIBusId", unsafe {
                 call!(functions, sys::cuDeviceGetPCIBusId(buffer, n, device))
             })
         })?;
         let (mut uuid, mut bytes_total) = ([0u8; 16], 0);
-        // SAFETY: a place for 16 bytes.
+        // SAFETY: the call writes the 16 bytes of `uuid`.
         driver.check("cuDeviceGetUuid", unsafe {
             call!(functions, sys::cuDeviceGetUuid_v2(uuid.as_mut_ptr().cast(), device))
         })?;
-        // SAFETY: a place for a number.
+        // SAFETY: the call writes `bytes_total`, which outlives it.
         let code = unsafe { call!(functions, sys::cuDeviceTotalMem_v2(&mut bytes_total, device)) };
         driver.check("cuDeviceTotalMem", code)?;
         let abilities = Abilities {
@@ -395,7 +396,7 @@ impl CudaDevice {
             number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS)? != 0;
         let has_pools = number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0;
         let mut context = null_mut();
-        // SAFETY: a place for a handle.
+        // SAFETY: the call writes `context`, which outlives it.
         let code = unsafe { call!(functions, sys::cuDevicePrimaryCtxRetain(&mut context, device)) };
         driver.check("cuDevicePrimaryCtxRetain", code)?;
         let shared = Arc::new(Shared {
@@ -468,7 +469,7 @@ impl CudaDevice {
     }
 }
 
-/// A text that the driver writes into a buffer.
+/// Returns a text that the driver writes into a buffer.
 fn text(n: usize, fill: impl FnOnce(*mut c_char, c_int) -> Result<()>) -> Result<String> {
     let mut bytes = vec![0u8; n];
     fill(bytes.as_mut_ptr().cast(), n as c_int)?;
@@ -561,7 +562,7 @@ impl Device for CudaDevice {
     }
 }
 
-/// An address as the driver takes it.
+/// Returns a pointer as the driver takes addresses.
 pub fn address<T>(pointer: *const T) -> Address {
     pointer.expose_provenance() as Address
 }

@@ -36,7 +36,7 @@ struct Kernel {
     params: Vec<source::Param>,
 }
 
-// SAFETY: as for `Shared`: a function's handle may be used by any thread, at once.
+// SAFETY: as for `Shared`: several threads may use a function's handle at once.
 unsafe impl Send for Kernel {}
 // SAFETY: as for Send.
 unsafe impl Sync for Kernel {}
@@ -73,13 +73,13 @@ impl Kernels {
         let _current = shared.current()?;
         let functions = &shared.driver.functions;
         let (mut module, mut function) = (null_mut(), null_mut());
-        // SAFETY: a place for a handle, and an image that NVRTC made, PTX ending with a zero; a file of the cache's has the
-        // sum that it was written with.
+        // SAFETY: the call writes `module`; NVRTC made the image, whose PTX ends with a zero, and the cache has compared its
+        // hash.
         let code = unsafe { call!(functions, sys::cuModuleLoadData(&mut module, image.as_ptr().cast())) };
         shared.done(&format!("loading kernel {name} ({target})"), code)?;
         lock(&self.modules).push(Module(module));
         let entry = CString::new(entry).map_err(|_| Error::internal("a zero in a kernel's name"))?;
-        // SAFETY: a place for a handle, the module just loaded, and a text that ends with a zero.
+        // SAFETY: the call writes `function`; the module was just loaded; `entry` ends with a zero.
         let code =
             unsafe { call!(functions, sys::cuModuleGetFunction(&mut function, module, entry.as_ptr())) };
         shared.done(&format!("finding kernel {name}"), code)?;
@@ -89,7 +89,7 @@ impl Kernels {
     /// Unloads all of them; the context is current, and nothing is launched any more.
     pub fn unload(&self, driver: &Driver) {
         for module in lock(&self.modules).drain(..) {
-            // SAFETY: loaded by `load`, unloaded once; programs hold what owns this.
+            // SAFETY: loaded by `load`, unloaded once, when `Shared` is dropped; every program keeps `Shared` alive.
             unsafe { call!(driver.functions, sys::cuModuleUnload(module.0)) };
         }
     }
@@ -287,8 +287,8 @@ impl Launch<CudaDevice> for Program {
                 pointers[i] = at.wrapping_add(i).cast();
             }
             let ([gx, gy, gz], [bx, by, bz]) = (dispatch.grid, dispatch.kernel.block);
-            // SAFETY: the kernel's parameters are as its text declares them, which `arguments` has matched; the memory that
-            // they name is lent until a later point is reported (B9). The driver copies them before it returns.
+            // SAFETY: `arguments` has matched the arguments with the parameters that the kernel's text declares; the host lends
+            // the memory that they name until a later point is reported (B9). The driver copies them before it returns.
             let code = unsafe {
                 call!(
                     shared.driver.functions,

@@ -1,8 +1,8 @@
 //! cuDNN, NVIDIA's library of convolutions, where it is installed.
 //!
-//! A handle of the library's is for one thread at a time and enqueues on one stream, so each stream has its own, made at its
-//! first convolution. The library chooses the algorithm when a kernel is prepared; one that gives the same
-//! numbers each time. Without one, or without the library, the plugin's own kernels do it.
+//! A handle is for one thread at a time and enqueues on one stream, so each stream has its own, made at its first convolution.
+//! When a kernel is prepared, the library chooses an algorithm that gives the same numbers each time. Without one, or without
+//! the library, the plugin's own kernels run.
 //!
 //! cudarc declares the functions and enums, from cuDNN 8.9; version 9 has the same. The functions are the older ones, which have
 //! no graph to build.
@@ -30,8 +30,10 @@ use std::sync::{Arc, Mutex};
 
 /// Bytes of workspace that an algorithm may have.
 const WORKSPACE_MAX: usize = 256 << 20;
-/// Algorithms that the library is asked for.
+/// Results that the library is asked for.
 const FOUND_MAX: usize = 8;
+
+const _: () = assert!(size_of::<Perf>() == 48);
 
 /// One algorithm that the library has found.
 #[derive(Clone, Copy)]
@@ -58,7 +60,7 @@ pub struct Dnn {
     _library: ManuallyDrop<Library>,
 }
 
-/// The library's names for the loader, the newest first.
+/// File names for the loader, newest first.
 const NAMES: &[&str] = match cfg!(windows) {
     true => &["cudnn64_9.dll", "cudnn64_8.dll"],
     false => &["libcudnn.so.9", "libcudnn.so.8", "libcudnn.so"],
@@ -68,7 +70,7 @@ impl Dnn {
     /// Opens the library at a path; without one, the newest that the loader finds.
     ///
     /// # Errors
-    /// Unavailable with what was looked for.
+    /// Unavailable, with the names that were tried.
     pub fn open(path: Option<&Path>) -> Result<Self> {
         let library = library::open("cuDNN", path, NAMES.iter().copied())?;
         let functions = Functions::load(&library, |_, error| too_old("cuDNN", error))?;
@@ -76,7 +78,7 @@ impl Dnn {
     }
 }
 
-/// A code of the library's as a result.
+/// Turns a code of the library into a result.
 fn done(call: &str, code: c_int) -> Result<()> {
     const NOT_SUPPORTED: c_int = cudnnStatus_t::CUDNN_STATUS_NOT_SUPPORTED as c_int;
     match code {
@@ -104,7 +106,7 @@ impl<T> Owned<T> {
     /// Creates one by a pair of functions for the same type of object.
     fn new((create, destroy): (Create<T>, Destroy<T>)) -> Result<Self> {
         let mut raw = null_mut();
-        // SAFETY: the library writes a pointer to `raw`, and has nothing else to read; the context is current.
+        // SAFETY: the call writes `raw`, which outlives it; the caller has made the device's context current.
         done("making a descriptor of cuDNN's", unsafe { create(&mut raw) })?;
         Ok(Self { raw, destroy })
     }
@@ -117,12 +119,12 @@ impl<T> Drop for Owned<T> {
     }
 }
 
-/// A handle of the library's, for one thread at a time.
+/// A handle of the library, for one thread at a time.
 pub struct DnnHandle(Owned<cudnnContext>);
 
-// SAFETY: the library ties a handle to no thread, but to a device.
+// SAFETY: cuDNN ties a handle to a device, not to a thread.
 unsafe impl Send for DnnHandle {}
-// SAFETY: who uses one sees to it that nobody else does: launches on its stream come one at a time (B17), plans hold a lock.
+// SAFETY: a handle has one user at a time: launches on its stream come one at a time (B17), and `Planner` holds a lock.
 unsafe impl Sync for DnnHandle {}
 
 impl DnnHandle {
@@ -131,14 +133,14 @@ impl DnnHandle {
         Owned::new(pair).map(Self)
     }
 
-    /// One that enqueues on a stream, and ends before it; the context is current.
+    /// Makes a handle that enqueues on a stream, which has to outlive it. The context has to be current.
     ///
     /// # Errors
     /// Errors of the library.
     pub fn on(stream: &CudaStream) -> Result<Self> {
         let functions = &stream.shared().dnn.as_ref().as_ref().map_err(Clone::clone)?.functions;
         let own = Self::new(functions)?;
-        // SAFETY: both live, the stream as long as this.
+        // SAFETY: the handle was just made; `CudaStream` drops it before its stream ends.
         done("cudnnSetStream", unsafe {
             call!(functions, sys::cudnnSetStream(own.0.raw, stream.raw().cast()))
         })?;
@@ -146,12 +148,12 @@ impl DnnHandle {
     }
 }
 
-/// The handle by which a device's kernels are planned, made when it is first wanted.
+/// The handle that chooses algorithms for a device's kernels, made on first use.
 #[derive(Default)]
 pub struct Planner(Mutex<Option<DnnHandle>>);
 
 impl Planner {
-    /// Gives it back; the context is current.
+    /// Destroys the handle. The context has to be current.
     pub fn destroy(&self) {
         drop(lock(&self.0).take());
     }
@@ -201,14 +203,14 @@ unsafe fn usable(perf: &MaybeUninit<Perf>) -> Option<Found> {
     Some(Found { algorithm, math, workspace_bytes })
 }
 
-/// A convolution that the library does: what a launch hands on.
+/// A convolution, prepared for launches.
 pub struct Convolver {
     shared: Arc<Shared>,
     x: Owned<cudnnTensorStruct>,
     w: Owned<cudnnFilterStruct>,
     window: Owned<cudnnConvolutionStruct>,
     y: Owned<cudnnTensorStruct>,
-    /// Of the bias, and of Relu.
+    /// Descriptors of the bias and of Relu.
     rest: Option<(Owned<cudnnTensorStruct>, Owned<cudnnActivationStruct>)>,
     /// True if there is a residual.
     adds: bool,
@@ -216,12 +218,12 @@ pub struct Convolver {
     workspace_bytes: usize,
 }
 
-// SAFETY: nothing of it changes after it was made; the library reads descriptors from any thread.
+// SAFETY: nothing changes it once `new` has returned, and the library only reads the descriptors.
 unsafe impl Send for Convolver {}
 // SAFETY: as for Send.
 unsafe impl Sync for Convolver {}
 
-/// Addresses of one launch; 0 for what there is not.
+/// Addresses of one launch; 0 for an operand that is absent.
 pub struct Addresses {
     /// Images.
     pub x: u64,
@@ -238,7 +240,7 @@ pub struct Addresses {
 }
 
 impl Convolver {
-    /// For a convolution, if the library does such.
+    /// Prepares a convolution, if the library has an algorithm for it.
     ///
     /// # Errors
     /// Unavailable without the library; unsupported if it has no algorithm that gives the same each time.
@@ -329,7 +331,7 @@ impl Convolver {
         let mut convolver =
             Self { shared, x, w, window, y, rest, adds, algorithm: ALGORITHMS[0], workspace_bytes: 0 };
         let found = convolver.find(functions, math)?;
-        // SAFETY: as above; the algorithm is for this mode, which may be another than was asked for.
+        // SAFETY: as above. The algorithm is for this mode, which may be another than was asked for.
         let code =
             unsafe { call!(functions, sys::cudnnSetConvolutionMathType(convolver.window.raw, found.math)) };
         done("cudnnSetConvolutionMathType", code)?;
@@ -337,7 +339,7 @@ impl Convolver {
         Ok(convolver)
     }
 
-    /// The first algorithm that may be used.
+    /// Returns the library's first choice among the algorithms that may be used.
     fn find(&self, functions: &Functions, math: Math) -> Result<Found> {
         // Zeros, so that all of them are initialised, also what the library leaves out.
         let (mut found, mut n_found) = ([const { MaybeUninit::<Perf>::zeroed() }; FOUND_MAX], 0);
@@ -346,7 +348,7 @@ impl Convolver {
             *planner = Some(DnnHandle::new(functions)?);
         }
         let handle = planner.as_ref().map_or(null_mut(), |handle| handle.0.raw);
-        // SAFETY: handle and descriptors live; `found` has room for `FOUND_MAX` results.
+        // SAFETY: `self` owns the descriptors, and the lock keeps the handle; `found` has room for `FOUND_MAX` results.
         let code = unsafe {
             call!(
                 functions,
@@ -379,7 +381,7 @@ impl Convolver {
         usable.find(may).ok_or_else(none)
     }
 
-    /// Bytes of workspace of a launch.
+    /// Returns the bytes of workspace that a launch needs.
     pub fn workspace_bytes(&self) -> u64 {
         self.workspace_bytes as u64
     }
@@ -394,9 +396,9 @@ impl Convolver {
         let (one, zero) = (1f32, 0f32);
         let (one, zero) = (from_ref(&one).cast(), from_ref(&zero).cast());
         let code = match &self.rest {
-            // SAFETY: the addresses are of memory as the descriptors say, lent until a later point is reported (B9); the
-            // workspace has the bytes that were asked for; the factors are read before the call returns. The stream's calls,
-            // and so the handle's, come one at a time.
+            // SAFETY: the operands have the descriptors' sizes, and the host lends them until a later point is reported (B9);
+            // the workspace has the bytes that the algorithm asked for; the call reads the factors before it returns. Calls on
+            // the stream, and so on its handle, come one at a time (B17).
             None => unsafe {
                 call!(
                     functions,
@@ -418,7 +420,7 @@ impl Convolver {
                 )
             },
             Some((bias, relu)) => {
-                // Without a residual the result stands for it, with the factor 0.
+                // Without a residual the result is passed in its place, with the factor 0.
                 let (factor, z) = if self.adds { (one, at.residual) } else { (zero, at.y) };
                 // SAFETY: as above.
                 unsafe {

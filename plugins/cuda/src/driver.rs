@@ -1,4 +1,4 @@
-//! CUDA's driver: its functions, and its codes as errors.
+//! CUDA's driver: its functions, and its status codes as errors.
 //!
 //! cudarc declares the functions, and [`library`](crate::library) looks them up. The driver is opened when devices are asked
 //! for, and stays open (B26). Codes stay integers: a newer driver's code is kept, with the name that the driver gives it.
@@ -13,15 +13,15 @@ use std::mem::ManuallyDrop;
 use std::ptr::{null, with_exposed_provenance_mut};
 use std::sync::OnceLock;
 
-/// An address in the device's memory; with unified addressing no other memory has it.
+/// An address in the device's memory. With unified addressing no other memory has the same one.
 pub type Address = sys::CUdeviceptr;
 
-/// Returns an address as a library takes it that has pointers for the device's memory.
+/// Returns an address as a pointer, for the libraries that take the device's memory so.
 pub fn device_pointer(at: Address) -> *mut c_void {
     with_exposed_provenance_mut(at as usize)
 }
 
-/// Returns the place of a device's memory, as pools take it.
+/// Returns the location of a device's memory, for its pool.
 pub fn memory_of(device: c_int) -> sys::CUmemLocation {
     sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device }
 }
@@ -44,9 +44,9 @@ functions! {
 pub struct Driver {
     /// Its functions.
     pub functions: Functions,
-    /// The CUDA version that it has, major and minor.
+    /// Its CUDA version, major and minor.
     pub version: (u32, u32),
-    /// Stays open, also where it is of no use: nobody promises that a driver can be closed.
+    /// Stays open even when it is of no use: NVIDIA does not promise that a driver can be unloaded.
     _library: ManuallyDrop<Library>,
 }
 
@@ -54,25 +54,25 @@ pub struct Driver {
 const NAMES: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] };
 
 impl Driver {
-    /// The driver, opened once in a process.
+    /// Returns the driver, opened once in a process.
     ///
     /// # Errors
-    /// Unavailable: no library, one that is too old, or one that cannot be initialised, with the code's name. What
-    /// failed is tried again by the next call.
+    /// Unavailable: no library, one that is too old, or one that cannot be initialised, with the code's name. The next
+    /// call tries again.
     pub fn get() -> Result<&'static Self> {
         static DRIVER: OnceLock<Driver> = OnceLock::new();
         if let Some(driver) = DRIVER.get() {
             return Ok(driver);
         }
         let opened = Self::open()?;
-        // If two threads were here, both have opened the same library.
+        // Two threads may get here; both have then opened the same library.
         Ok(DRIVER.get_or_init(|| opened))
     }
 
     fn open() -> Result<Self> {
         let mut reasons = Vec::new();
         let library = NAMES.iter().find_map(|name| {
-            // SAFETY: the static constructors are those of NVIDIA's driver, which the system's owner installed.
+            // SAFETY: loading runs the static constructors of NVIDIA's driver, which the system's owner installed.
             let library = unsafe { Library::new(*name) };
             library.map_err(|e| reasons.push(std::error::Error::source(&e).unwrap_or(&e).to_string())).ok()
         });
@@ -85,24 +85,24 @@ impl Driver {
         };
         let functions = Functions::load(&library, missing)?;
         let mut driver = Self { functions, version: (0, 0), _library: ManuallyDrop::new(library) };
-        // SAFETY: cuInit may be called any number of times; the only flags are 0.
+        // SAFETY: cuInit may be called any number of times, and takes no flags but 0.
         let code = unsafe { call!(driver.functions, sys::cuInit(0)) };
         driver
             .check("cuInit", code)
             .map_err(|e| Error::unavailable(e.text()).with_native_code(i64::from(code)))?;
         let mut version = 0;
-        // SAFETY: a place for a number.
+        // SAFETY: the call writes `version`, which outlives it.
         let code = unsafe { call!(driver.functions, sys::cuDriverGetVersion(&mut version)) };
         driver.check("cuDriverGetVersion", code)?;
         driver.version = (version as u32 / 1000, version as u32 % 1000 / 10);
         Ok(driver)
     }
 
-    /// A code as a result; the error has the code, its name and its words.
+    /// Turns a code into a result. The error has the code with the driver's name and description.
     ///
     /// # Errors
-    /// Device lost for what the driver reports for every later call too; out of memory, unsupported, unavailable;
-    /// else internal.
+    /// Device lost for a code after which every later call fails too; out of memory, unsupported, unavailable; otherwise
+    /// internal.
     #[inline]
     pub fn check(&self, call: &str, code: c_int) -> Result<()> {
         if code == 0 { Ok(()) } else { Err(self.error(call, code)) }
@@ -120,7 +120,7 @@ impl Driver {
     }
 }
 
-/// The driver's text for a code, by one of its functions; None for a code that it does not know.
+/// Returns the driver's text for a code, from one of its two functions; None for a code that it does not know.
 fn text(of: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int, code: c_int) -> Option<String> {
     let mut text = null();
     // SAFETY: `of` is cuGetErrorName or cuGetErrorString, which writes `text` and refuses a code that it does not know.

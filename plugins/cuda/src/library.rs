@@ -57,8 +57,9 @@ macro_rules! declared {
             #[inline]
             fn of(symbol: Symbol) -> Self::Pointer {
                 const { assert!(size_of::<Status>() == size_of::<c_int>()) };
-                // SAFETY: both are function pointers, and making one is not calling it. Who calls the result vouches for
-                // its type; `call!` takes symbol and declaration by one name. C's enums are integers of this size.
+                // SAFETY: both are function pointers, and this only makes one. Calling it is unsafe: the caller vouches that
+                // symbol and declaration belong together, which `call!` and `pointer!` ensure by taking both by one name.
+                // cudarc's enums are `repr(u32)`, so that an integer of their size has the same ABI.
                 unsafe { std::mem::transmute::<Untyped, Self::Pointer>(symbol.0) }
             }
         }
@@ -75,7 +76,7 @@ pub fn taking_status<Status, A>(
     _declared: unsafe fn(Status, A) -> Status,
 ) -> unsafe extern "C" fn(c_int, A) -> c_int {
     const { assert!(size_of::<Status>() == size_of::<c_int>()) };
-    // SAFETY: as for `Declared::of`.
+    // SAFETY: as in `Declared::of`.
     unsafe { std::mem::transmute::<Untyped, unsafe extern "C" fn(c_int, A) -> c_int>(symbol.0) }
 }
 
@@ -143,7 +144,7 @@ pub(crate) use inferred;
 #[inline]
 pub unsafe fn number<Enum>(at: *const Enum) -> c_int {
     const { assert!(size_of::<Enum>() == size_of::<c_int>() && align_of::<Enum>() == align_of::<c_int>()) };
-    // SAFETY: the caller's; an integer has no invalid value.
+    // SAFETY: the caller vouches for `at`, and every value of an integer is valid.
     unsafe { at.cast::<c_int>().read() }
 }
 
@@ -168,8 +169,7 @@ pub fn open<'a>(what: &str, path: Option<&'a Path>, names: impl Iterator<Item = 
     let names: Vec<&Path> = path.map_or_else(|| names.map(Path::new).collect(), |path| vec![path]);
     let mut reasons = Vec::new();
     for name in names {
-        // SAFETY: the static constructors that run are NVIDIA's: the names are its libraries', and a path is the user's word
-        // for the same.
+        // SAFETY: loading runs NVIDIA's static constructors: the names are of its libraries, and the user vouches for a path.
         match unsafe { Library::new(name) } {
             Ok(library) => return Ok(library),
             Err(error) => reasons.push(words(&error)),

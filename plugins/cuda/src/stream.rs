@@ -226,7 +226,7 @@ impl CudaStream {
         let _current = shared.current()?;
         let functions = &shared.driver.functions;
         let (mut least, mut most) = (0, 0);
-        // SAFETY: places for two numbers.
+        // SAFETY: the call writes `least` and `most`, which outlive it.
         let code = unsafe { call!(functions, sys::cuCtxGetStreamPriorityRange(&mut least, &mut most)) };
         shared.done("cuCtxGetStreamPriorityRange", code)?;
         // The driver's numbers fall as urgency rises.
@@ -235,7 +235,7 @@ impl CudaStream {
         let mut raw = null_mut();
         // Such a stream does not wait for the default one.
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
-        // SAFETY: the driver writes a handle to `raw`, and has nothing else to read.
+        // SAFETY: the call writes `raw`, which outlives it.
         let code = unsafe { call!(functions, sys::cuStreamCreateWithPriority(&mut raw, flags, priority)) };
         shared.done("cuStreamCreateWithPriority", code)?;
         Self::over(shared, raw, false, word)
@@ -337,7 +337,7 @@ impl CudaStream {
             }
             if let (Some(word), None) = (&points.word, points.broken.get()) {
                 // With flags 0 all that was enqueued before is visible to the host first.
-                // SAFETY: the word lives as long as the stream.
+                // SAFETY: `points` owns the word, and frees it only behind the stream's last point.
                 let code = unsafe {
                     call!(
                         functions,
@@ -348,7 +348,7 @@ impl CudaStream {
             }
         }
         let event = shared.take_event()?;
-        // SAFETY: event and stream live; nobody else has the event.
+        // SAFETY: `points` owns the stream, or its owner keeps it alive; `take_event` has given the event to this call alone.
         let code = unsafe { call!(functions, sys::cuEventRecord(event.0, points.raw)) };
         shared.done("cuEventRecord", code)?;
         let entry = Entry {
@@ -437,8 +437,7 @@ impl Points {
     /// The value that the stream has written last.
     fn word(&self) -> u64 {
         let Some(word) = &self.word else { return 0 };
-        // SAFETY: page-locked memory, aligned to pages, that lives as long as `self`; the device writes it whole, nobody
-        // else does.
+        // SAFETY: page-locked memory, aligned to pages, that lives as long as `self`; only the device writes it, and whole.
         unsafe { AtomicU64::from_ptr(word.start().cast()) }.load(Ordering::SeqCst)
     }
 
@@ -642,7 +641,7 @@ impl Stream for CudaStream {
         let report = own_report(shared)?;
         // Calls of this thread that cannot be captured fail; those of other threads go on.
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        // SAFETY: the stream lives.
+        // SAFETY: `points` owns the stream, since one that is wrapped was refused above.
         let code =
             unsafe { call!(shared.driver.functions, sys::cuStreamBeginCapture_v2(self.points.raw, mode)) };
         if let Err(error) = shared.done("cuStreamBeginCapture", code) {
@@ -669,7 +668,7 @@ impl Stream for CudaStream {
             replayed_by: Mutex::default(),
         };
         let mut graph = null_mut();
-        // SAFETY: the stream lives; a place for a handle.
+        // SAFETY: as for the beginning; the call writes `graph`.
         let code = unsafe { call!(functions, sys::cuStreamEndCapture(self.points.raw, &mut graph)) };
         if code != 0 || graph.is_null() {
             // The stream goes on as it was, and takes the launches themselves.
@@ -677,9 +676,9 @@ impl Stream for CudaStream {
             let words = words.as_ref().map_or("nothing was captured", Error::text);
             return Err(Error::unsupported(format!("a graph of these launches: {words}")));
         }
-        // SAFETY: a place for a handle, and the graph just captured.
+        // SAFETY: the call writes `made.exec`; the graph was just captured.
         let code = unsafe { call!(functions, sys::cuGraphInstantiateWithFlags(&mut made.exec, graph, 0)) };
-        // SAFETY: as above; what was instantiated does not need it.
+        // SAFETY: captured above, destroyed once; the instance is a copy.
         unsafe { call!(functions, sys::cuGraphDestroy(graph)) };
         shared.done("cuGraphInstantiate", code)?;
         Ok(Box::new(made))
@@ -694,7 +693,7 @@ impl Stream for CudaStream {
         if let Some(report) = report {
             self.forget_others_report(graph, report)?;
         }
-        // SAFETY: the graph is of this device's launches, and is not freed before its replays are done (B22).
+        // SAFETY: the graph is of this device, and is not freed before its replays are done (B22).
         let code = unsafe { call!(shared.driver.functions, sys::cuGraphLaunch(graph.exec, self.points.raw)) };
         shared.done("cuGraphLaunch", code)?;
         if let Some(report) = report {
@@ -766,7 +765,7 @@ impl Drop for CudaStream {
         let is_own = current.is_ok() && !points.is_wrapped;
         // Of somebody else's stream the thread waits for what came through this one, up to the point above.
         if is_own {
-            // SAFETY: the stream lives. Whatever it says, nothing of it is touched any more afterwards.
+            // SAFETY: the stream is destroyed below, not before. Whether it fails or not, nothing uses the stream afterwards.
             unsafe { call!(functions, sys::cuStreamSynchronize(points.raw)) };
         }
         lock(&points.queue).closed = true;
