@@ -8,20 +8,21 @@
 
 use crate::device::Shared;
 use crate::driver::device_pointer;
-use crate::library::{self, call, functions, number, too_old};
+use crate::library::{self, Room, call, functions, too_old};
 use crate::stream::CudaStream;
 use cudarc::cublaslt::sys::{
     self, cublasComputeType_t as Compute, cublasLtEpilogue_t, cublasLtHandle_t, cublasLtMatmulAlgo_t,
-    cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t as Desc, cublasLtMatmulHeuristicResult_t,
-    cublasLtMatmulPreferenceAttributes_t as Preference, cublasLtMatrixLayout_t,
-    cublasLtMatrixLayoutAttribute_t as LayoutAttribute, cublasStatus_t, cudaDataType_t,
+    cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t as Desc,
+    cublasLtMatmulHeuristicResult_t as Heuristic, cublasLtMatmulPreferenceAttributes_t as Preference,
+    cublasLtMatrixLayout_t, cublasLtMatrixLayoutAttribute_t as LayoutAttribute, cublasStatus_t,
+    cudaDataType_t,
 };
 use devbay_plugin_api::abi::{DEVBAY_NUMERICS_BF16, DEVBAY_NUMERICS_F16, DEVBAY_NUMERICS_TF32};
 use devbay_plugin_api::sdk::{Error, LogLevel, Result};
 use devbay_shaders::step::{Gemm, Matrix};
 use libloading::Library;
 use std::ffi::{c_int, c_void};
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::{ManuallyDrop, offset_of};
 use std::path::Path;
 use std::ptr::{from_ref, null_mut};
 use std::sync::{Arc, OnceLock};
@@ -34,8 +35,6 @@ const OP_T: c_int = 1;
 
 /// Room for a `cublasLtMatmulDesc_t` in place, which has had 23 to 32 words.
 type DescRoom = [u64; 64];
-
-const _: () = assert!(size_of::<cublasLtMatmulHeuristicResult_t>() == 96);
 
 /// An algorithm that the library has found.
 struct Found {
@@ -300,8 +299,7 @@ impl Products {
         let set = unsafe {
             call!(functions, sys::cublasLtMatmulPreferenceSetAttribute(preference, attribute, value, size))
         };
-        // Zeros, so that all of it is initialised, also what the library leaves out.
-        let (mut found, mut n_found) = (MaybeUninit::<cublasLtMatmulHeuristicResult_t>::zeroed(), 0);
+        let (mut found, mut n_found) = (Room::<Heuristic, 12>::ZERO, 0);
         let [b, a, y] = &self.layouts;
         let asked = done("cublasLtMatmulPreferenceSetAttribute", set).and_then(|()| {
             // SAFETY: `self` keeps handle, description and layouts alive, and the preference is destroyed below; `found` has
@@ -328,16 +326,11 @@ impl Products {
         // SAFETY: made above, destroyed once, here.
         unsafe { call!(functions, sys::cublasLtMatmulPreferenceDestroy(preference)) };
         asked?;
-        let found = found.as_ptr();
-        // SAFETY: `found` is initialised, zeros at least.
-        let state = unsafe { number(&raw const (*found).state) };
-        if n_found != 1 || state != 0 {
+        if n_found != 1 || found.int(offset_of!(Heuristic, state)) != 0 {
             return Err(Error::unsupported("cuBLASLt has no algorithm for these matrices"));
         }
-        // SAFETY: as above; the field is integers, of which every value is valid.
-        let algorithm = unsafe { (*found).algo };
-        // SAFETY: as above.
-        let workspace_bytes = unsafe { (*found).workspaceSize };
+        let algorithm = cublasLtMatmulAlgo_t { data: found.words(offset_of!(Heuristic, algo)) };
+        let workspace_bytes = found.size(offset_of!(Heuristic, workspaceSize));
         Ok(Found { algorithm, workspace_bytes })
     }
 

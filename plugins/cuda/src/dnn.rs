@@ -9,7 +9,7 @@
 
 use crate::device::Shared;
 use crate::driver::device_pointer;
-use crate::library::{self, call, functions, number, pointer, too_old};
+use crate::library::{self, Room, call, functions, pointer, too_old};
 use crate::stream::CudaStream;
 use cudarc::cudnn::sys::{
     self, cudnnActivationMode_t, cudnnActivationStruct, cudnnContext, cudnnConvolutionFwdAlgo_t as Algorithm,
@@ -23,7 +23,7 @@ use devbay_plugin_api::sdk::{Error, Result};
 use devbay_shaders::step::Convolution;
 use libloading::Library;
 use std::ffi::c_int;
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::{ManuallyDrop, offset_of};
 use std::path::Path;
 use std::ptr::{from_ref, null_mut};
 use std::sync::{Arc, Mutex};
@@ -32,8 +32,6 @@ use std::sync::{Arc, Mutex};
 const WORKSPACE_MAX: usize = 256 << 20;
 /// Results that the library is asked for.
 const FOUND_MAX: usize = 8;
-
-const _: () = assert!(size_of::<Perf>() == 48);
 
 /// One algorithm that the library has found.
 #[derive(Clone, Copy)]
@@ -178,29 +176,23 @@ const MATHS: [Math; 4] = [
     Math::CUDNN_FMA_MATH,
 ];
 
-/// Reads a result of the library: an algorithm that works and gives the same numbers each time. One that cudarc's header does
-/// not name is passed over.
-///
-/// # Safety
-/// All bytes of `perf` are initialised.
-unsafe fn usable(perf: &MaybeUninit<Perf>) -> Option<Found> {
-    let perf = perf.as_ptr();
-    // SAFETY: the field is initialised, as the caller promises; so are those below.
-    let status = unsafe { number(&raw const (*perf).status) };
-    // SAFETY: as above.
-    let determinism = unsafe { number(&raw const (*perf).determinism) };
-    if status != 0 || determinism != cudnnDeterminism_t::CUDNN_DETERMINISTIC as c_int {
+/// A result of the library, as it comes.
+type PerfRoom = Room<Perf, 6>;
+
+/// Returns the algorithm of a result, if it works and gives the same numbers each time. One that cudarc's header does not name
+/// is passed over.
+fn usable(perf: &PerfRoom) -> Option<Found> {
+    let is_deterministic =
+        perf.int(offset_of!(Perf, determinism)) == cudnnDeterminism_t::CUDNN_DETERMINISTIC as c_int;
+    if perf.int(offset_of!(Perf, status)) != 0 || !is_deterministic {
         return None;
     }
-    // SAFETY: as above.
-    let algorithm = unsafe { number(&raw const (*perf).algo) };
-    // SAFETY: as above.
-    let math = unsafe { number(&raw const (*perf).mathType) };
-    // SAFETY: as above; every value of an integer is valid.
-    let workspace_bytes = unsafe { (*perf).memory };
-    let algorithm = ALGORITHMS.into_iter().find(|known| *known as c_int == algorithm)?;
-    let math = MATHS.into_iter().find(|known| *known as c_int == math)?;
-    Some(Found { algorithm, math, workspace_bytes })
+    let (algorithm, math) = (perf.int(offset_of!(Perf, algo)), perf.int(offset_of!(Perf, mathType)));
+    Some(Found {
+        algorithm: ALGORITHMS.into_iter().find(|known| *known as c_int == algorithm)?,
+        math: MATHS.into_iter().find(|known| *known as c_int == math)?,
+        workspace_bytes: perf.size(offset_of!(Perf, memory)),
+    })
 }
 
 /// A convolution, prepared for launches.
@@ -341,8 +333,7 @@ impl Convolver {
 
     /// Returns the library's first choice among the algorithms that may be used.
     fn find(&self, functions: &Functions, math: Math) -> Result<Found> {
-        // Zeros, so that all of them are initialised, also what the library leaves out.
-        let (mut found, mut n_found) = ([const { MaybeUninit::<Perf>::zeroed() }; FOUND_MAX], 0);
+        let (mut found, mut n_found) = ([PerfRoom::ZERO; FOUND_MAX], 0);
         let mut planner = lock(&self.shared.dnn_planner.0);
         if planner.is_none() {
             *planner = Some(DnnHandle::new(functions)?);
@@ -366,10 +357,6 @@ impl Convolver {
         };
         done("cudnnGetConvolutionForwardAlgorithm", code)?;
         let n_found = (n_found.max(0) as usize).min(FOUND_MAX);
-        let mut usable = found[..n_found].iter().filter_map(|perf| {
-            // SAFETY: zeroed above, and written by the library since.
-            unsafe { usable(perf) }
-        });
         // Nothing is rounded further than was asked for.
         let rounds_more = |found: &Found| match math {
             Math::CUDNN_FMA_MATH => found.math != Math::CUDNN_FMA_MATH,
@@ -378,7 +365,7 @@ impl Convolver {
         };
         let may = |found: &Found| found.workspace_bytes <= WORKSPACE_MAX && !rounds_more(found);
         let none = || Error::unsupported("cuDNN has no algorithm for this convolution");
-        usable.find(may).ok_or_else(none)
+        found[..n_found].iter().filter_map(usable).find(may).ok_or_else(none)
     }
 
     /// Returns the bytes of workspace that a launch needs.
@@ -457,24 +444,15 @@ impl Convolver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::mem::offset_of;
 
     #[test]
     fn an_algorithm_that_no_header_names_is_passed_over() {
         let of = |algorithm: c_int, status: c_int| {
-            let mut perf = MaybeUninit::<Perf>::zeroed();
-            let fields = [
-                (offset_of!(Perf, algo), algorithm),
-                (offset_of!(Perf, status), status),
-                (offset_of!(Perf, determinism), 1),
-            ];
-            for (offset, value) in fields {
-                let at = perf.as_mut_ptr().wrapping_byte_add(offset).cast::<c_int>();
-                // SAFETY: a field of `perf`, as wide as an integer.
-                unsafe { at.write(value) };
-            }
-            // SAFETY: zeroed above.
-            unsafe { usable(&perf) }.map(|found| found.algorithm)
+            let mut perf = PerfRoom::ZERO;
+            perf.set(offset_of!(Perf, algo), algorithm);
+            perf.set(offset_of!(Perf, status), status);
+            perf.set(offset_of!(Perf, determinism), 1);
+            usable(&perf).map(|found| found.algorithm)
         };
         assert_eq!(of(1, 0), Some(Algorithm::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM));
         assert_eq!(of(8, 0), None);

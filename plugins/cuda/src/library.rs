@@ -6,11 +6,12 @@
 //! functions are looked up once, into a struct, and [`call!`] calls one with cudarc's parameter types and an integer
 //! status. No signature is written by hand.
 //!
-//! Enums that go *into* a library are cudarc's. Enums that come out are read as integers, by [`number`].
+//! Enums that go *into* a library are cudarc's. Enums that come out are read as integers, from a [`Room`].
 
 use devbay_plugin_api::sdk::{Error, Result};
 use libloading::Library;
 use std::ffi::c_int;
+use std::marker::PhantomData;
 use std::path::Path;
 
 /// A function pointer of no particular type: never called, only given a type.
@@ -137,15 +138,53 @@ macro_rules! inferred {
 }
 pub(crate) use inferred;
 
-/// Reads an enum that a library has written, as a number: a newer library's value may be none of the enum's.
-///
-/// # Safety
-/// `at` is readable and its bytes are initialised.
-#[inline]
-pub unsafe fn number<Enum>(at: *const Enum) -> c_int {
-    const { assert!(size_of::<Enum>() == size_of::<c_int>() && align_of::<Enum>() == align_of::<c_int>()) };
-    // SAFETY: the caller vouches for `at`, and every value of an integer is valid.
-    unsafe { at.cast::<c_int>().read() }
+/// Room for a struct of so many 64-bit words that a library fills. Its fields are read as integers, by their offsets: a
+/// newer library's value may be none of an enum's, and reading it as the enum would be undefined behaviour.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub struct Room<T, const WORDS: usize> {
+    words: [u64; WORDS],
+    of: PhantomData<T>,
+}
+
+impl<T, const WORDS: usize> Room<T, WORDS> {
+    /// Zeros.
+    pub const ZERO: Self = {
+        assert!(size_of::<T>() == 8 * WORDS && align_of::<T>() <= 8);
+        Self { words: [0; WORDS], of: PhantomData }
+    };
+
+    /// Returns the struct, for a library to fill.
+    pub fn as_mut_ptr(&mut self) -> *mut T {
+        self.words.as_mut_ptr().cast()
+    }
+
+    /// Returns the enum or integer of 32 bits at an offset.
+    pub fn int(&self, offset: usize) -> c_int {
+        c_int::from_ne_bytes(self.bytes(offset))
+    }
+
+    /// Returns the size at an offset.
+    pub fn size(&self, offset: usize) -> usize {
+        usize::from_ne_bytes(self.bytes(offset))
+    }
+
+    /// Returns so many words at an offset that is a multiple of 8.
+    pub fn words<const N: usize>(&self, offset: usize) -> [u64; N] {
+        std::array::from_fn(|i| self.words[offset / 8 + i])
+    }
+
+    fn bytes<const N: usize>(&self, offset: usize) -> [u8; N] {
+        std::array::from_fn(|i| self.words[(offset + i) / 8].to_ne_bytes()[(offset + i) % 8])
+    }
+
+    /// Sets the 32 bits at an offset, in a library's place.
+    #[cfg(test)]
+    pub fn set(&mut self, offset: usize, value: c_int) {
+        let mut bytes = self.words[offset / 8].to_ne_bytes();
+        bytes[offset % 8..][..4].copy_from_slice(&value.to_ne_bytes());
+        self.words[offset / 8] = u64::from_ne_bytes(bytes);
+    }
 }
 
 /// The error for a library without one of the functions.
