@@ -201,7 +201,7 @@ impl Products {
         let handle = shared.blas_handles.get(shared, blas);
         let handle = handle.ok_or_else(|| Error::unavailable("cuBLASLt cannot be used on this device"))?;
         let _current = shared.current()?;
-        // The fastest of what is allowed.
+        // The fastest of the modes that are allowed.
         let fast = [
             (DEVBAY_NUMERICS_F16, Compute::CUBLAS_COMPUTE_32F_FAST_16F),
             (DEVBAY_NUMERICS_BF16, Compute::CUBLAS_COMPUTE_32F_FAST_16BF),

@@ -1,11 +1,11 @@
-//! From CUDA C to what the driver loads: NVRTC, and a cache of what it made.
+//! From CUDA C to images that the driver loads: NVRTC, and a cache of its results.
 //!
-//! NVRTC needs no GPU, and need not be there: kernels are then refused with the names that were looked for. It makes a
-//! cubin for the device's own architecture, which no driver has to compile again; for an architecture newer than
-//! itself, PTX of the newest one that it knows.
+//! NVRTC needs no GPU, and may be absent: kernels are then refused with the names that were tried. It makes a cubin for the
+//! device's own architecture, which no driver has to compile again; for an architecture newer than itself, PTX for the newest
+//! one that it knows.
 //!
-//! Nothing is contracted (`--fmad=false`): `fma` in WGSL is one operation, `a * b + c` two, so that a kernel gives the
-//! same numbers here as where it was tested. Kernels that want the speed of a multiply-add say `fma`.
+//! Nothing is contracted (`--fmad=false`): `fma` in WGSL is one operation, `a * b + c` two, so that a kernel gives the same
+//! numbers here as where it was tested. A kernel that needs the speed of a multiply-add uses `fma`.
 
 use crate::library::{call, functions, pointer, too_old, words};
 use cudarc::nvrtc::sys::{self, nvrtcProgram};
@@ -43,18 +43,18 @@ functions! {
 pub struct Nvrtc {
     functions: Functions,
     version: (u32, u32),
-    /// Those that it compiles for, ascending.
+    /// Architectures that it compiles for, ascending.
     archs: Vec<Arch>,
     /// Stays open: instances of the plugin come and go.
     _library: ManuallyDrop<Library>,
 }
 
 impl Nvrtc {
-    /// Opens the library at a path; without one, the first of the loader's that is no newer than the driver, whose major
-    /// version is given if there is a driver: what a newer one makes, it may refuse.
+    /// Opens the library at a path; without one, the first that the loader finds and that is no newer than the driver, whose
+    /// major version is given if there is a driver: it may refuse images of a newer NVRTC.
     ///
     /// # Errors
-    /// Unavailable with what was looked for.
+    /// Unavailable, with the names that were tried.
     pub fn open(path: Option<&Path>, driver_major: Option<u32>) -> Result<Self> {
         if let Some(path) = path {
             return Self::open_at(path).map_err(|e| {
@@ -114,7 +114,7 @@ impl Nvrtc {
     /// Returns the target that a device of an architecture loads: `sm_` and a number for a cubin, `compute_` for PTX.
     ///
     /// # Errors
-    /// Unsupported for a device older than everything that NVRTC knows.
+    /// Unsupported for a device older than every architecture that NVRTC knows.
     pub fn target(&self, arch: Arch) -> Result<String> {
         if self.archs.contains(&arch) {
             return Ok(format!("sm_{arch}"));
@@ -128,7 +128,7 @@ impl Nvrtc {
         }
     }
 
-    /// Compiles a text for what [`Nvrtc::target`] gave; PTX ends with a zero.
+    /// Compiles a text for a target of [`Nvrtc::target`]; PTX ends with a zero.
     ///
     /// # Errors
     /// Internal with the compiler's log.
@@ -184,8 +184,8 @@ impl Nvrtc {
     }
 }
 
-/// Opens the library that NVRTC opens by its name alone when it compiles, where it lies beside it: the wheels before 13.1 do
-/// not say that it does, and then it is found only where the loader looks anyway.
+/// Opens the second library that NVRTC opens by name when it compiles, if it lies in the same folder. Wheels before 13.1 do not
+/// tell the loader to look there.
 fn load_builtins(nvrtc: &Path, major: c_int, minor: c_int) {
     let beside = nvrtc.with_file_name(format!("libnvrtc-builtins.so.{major}.{minor}"));
     if cfg!(unix) && beside.is_file() {
@@ -197,7 +197,7 @@ fn load_builtins(nvrtc: &Path, major: c_int, minor: c_int) {
     }
 }
 
-/// The library's names for the loader, the newest first.
+/// Returns the library's names for the loader, newest first.
 fn candidates(newest: u32) -> Vec<String> {
     let mut names = Vec::new();
     for major in (11..=newest).rev() {
@@ -219,14 +219,14 @@ fn check(call: &str, code: c_int) -> Result<()> {
     }
 }
 
-/// A program of NVRTC's.
+/// A program of NVRTC, destroyed when dropped.
 struct Created<'a> {
     raw: nvrtcProgram,
     functions: &'a Functions,
 }
 
 impl Created<'_> {
-    /// Returns the bytes that a pair of functions gives, which tell a size and fill a buffer.
+    /// Returns the bytes that a pair of functions gives: one returns a size, the other fills a buffer.
     fn bytes(
         &self,
         size: unsafe extern "C" fn(nvrtcProgram, *mut usize) -> c_int,
@@ -251,8 +251,8 @@ impl Drop for Created<'_> {
 
 /// Compiled kernels on disk, one file each, for all processes.
 ///
-/// A file's name is a hash of all that its content depends on; it begins with a hash of the content. Files are renamed
-/// when they are whole. Nothing is ever deleted.
+/// A file's name is a hash of everything that its content depends on, and it begins with a hash of the content. Files are written
+/// atomically, and never deleted.
 pub struct Cache {
     folder: Option<PathBuf>,
 }
@@ -263,7 +263,7 @@ impl Cache {
         Self { folder: folder.map(|folder| folder.join("cuda")) }
     }
 
-    /// A kernel, compiled if it was not before.
+    /// Returns a kernel's image, from the cache if it is there.
     ///
     /// # Errors
     /// As [`Nvrtc::compile`].
@@ -301,7 +301,7 @@ fn write(folder: &Path, path: &Path, image: &[u8]) -> std::io::Result<()> {
     })
 }
 
-/// FNV-1a of 128 bits: no defence against who wants two texts to meet, who could as well write the file.
+/// FNV-1a of 128 bits. It does not resist deliberate collisions: whoever can cause them can write the file as well.
 fn hash(bytes: &[u8]) -> u128 {
     let mut hash = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58du128;
     for &byte in bytes {

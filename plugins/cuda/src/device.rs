@@ -65,21 +65,21 @@ pub struct Shared {
     pub kernels: Kernels,
     /// Requirements on the data of prepared kernels.
     pub checks: Arc<Checks>,
-    /// The run-time compiler, or why there is none.
+    /// The run-time compiler, or the reason why it is absent.
     pub nvrtc: Arc<Result<Nvrtc>>,
-    /// Matrix products of NVIDIA's, or why there are none.
+    /// cuBLASLt, or the reason why it is absent.
     pub blas: Arc<Result<Blas>>,
-    /// The device's use of them.
+    /// The device's handle of cuBLASLt.
     pub blas_handles: Handles,
-    /// Convolutions of NVIDIA's, or why there are none.
+    /// cuDNN, or the reason why it is absent.
     pub dnn: Arc<Result<Dnn>>,
-    /// By which they are planned.
+    /// The handle that chooses cuDNN's algorithms.
     pub dnn_planner: Planner,
     /// Kernels of earlier processes.
     pub cache: Cache,
-    /// Memory of the host's that will be written.
+    /// Host memory that enqueued copies will write.
     pub spans: HostSpans,
-    /// Events that nobody uses.
+    /// Unused events.
     events: Mutex<Vec<Event>>,
     /// Reason why the device was lost.
     lost: OnceLock<Error>,

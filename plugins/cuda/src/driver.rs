@@ -1,6 +1,6 @@
 //! CUDA's driver: its functions, and its status codes as errors.
 //!
-//! cudarc declares the functions, and [`library`](crate::library) looks them up. The driver is opened when devices are asked
+//! cudarc declares the functions, and `library.rs` looks them up. The driver is opened when devices are asked
 //! for, and stays open (B26). Codes stay integers: a newer driver's code is kept, with the name that the driver gives it.
 
 use crate::library::{call, functions, taking_status};

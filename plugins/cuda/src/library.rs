@@ -1,10 +1,10 @@
 //! NVIDIA's libraries: how they are found, and how their functions are called.
 //!
-//! cudarc declares the functions, structs and constants (`cudarc::*::sys`). Its own loader is not used, for three reasons:
-//! it panics where a library or a symbol is missing, it looks for each library by fixed names, and it returns a status as
-//! an enum, which a newer library's code would make an invalid value. Here a library is opened by path or name, its
-//! functions are looked up once, into a struct, and [`call!`] calls one with cudarc's parameter types and an integer
-//! status. No signature is written by hand.
+//! cudarc declares the functions, structs and constants (`cudarc::*::sys`). Its own loader is not used, for three reasons. It
+//! panics where a library or a symbol is missing. It looks for each library by fixed names. It returns a status as an enum, of
+//! which a newer library's code is an invalid value. Here a library is opened by path or name, its functions are looked up
+//! once, into a struct, and [`call!`] calls one with cudarc's parameter types and an integer status. No signature is written by
+//! hand.
 //!
 //! Enums that go *into* a library are cudarc's. Enums that come out are read as integers, from a [`Room`].
 
@@ -48,7 +48,7 @@ pub fn typed<D: Declared>(symbol: Symbol, _declared: D) -> D::Pointer {
     D::of(symbol)
 }
 
-/// Implements [`Declared`] for functions of so many parameters and fewer.
+/// Implements [`Declared`] for functions of so many parameters, and of fewer.
 macro_rules! declared {
     () => {};
     ($first:ident $($rest:ident)*) => {
@@ -130,7 +130,7 @@ macro_rules! call {
 }
 pub(crate) use call;
 
-/// The type of an argument, for the compiler to find.
+/// Leaves the type of an argument to the compiler.
 macro_rules! inferred {
     ($argument:expr) => {
         _
@@ -138,8 +138,8 @@ macro_rules! inferred {
 }
 pub(crate) use inferred;
 
-/// Room for a struct of so many 64-bit words that a library fills. Its fields are read as integers, by their offsets: a
-/// newer library's value may be none of an enum's, and reading it as the enum would be undefined behaviour.
+/// Room for a struct that a library fills, of so many 64-bit words. Its fields are read as integers, by their offsets: a newer
+/// library may write a value that an enum does not have, and reading it as the enum would be undefined behaviour.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub struct Room<T, const WORDS: usize> {

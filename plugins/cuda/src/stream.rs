@@ -1,20 +1,20 @@
-//! Streams: the driver's own, with points that need no object of the host's.
+//! Streams: the driver's own, with points that need no object of the host.
 //!
-//! A signal has the stream write its value to a word of host memory, so that `reached` is a load, and records an event,
-//! by which other streams wait and a thread of the stream's is woken. The thread copies what was read back from staging
-//! memory to the host's, and then reports the point.
+//! At a signal the stream writes the point's value to a word of host memory, so that `reached` is a load, and records an
+//! event. Other streams wait for the event, and it wakes the stream's thread, which copies data that was read back from
+//! staging memory to the host's, and then reports the point.
 //!
 //! Copies from and to the host go through page-locked staging memory, since the driver may block on any other. Those of
 //! more than `STAGED_MAX` bytes do not: they block until the driver has taken or given the bytes.
 //!
-//! Launches that are recorded become one of the driver's graphs.
+//! Recorded launches become one of the driver's graphs.
 //!
-//! Launches that check their data report into page-locked memory of the stream's, which they touch only when they find it at
-//! fault ([`devbay_shaders::check`]); the thread reads it when it comes to the next point.
+//! Launches that check their data write a report into page-locked memory of the stream, but only when they find a fault
+//! ([`devbay_shaders::check`]). The thread reads it at the next point.
 //!
-//! Failures are found in one of two ways. A code of the driver's that no call recovers from loses the device for all
-//! streams. A failure that was enqueued ([`Stream::fail`]), or came with a wait for a stream that has one, is known when
-//! later points are signalled; they do not write the word, and the thread fails them in their turn.
+//! Failures are found in one of two ways. A code of the driver from which no call recovers loses the device for all streams. A
+//! failure that was enqueued ([`Stream::fail`]), or that came with a wait for a failed stream, is known when later points are
+//! signalled; they do not write the word, and the thread fails them in their turn.
 
 use crate::device::{Event, Shared, address};
 use crate::dnn::DnnHandle;
@@ -45,7 +45,7 @@ const UPLOAD_PART: usize = 2 << 20;
 pub struct CudaStream {
     points: Arc<Points>,
     recording: Mutex<Recording>,
-    /// By which cuDNN enqueues here, once it has.
+    /// cuDNN's handle for this stream, made on first use.
     dnn: OnceLock<Result<DnnHandle>>,
     /// None once it has ended.
     waiter: Option<JoinHandle<()>>,
@@ -55,7 +55,7 @@ pub struct CudaStream {
 struct Points {
     shared: Arc<Shared>,
     raw: CUstream,
-    /// The driver's stream is somebody else's.
+    /// True if the application owns the driver's stream.
     is_wrapped: bool,
     timeline: Timeline,
     /// Where the stream writes its last point; None where it cannot.
@@ -65,7 +65,7 @@ struct Points {
     /// The last point that is reached only when the thread says so: something was read back or checked before it, or it
     /// waits for another stream's.
     staged: AtomicU64,
-    /// The last point that [`Stream::reached`] gave: what was reached stays so, also where the thread comes later.
+    /// The last point that [`Stream::reached`] gave, which never goes back, even where the thread reports later.
     shown: AtomicU64,
     /// From which point on they fail: all above, with this.
     broken: OnceLock<(u64, Error)>,
@@ -241,7 +241,7 @@ impl CudaStream {
         Self::over(shared, raw, false, word)
     }
 
-    /// Somebody else's stream, which NULL may be: the context's default one. It has to be of the device's primary
+    /// Wraps a stream that the application owns; NULL is the context's default one. It has to belong to the device's primary
     /// context.
     ///
     /// # Errors
@@ -251,7 +251,7 @@ impl CudaStream {
         Self::over(shared, raw, true, own_word(shared)?)
     }
 
-    /// A timeline over a stream of the driver's; one of our own goes with it.
+    /// Makes a timeline over a stream of the driver, which is destroyed with it unless it is wrapped.
     fn over(shared: &Arc<Shared>, raw: CUstream, is_wrapped: bool, word: Option<Pinned>) -> Result<Self> {
         let points = Arc::new(Points {
             shared: Arc::clone(shared),
@@ -306,7 +306,7 @@ impl CudaStream {
         }
     }
 
-    /// The handle by which cuDNN enqueues here; the context is current.
+    /// Returns cuDNN's handle for this stream. The context has to be current.
     ///
     /// # Errors
     /// The reason why there is none.
@@ -389,7 +389,7 @@ impl CudaStream {
     }
 
     /// Empties the report of a graph that another stream has replayed last. Reports of a graph's launches stay in it
-    /// until then, and are what the streams behind it have failed for.
+    /// until then, since streams behind it have failed because of them.
     fn forget_others_report(&self, graph: &Graph, report: &Pinned) -> Result<()> {
         let mut replayed_by = lock(&graph.replayed_by);
         if std::ptr::eq(replayed_by.as_ptr(), Arc::as_ptr(&self.points)) {
@@ -421,7 +421,7 @@ impl CudaStream {
     }
 
     /// Waits for readbacks that write to the host's memory that is to be read now: the one case in which a copy
-    /// blocks on the device, where somebody sends on what was read back without having waited for it.
+    /// blocks on the device, where the host sends on data that is being read back, without having waited for it.
     fn settle(&self, start: *const u8, len: usize) -> Result<()> {
         let span = start.addr()..start.addr() + len;
         let is_recorded = lock(&self.recording).readbacks.iter().any(|own| meet(&own.span(), &span));
@@ -455,7 +455,7 @@ impl Points {
                 }
             };
             drop(queue);
-            // Also on a device that is said to be lost: it may still touch what was lent.
+            // Also on a lost device, which may still access lent memory.
             // SAFETY: the event is this entry's until the entry is taken out.
             let code = unsafe { call!(self.shared.driver.functions, sys::cuEventSynchronize(event.0)) };
             let outcome = self.shared.done("cuEventSynchronize", code).and_then(|()| self.shared.check());
@@ -533,7 +533,7 @@ impl Stream for CudaStream {
                     let len = UPLOAD_PART.min(size - first);
                     // SAFETY: the host lends `size` bytes until a later point is reported (B9); staging memory has as many.
                     let (from, part) = unsafe { (src.add(first), start.add(first)) };
-                    // SAFETY: as above; nobody else has this part.
+                    // SAFETY: as above; no other copy has this part of the staging memory.
                     unsafe { copy_on_host(&shared.host, from, part, len) };
                     self.enqueue_copy(to + first as u64, address(part), len)?;
                 }
@@ -563,7 +563,7 @@ impl Stream for CudaStream {
     fn signal(&self, value: u64) -> Result<()> {
         self.shared().check()?;
         self.points.timeline.signal(value)?;
-        // What cannot be enqueued is never reached, and nobody shall wait for it.
+        // A point that cannot be enqueued is never reached, so its waiters must fail.
         self.submit(Some(value), None).inspect_err(|error| self.points.timeline.fail(error.clone()))
     }
 
@@ -599,8 +599,8 @@ impl Stream for CudaStream {
         let queue = lock(&other.points.queue);
         // None if the device has passed it and only its thread has not said so.
         if let Some(entry) = queue.entries.iter().find(|entry| entry.value.is_some_and(|own| own >= value)) {
-            // SAFETY: the event was recorded, and is the entry's while the queue is locked; the stream keeps what it waits
-            // for, not the event.
+            // SAFETY: the event was recorded, and stays the entry's while the queue is locked. The wait is for the recorded
+            // work, so that the event may be reused afterwards.
             let code = unsafe {
                 call!(shared.driver.functions, sys::cuStreamWaitEvent(self.points.raw, entry.event.0, 0))
             };
@@ -616,7 +616,7 @@ impl Stream for CudaStream {
     }
 
     fn host_wait(&self, value: u64, timeout: Duration) -> Result<()> {
-        // The thread may not have said yet what the word shows.
+        // The word may show a point that the thread has not reported yet.
         if let (reached, Ok(())) = self.reached()
             && reached >= value
         {
@@ -721,7 +721,7 @@ impl Stream for CudaStream {
     }
 }
 
-/// Launches that the driver has as one.
+/// Launches that were recorded as one graph of the driver.
 struct Graph {
     shared: Arc<Shared>,
     /// NULL where the driver made none.
@@ -747,7 +747,7 @@ impl Drop for Graph {
             // SAFETY: instantiated by `record_end`, destroyed once, behind its replays (B22).
             unsafe { call!(self.shared.driver.functions, sys::cuGraphExecDestroy(self.exec)) };
         }
-        // No launch of it runs any more, nor does a copy of what they reported.
+        // Its launches are done, and so are the copies of their reports.
         if let Some(report) = self.report.take() {
             self.shared.pinned.give(&self.shared, report);
         }
@@ -758,12 +758,12 @@ impl Drop for CudaStream {
     fn drop(&mut self) {
         let points = Arc::clone(&self.points);
         let shared = &points.shared;
-        // What was copied since the last point is done too, unless the device is gone.
+        // Copies since the last point are finished too, unless the device is lost.
         let _ = self.submit(None, None);
         let current = shared.current_even_lost();
         let functions = &shared.driver.functions;
         let is_own = current.is_ok() && !points.is_wrapped;
-        // Of somebody else's stream the thread waits for what came through this one, up to the point above.
+        // On an application's stream the thread waits only for the work of this one, up to the point above.
         if is_own {
             // SAFETY: the stream is destroyed below, not before. Whether it fails or not, nothing uses the stream afterwards.
             unsafe { call!(functions, sys::cuStreamSynchronize(points.raw)) };
@@ -785,7 +785,7 @@ impl Drop for CudaStream {
 
 impl Drop for Points {
     fn drop(&mut self) {
-        // The stream is gone, so that nobody writes the word.
+        // The stream is gone, and no longer writes the word.
         for pinned in [self.word.take(), self.report.take()].into_iter().flatten() {
             self.shared.pinned.give(&self.shared, pinned);
         }

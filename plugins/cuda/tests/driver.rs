@@ -1,7 +1,7 @@
 //! The plugin through the ABI's table, with and without a driver: it loads, and lists devices or says why there are none.
 //!
-//! Drivers that a machine does not have are the emulator, changed. The loader takes it in a child process, which runs the one
-//! test that stands first.
+//! Drivers with faults are variants of the emulator. A child process loads one in place of CUDA's driver, and runs the first
+//! test below.
 
 use devbay_plugin_api::abi::*;
 use devbay_plugin_cuda::devbay_entry::PLUGIN;
@@ -9,7 +9,7 @@ use std::ptr::null_mut;
 
 #[test]
 fn devices_are_listed_or_the_reason_is_told() {
-    // SAFETY: what the entry returned.
+    // SAFETY: the entry returns a static struct, which begins with its size.
     let info = unsafe { read_struct(PLUGIN.query()) }.unwrap();
     // SAFETY: as above.
     let table = unsafe { read_struct(info.table) }.unwrap();
@@ -43,7 +43,7 @@ fn devices_are_listed_or_the_reason_is_told() {
     unsafe { table.destroy.unwrap()(instance) };
 }
 
-/// What the plugin says of a driver: the emulator, compiled with these arguments, in a child with this variable.
+/// Returns the plugin's reason for refusing a driver: the emulator, compiled with these arguments, in a child with this variable.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 fn reason(name: &str, arguments: &[&str], variable: (&str, &str)) -> String {
     use std::path::Path;
