@@ -147,7 +147,9 @@ Code cuGetErrorName(int code, const char **name) {
                                                     {100, "CUDA_ERROR_NO_DEVICE"},
                                                     {200, "CUDA_ERROR_INVALID_IMAGE"},
                                                     {201, "CUDA_ERROR_INVALID_CONTEXT"},
-                                                    {500, "CUDA_ERROR_NOT_FOUND"}};
+                                                    {500, "CUDA_ERROR_NOT_FOUND"},
+                                                    // A code that CUDA 12.0 did not have.
+                                                    {721, "CUDA_ERROR_TENSOR_MEMORY_LEAK"}};
   auto found = names.find(code);
   if (found == names.end()) return 1;
   return *name = found->second, 0;

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Judges the plugin without a GPU: builds the emulator, and runs the conformance suite on the plugin with it in place of
-# CUDA's driver and NVRTC. Kernels run on the processor, so that this shows what the host's side does and what the
-# written text means, and nothing of a GPU.
+# CUDA's driver and NVRTC. Kernels run on the processor, so this tests the host's side and the meaning of the kernels'
+# text, and nothing of a GPU.
 #
 #   plugins/cuda/emulator/run.sh target/debug/devbay target/debug/libdevbay_plugin_cuda.so [arguments of conformance]
 #

@@ -1,17 +1,18 @@
-//! From CUDA C to what the driver loads: NVRTC, and a cache of what it made.
+//! From CUDA C to images that the driver loads: NVRTC, and a cache of its results.
 //!
-//! NVRTC needs no GPU, and need not be there: kernels are then refused with the names that were looked for. It makes a
-//! cubin for the device's own architecture, which no driver has to compile again; for an architecture newer than
-//! itself, PTX of the newest one that it knows.
+//! NVRTC needs no GPU, and may be absent: kernels are then refused with the names that were tried. It makes a cubin for the
+//! device's own architecture, which no driver has to compile again; for an architecture newer than itself, PTX for the newest
+//! one that it knows.
 //!
-//! Nothing is contracted (`--fmad=false`): `fma` in WGSL is one operation, `a * b + c` two, so that a kernel gives the
-//! same numbers here as where it was tested. Kernels that want the speed of a multiply-add say `fma`.
+//! Nothing is contracted (`--fmad=false`): `fma` in WGSL is one operation, `a * b + c` two, so that a kernel gives the same
+//! numbers here as where it was tested. A kernel that needs the speed of a multiply-add uses `fma`.
 
-use crate::library::{functions, words};
+use crate::library::{call, functions, pointer, too_old, words};
+use cudarc::nvrtc::sys::{self, nvrtcProgram};
 use devbay_plugin_api::reserve;
 use devbay_plugin_api::sdk::{Error, Host, LogLevel, Result, whole_file};
 use libloading::Library;
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::fmt;
 use std::io::Write;
 use std::mem::ManuallyDrop;
@@ -31,41 +32,29 @@ impl fmt::Display for Arch {
 /// Options that every kernel is compiled with, besides the architecture; they are part of a cached kernel's key.
 const OPTIONS: &[&CStr] = &[c"--std=c++17", c"--fmad=false"];
 
-type Program = *mut c_void;
-
 functions! {
-    "nvrtc";
-    version: "nvrtcVersion", fn(*mut c_int, *mut c_int);
-    n_archs: "nvrtcGetNumSupportedArchs", fn(*mut c_int);
-    archs: "nvrtcGetSupportedArchs", fn(*mut c_int);
-    create: "nvrtcCreateProgram",
-        fn(*mut Program, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char);
-    compile: "nvrtcCompileProgram", fn(Program, c_int, *const *const c_char);
-    destroy: "nvrtcDestroyProgram", fn(*mut Program);
-    log_size: "nvrtcGetProgramLogSize", fn(Program, *mut usize);
-    log: "nvrtcGetProgramLog", fn(Program, *mut c_char);
-    cubin_size: "nvrtcGetCUBINSize", fn(Program, *mut usize);
-    cubin: "nvrtcGetCUBIN", fn(Program, *mut c_char);
-    ptx_size: "nvrtcGetPTXSize", fn(Program, *mut usize);
-    ptx: "nvrtcGetPTX", fn(Program, *mut c_char);
+    Functions:
+    nvrtcVersion nvrtcGetNumSupportedArchs nvrtcGetSupportedArchs nvrtcCreateProgram nvrtcCompileProgram
+    nvrtcDestroyProgram nvrtcGetProgramLogSize nvrtcGetProgramLog nvrtcGetCUBINSize nvrtcGetCUBIN
+    nvrtcGetPTXSize nvrtcGetPTX
 }
 
 /// The run-time compiler. All methods may be called from any thread.
 pub struct Nvrtc {
     functions: Functions,
     version: (u32, u32),
-    /// Those that it compiles for, ascending.
+    /// Architectures that it compiles for, ascending.
     archs: Vec<Arch>,
     /// Stays open: instances of the plugin come and go.
     _library: ManuallyDrop<Library>,
 }
 
 impl Nvrtc {
-    /// Opens the library at a path; without one, the first of the loader's that is no newer than the driver, whose major
-    /// version is given if there is a driver: what a newer one makes, it may refuse.
+    /// Opens the library at a path; without one, the first that the loader finds and that is no newer than the driver, whose
+    /// major version is given if there is a driver: it may refuse images of a newer NVRTC.
     ///
     /// # Errors
-    /// Unavailable with what was looked for.
+    /// Unavailable, with the names that were tried.
     pub fn open(path: Option<&Path>, driver_major: Option<u32>) -> Result<Self> {
         if let Some(path) = path {
             return Self::open_at(path).map_err(|e| {
@@ -90,19 +79,23 @@ impl Nvrtc {
     }
 
     fn open_at(path: &Path) -> Result<Self> {
-        // SAFETY: NVRTC's static constructors are NVIDIA's; the path is the loader's own or one that the user gave.
+        // SAFETY: loading runs NVRTC's static constructors; the name is NVIDIA's, or the user named the file.
         let library = unsafe { Library::new(path) };
         let library = library.map_err(|e| Error::unavailable(words(&e)))?;
-        let functions = Functions::load(&library)?;
+        let functions = Functions::load(&library, |_, error| too_old("nvrtc", error))?;
         let (mut major, mut minor, mut n) = (0, 0, 0);
-        // SAFETY: places for two numbers.
-        check("nvrtcVersion", unsafe { (functions.version)(&mut major, &mut minor) })?;
+        // SAFETY: the call writes `major` and `minor`, which outlive it.
+        check("nvrtcVersion", unsafe { call!(functions, sys::nvrtcVersion(&mut major, &mut minor)) })?;
         load_builtins(path, major, minor);
-        // SAFETY: a place for a number.
-        check("nvrtcGetNumSupportedArchs", unsafe { (functions.n_archs)(&mut n) })?;
+        // SAFETY: the call writes `n`, which outlives it.
+        check("nvrtcGetNumSupportedArchs", unsafe {
+            call!(functions, sys::nvrtcGetNumSupportedArchs(&mut n))
+        })?;
         let mut archs = vec![0; n.max(0) as usize];
-        // SAFETY: places for as many numbers as it said.
-        check("nvrtcGetSupportedArchs", unsafe { (functions.archs)(archs.as_mut_ptr()) })?;
+        // SAFETY: `archs` has room for as many numbers as NVRTC has just announced.
+        check("nvrtcGetSupportedArchs", unsafe {
+            call!(functions, sys::nvrtcGetSupportedArchs(archs.as_mut_ptr()))
+        })?;
         let mut archs: Vec<Arch> = archs.iter().map(|&a| Arch(a as u32 / 10, a as u32 % 10)).collect();
         archs.sort();
         Ok(Self {
@@ -121,7 +114,7 @@ impl Nvrtc {
     /// Returns the target that a device of an architecture loads: `sm_` and a number for a cubin, `compute_` for PTX.
     ///
     /// # Errors
-    /// Unsupported for a device older than everything that NVRTC knows.
+    /// Unsupported for a device older than every architecture that NVRTC knows.
     pub fn target(&self, arch: Arch) -> Result<String> {
         if self.archs.contains(&arch) {
             return Ok(format!("sm_{arch}"));
@@ -135,7 +128,7 @@ impl Nvrtc {
         }
     }
 
-    /// Compiles a text for what [`Nvrtc::target`] gave; PTX ends with a zero.
+    /// Compiles a text for a target of [`Nvrtc::target`]; PTX ends with a zero.
     ///
     /// # Errors
     /// Internal with the compiler's log.
@@ -146,10 +139,18 @@ impl Nvrtc {
         let program = self.create(&text, &file)?;
         let options: Vec<*const c_char> =
             OPTIONS.iter().map(|option| option.as_ptr()).chain([arch.as_ptr()]).collect();
-        // SAFETY: the program is alive, the options outlive the call.
-        let code = unsafe { (self.functions.compile)(program.raw, options.len() as c_int, options.as_ptr()) };
+        // SAFETY: `program` is not destroyed yet; the options end with zeros and outlive the call.
+        let code = unsafe {
+            call!(
+                self.functions,
+                sys::nvrtcCompileProgram(program.raw, options.len() as c_int, options.as_ptr())
+            )
+        };
+        let functions = &self.functions;
         if code != 0 {
-            let log = program.bytes(self.functions.log_size, self.functions.log).unwrap_or_default();
+            let size = pointer!(functions, sys::nvrtcGetProgramLogSize(_, _));
+            let log = program.bytes(size, pointer!(functions, sys::nvrtcGetProgramLog(_, _)));
+            let log = log.unwrap_or_default();
             let log = String::from_utf8_lossy(&log).replace('\0', "");
             return Err(Error::internal(format!(
                 "kernel {name} does not compile for {target}: {}",
@@ -157,35 +158,46 @@ impl Nvrtc {
             ))
             .with_native_code(i64::from(code)));
         }
-        match target.starts_with("sm_") {
-            true => program.bytes(self.functions.cubin_size, self.functions.cubin),
-            false => program.bytes(self.functions.ptx_size, self.functions.ptx),
-        }
+        let (size, fill) = match target.starts_with("sm_") {
+            true => (
+                pointer!(functions, sys::nvrtcGetCUBINSize(_, _)),
+                pointer!(functions, sys::nvrtcGetCUBIN(_, _)),
+            ),
+            false => {
+                (pointer!(functions, sys::nvrtcGetPTXSize(_, _)), pointer!(functions, sys::nvrtcGetPTX(_, _)))
+            }
+        };
+        program.bytes(size, fill)
     }
 
     fn create(&self, text: &CStr, file: &CStr) -> Result<Created<'_>> {
         let mut raw = null_mut();
-        // SAFETY: a place for the program; texts that end with a zero; no headers.
-        let code =
-            unsafe { (self.functions.create)(&mut raw, text.as_ptr(), file.as_ptr(), 0, null(), null()) };
+        // SAFETY: the call writes `raw`; both texts end with a zero; with 0 headers no list is read.
+        let code = unsafe {
+            call!(
+                self.functions,
+                sys::nvrtcCreateProgram(&mut raw, text.as_ptr(), file.as_ptr(), 0, null(), null())
+            )
+        };
         check("nvrtcCreateProgram", code)?;
         Ok(Created { raw, functions: &self.functions })
     }
 }
 
-/// Opens the library that NVRTC opens by its name alone when it compiles, where it lies beside it: the wheels before 13.1 do
-/// not say that it does, and then it is found only where the loader looks anyway.
+/// Opens the second library that NVRTC opens by name when it compiles, if it lies in the same folder. Wheels before 13.1 do not
+/// tell the loader to look there.
 fn load_builtins(nvrtc: &Path, major: c_int, minor: c_int) {
     let beside = nvrtc.with_file_name(format!("libnvrtc-builtins.so.{major}.{minor}"));
     if cfg!(unix) && beside.is_file() {
-        // SAFETY: static constructors of NVIDIA's, of the library's own part. If it fails, NVRTC says what it misses.
+        // SAFETY: loading runs NVIDIA's static constructors, of a file that NVRTC would load itself. If it fails, NVRTC says
+        // which file it misses.
         if let Ok(library) = unsafe { Library::new(beside) } {
             std::mem::forget(library);
         }
     }
 }
 
-/// The library's names for the loader, the newest first.
+/// Returns the library's names for the loader, newest first.
 fn candidates(newest: u32) -> Vec<String> {
     let mut names = Vec::new();
     for major in (11..=newest).rev() {
@@ -207,24 +219,24 @@ fn check(call: &str, code: c_int) -> Result<()> {
     }
 }
 
-/// A program of NVRTC's.
+/// A program of NVRTC, destroyed when dropped.
 struct Created<'a> {
-    raw: Program,
+    raw: nvrtcProgram,
     functions: &'a Functions,
 }
 
 impl Created<'_> {
-    /// Returns the bytes that a pair of functions gives, which tell a size and fill a buffer.
+    /// Returns the bytes that a pair of functions gives: one returns a size, the other fills a buffer.
     fn bytes(
         &self,
-        size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
-        fill: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
+        size: unsafe extern "C" fn(nvrtcProgram, *mut usize) -> c_int,
+        fill: unsafe extern "C" fn(nvrtcProgram, *mut c_char) -> c_int,
     ) -> Result<Vec<u8>> {
         let mut n = 0;
-        // SAFETY: the program is alive; a place for a number.
+        // SAFETY: the program is not destroyed before `self` is dropped; the call writes `n`.
         check("asking nvrtc for a size", unsafe { size(self.raw, &mut n) })?;
         let mut bytes = reserve::zeroed::<u8>(n, "what NVRTC made of a kernel")?;
-        // SAFETY: as above; the buffer has the size that was told.
+        // SAFETY: as above; `bytes` has the size that NVRTC has just given.
         check("reading from nvrtc", unsafe { fill(self.raw, bytes.as_mut_ptr().cast()) })?;
         Ok(bytes)
     }
@@ -232,15 +244,15 @@ impl Created<'_> {
 
 impl Drop for Created<'_> {
     fn drop(&mut self) {
-        // SAFETY: made by `create`, destroyed once. That it fails changes nothing for anybody.
-        unsafe { (self.functions.destroy)(&mut self.raw) };
+        // SAFETY: made by `create`, destroyed once, here. A failure would leave nothing to do.
+        unsafe { call!(self.functions, sys::nvrtcDestroyProgram(&mut self.raw)) };
     }
 }
 
 /// Compiled kernels on disk, one file each, for all processes.
 ///
-/// A file's name is a hash of all that its content depends on; it begins with a hash of the content. Files are renamed
-/// when they are whole. Nothing is ever deleted.
+/// A file's name is a hash of everything that its content depends on, and it begins with a hash of the content. Files are written
+/// atomically, and never deleted.
 pub struct Cache {
     folder: Option<PathBuf>,
 }
@@ -251,7 +263,7 @@ impl Cache {
         Self { folder: folder.map(|folder| folder.join("cuda")) }
     }
 
-    /// A kernel, compiled if it was not before.
+    /// Returns a kernel's image, from the cache if it is there.
     ///
     /// # Errors
     /// As [`Nvrtc::compile`].
@@ -289,7 +301,7 @@ fn write(folder: &Path, path: &Path, image: &[u8]) -> std::io::Result<()> {
     })
 }
 
-/// FNV-1a of 128 bits: no defence against who wants two texts to meet, who could as well write the file.
+/// FNV-1a of 128 bits. It does not resist deliberate collisions: whoever can cause them can write the file as well.
 fn hash(bytes: &[u8]) -> u128 {
     let mut hash = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58du128;
     for &byte in bytes {
@@ -326,5 +338,14 @@ mod tests {
         let error = Nvrtc::open(Some(Path::new("/nowhere/libnvrtc.so")), None).err().expect("an error");
         assert_eq!(error.status(), devbay_plugin_api::abi::DEVBAY_STATUS_UNAVAILABLE);
         assert!(error.text().contains("/nowhere/libnvrtc.so"), "{error}");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_library_without_a_function_is_a_reason_that_names_it() {
+        let error = Nvrtc::open(Some(Path::new("libc.so.6")), None).err().expect("an error");
+        assert_eq!(error.status(), devbay_plugin_api::abi::DEVBAY_STATUS_UNAVAILABLE);
+        assert!(error.text().contains("nvrtc is too old"), "{error}");
+        assert!(error.text().contains("nvrtcVersion"), "{error}");
     }
 }

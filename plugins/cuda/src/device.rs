@@ -4,9 +4,11 @@ use crate::blas::{Blas, Handles};
 use crate::compile::{Arch, Cache, Nvrtc};
 use crate::dispatch::{Compiler, Kernels};
 use crate::dnn::{Dnn, Planner};
-use crate::driver::{AccessDesc, Address, Driver, Functions, Handle, Location, attribute};
+use crate::driver::{Address, Driver, Functions, memory_of};
+use crate::library::call;
 use crate::memory::{CudaBuffer, DevicePool, PinnedPool};
 use crate::stream::{CudaStream, HostSpans};
+use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute, CUevent, CUevent_flags};
 use devbay_plugin_api::abi::{
     DEVBAY_DEVICE_KIND_GPU, DEVBAY_NATIVE_CUDA_STREAM, DEVBAY_SPACE_ADDRESSABLE, DEVBAY_SPACE_DEVICE,
     DEVBAY_SPACE_HOST_VISIBLE, DEVBAY_SPACE_PINNED_HOST, DEVBAY_STATUS_DEVICE_LOST,
@@ -16,7 +18,7 @@ use devbay_plugin_api::sdk::*;
 use devbay_shaders::check::Checks;
 use devbay_shaders::target::{Abilities, Target};
 use std::borrow::Borrow;
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_uint};
 use std::path::Path;
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -44,9 +46,9 @@ pub struct Shared {
     /// The driver.
     pub driver: &'static Driver,
     /// The primary context, retained.
-    pub context: Handle,
+    pub context: CUcontext,
     /// The device's number.
-    pub device: c_int,
+    pub device: CUdevice,
     /// The host's services.
     pub host: Host,
     /// Compute capability.
@@ -63,34 +65,34 @@ pub struct Shared {
     pub kernels: Kernels,
     /// Requirements on the data of prepared kernels.
     pub checks: Arc<Checks>,
-    /// The run-time compiler, or why there is none.
+    /// The run-time compiler, or the reason why it is absent.
     pub nvrtc: Arc<Result<Nvrtc>>,
-    /// Matrix products of NVIDIA's, or why there are none.
+    /// cuBLASLt, or the reason why it is absent.
     pub blas: Arc<Result<Blas>>,
-    /// The device's use of them.
+    /// The device's handle of cuBLASLt.
     pub blas_handles: Handles,
-    /// Convolutions of NVIDIA's, or why there are none.
+    /// cuDNN, or the reason why it is absent.
     pub dnn: Arc<Result<Dnn>>,
-    /// By which they are planned.
+    /// The handle that chooses cuDNN's algorithms.
     pub dnn_planner: Planner,
     /// Kernels of earlier processes.
     pub cache: Cache,
-    /// Memory of the host's that will be written.
+    /// Host memory that enqueued copies will write.
     pub spans: HostSpans,
-    /// Events that nobody uses.
+    /// Unused events.
     events: Mutex<Vec<Event>>,
     /// Reason why the device was lost.
     lost: OnceLock<Error>,
 }
 
-// SAFETY: the driver's handles may be used by any thread whose current context is theirs, which `current` sees to.
+// SAFETY: any thread may use the driver's handles while their context is its current one; `current` makes it so.
 unsafe impl Send for Shared {}
 // SAFETY: as for Send.
 unsafe impl Sync for Shared {}
 
 /// An event of the driver's.
 #[derive(Clone, Copy)]
-pub struct Event(pub Handle);
+pub struct Event(pub CUevent);
 
 // SAFETY: as for `Shared`.
 unsafe impl Send for Event {}
@@ -99,15 +101,15 @@ unsafe impl Send for Event {}
 pub struct Current<'a> {
     functions: &'a Functions,
     /// Context that was there before; None if it was the same.
-    before: Option<Handle>,
+    before: Option<CUcontext>,
 }
 
 impl Drop for Current<'_> {
     fn drop(&mut self) {
         if let Some(before) = self.before {
-            // SAFETY: the context that was current, or NULL; whoever made it current keeps it alive. A failure leaves
-            // our own current, which is alive too.
-            unsafe { (self.functions.cuCtxSetCurrent)(before) };
+            // SAFETY: NULL, or the context that was current before, which the application keeps alive while it is. A failure
+            // leaves our own current, which is alive too.
+            unsafe { call!(self.functions, sys::cuCtxSetCurrent(before)) };
         }
     }
 }
@@ -116,14 +118,14 @@ impl Shared {
     /// Makes the device's context the calling thread's until the value is dropped (rule B18 of the notes).
     ///
     /// # Errors
-    /// Device lost, and what the driver says.
+    /// Device lost, and errors of the driver.
     #[inline]
     pub fn current(&self) -> Result<Current<'_>> {
         self.check()?;
         self.current_even_lost()
     }
 
-    /// As [`Shared::current`], also on a device that is lost: for what waits and frees.
+    /// As [`Shared::current`], also on a device that is lost: for calls that wait or free.
     ///
     /// # Errors
     /// Errors of the driver.
@@ -131,18 +133,18 @@ impl Shared {
     pub fn current_even_lost(&self) -> Result<Current<'_>> {
         let functions = &self.driver.functions;
         let mut before = null_mut();
-        // SAFETY: a place for a handle.
-        self.done("cuCtxGetCurrent", unsafe { (functions.cuCtxGetCurrent)(&mut before) })?;
+        // SAFETY: the call writes `before`, which outlives it.
+        self.done("cuCtxGetCurrent", unsafe { call!(functions, sys::cuCtxGetCurrent(&mut before)) })?;
         if before == self.context {
             return Ok(Current { functions, before: None });
         }
-        // SAFETY: the context is retained for as long as `self` lives.
-        self.done("cuCtxSetCurrent", unsafe { (functions.cuCtxSetCurrent)(self.context) })?;
+        // SAFETY: `open` has retained the context, and only `drop` releases it.
+        self.done("cuCtxSetCurrent", unsafe { call!(functions, sys::cuCtxSetCurrent(self.context)) })?;
         Ok(Current { functions, before: Some(before) })
     }
 
-    /// A code of a function of the driver's as a result. A code after which nothing works any more loses the device, for
-    /// all of its streams.
+    /// Turns a code of the driver into a result. A code after which every call fails loses the device, for all of its
+    /// streams.
     ///
     /// # Errors
     /// As [`Driver::check`].
@@ -166,7 +168,7 @@ impl Shared {
     /// Refuses work on a device that is lost.
     ///
     /// # Errors
-    /// Device lost, with what lost it.
+    /// Device lost, with the error that lost it.
     #[inline]
     pub fn check(&self) -> Result<()> {
         match self.lost.get() {
@@ -175,7 +177,7 @@ impl Shared {
         }
     }
 
-    /// An event, used again from the pool or made; the context has to be current.
+    /// Returns an event, from the pool or a new one. The context has to be current.
     ///
     /// # Errors
     /// Errors of the driver.
@@ -184,14 +186,18 @@ impl Shared {
             return Ok(event);
         }
         let mut event = null_mut();
-        // Who waits for it sleeps; nobody asks for its time.
-        let flags = 1 | 2;
-        // SAFETY: a place for a handle.
-        self.done("cuEventCreate", unsafe { (self.driver.functions.cuEventCreate)(&mut event, flags) })?;
+        // Waiting threads sleep instead of spinning; timing is not used.
+        let flags = CUevent_flags::CU_EVENT_BLOCKING_SYNC as c_uint
+            | CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
+        // SAFETY: the call writes `event`, which outlives it.
+        self.done("cuEventCreate", unsafe {
+            call!(self.driver.functions, sys::cuEventCreate(&mut event, flags))
+        })?;
         Ok(Event(event))
     }
 
-    /// Gives an event back that no stream waits for from now on; those that do have its state of then.
+    /// Returns an event to the pool. No stream may be told to wait for it from now on; a wait that is enqueued keeps the
+    /// event's state from then.
     pub fn give_event(&self, event: Event) {
         lock(&self.events).push(event);
     }
@@ -201,14 +207,14 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let functions = &self.driver.functions;
         let mut before = null_mut();
-        // SAFETY: a place for a handle.
-        unsafe { (functions.cuCtxGetCurrent)(&mut before) };
-        // SAFETY: the context is released below. All calls that free may fail where the device is lost; there is nobody to
-        // tell.
-        unsafe { (functions.cuCtxSetCurrent)(self.context) };
+        // SAFETY: the call writes `before`, which outlives it.
+        unsafe { call!(functions, sys::cuCtxGetCurrent(&mut before)) };
+        // SAFETY: the context is released below, not before. On a lost device the calls here may fail, and that changes
+        // nothing.
+        unsafe { call!(functions, sys::cuCtxSetCurrent(self.context)) };
         for event in lock(&self.events).drain(..) {
             // SAFETY: made by `take_event`; no stream is left that uses it.
-            unsafe { (functions.cuEventDestroy_v2)(event.0) };
+            unsafe { call!(functions, sys::cuEventDestroy_v2(event.0)) };
         }
         self.dnn_planner.destroy();
         self.blas_handles.destroy(self.blas.as_ref().as_ref().ok());
@@ -216,10 +222,10 @@ impl Drop for Shared {
         self.pinned.free_all(self.driver);
         self.memory.destroy(self.driver);
         let before = if before == self.context { null_mut() } else { before };
-        // SAFETY: what was current before, unless it was ours, which may end now.
-        unsafe { (functions.cuCtxSetCurrent)(before) };
+        // SAFETY: NULL, or the context that was current before and is not ours, which may end below.
+        unsafe { call!(functions, sys::cuCtxSetCurrent(before)) };
         // SAFETY: retained once, by `open`.
-        unsafe { (functions.cuDevicePrimaryCtxRelease_v2)(self.device) };
+        unsafe { call!(functions, sys::cuDevicePrimaryCtxRelease_v2(self.device)) };
     }
 }
 
@@ -276,8 +282,8 @@ pub fn open_all(settings: &Settings<'_>) -> Result<Vec<CudaDevice>> {
     let driver = Driver::get()?;
     let functions = &driver.functions;
     let mut n = 0;
-    // SAFETY: a place for a number.
-    driver.check("cuDeviceGetCount", unsafe { (functions.cuDeviceGetCount)(&mut n) })?;
+    // SAFETY: the call writes `n`, which outlives it.
+    driver.check("cuDeviceGetCount", unsafe { call!(functions, sys::cuDeviceGetCount(&mut n)) })?;
     if n == 0 {
         return Err(Error::unavailable("CUDA's driver knows no device"));
     }
@@ -313,12 +319,13 @@ fn share_memory(driver: &Driver, devices: &[CudaDevice], host: Host) {
         if from == to {
             continue;
         }
-        // SAFETY: a place for a number, and two of the driver's devices.
-        let code = unsafe { (driver.functions.cuDeviceCanAccessPeer)(&mut can, from, to) };
+        // SAFETY: the call writes `can`, which outlives it; the driver has both devices.
+        let code = unsafe { call!(driver.functions, sys::cuDeviceCanAccessPeer(&mut can, from, to)) };
         if code != 0 || can == 0 {
             continue;
         }
-        let desc = AccessDesc { location: Location::device(from), flags: 3 };
+        let flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        let desc = sys::CUmemAccessDesc { location: memory_of(from), flags };
         // Copies work without it, by way of the host.
         if let Err(error) = owner.shared.memory.share(&owner.shared, &desc) {
             host.log(LogLevel::Info, &format!("device {from} does not reach device {to}: {}", error.text()));
@@ -336,37 +343,45 @@ impl CudaDevice {
         let host = settings.host;
         let functions = &driver.functions;
         let mut device = 0;
-        // SAFETY: a place for a number.
-        driver.check("cuDeviceGet", unsafe { (functions.cuDeviceGet)(&mut device, ordinal) })?;
-        let number = |attribute: c_int| -> Result<u32> {
+        // SAFETY: the call writes `device`, which outlives it.
+        driver.check("cuDeviceGet", unsafe { call!(functions, sys::cuDeviceGet(&mut device, ordinal)) })?;
+        let number = |attribute: CUdevice_attribute| -> Result<u32> {
             let mut value = 0;
-            // SAFETY: a place for a number.
-            let code = unsafe { (functions.cuDeviceGetAttribute)(&mut value, attribute, device) };
+            // SAFETY: the call writes `value`, which outlives it.
+            let code = unsafe { call!(functions, sys::cuDeviceGetAttribute(&mut value, attribute, device)) };
             driver.check("cuDeviceGetAttribute", code)?;
             Ok(value.max(0) as u32)
         };
-        let arch =
-            Arch(number(attribute::COMPUTE_CAPABILITY_MAJOR)?, number(attribute::COMPUTE_CAPABILITY_MINOR)?);
+        let arch = Arch(
+            number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        );
         if arch < Arch(7, 0) {
             let text = format!("compute capability {}.{}, 7.0 is the oldest that is used", arch.0, arch.1);
             return Err(Error::unsupported(text));
         }
-        if number(attribute::UNIFIED_ADDRESSING)? == 0 {
+        if number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING)? == 0 {
             return Err(Error::unsupported("a device without unified addressing"));
         }
         let name = text(64, |buffer, n| {
-            // SAFETY: a buffer of `n` bytes.
-            driver.check("cuDeviceGetName", unsafe { (functions.cuDeviceGetName)(buffer, n, device) })
+            // SAFETY: `text` passes a buffer of `n` bytes.
+            driver.check("cuDeviceGetName", unsafe {
+                call!(functions, sys::cuDeviceGetName(buffer, n, device))
+            })
         })?;
         let pci = text(32, |buffer, n| {
-            // SAFETY: a buffer of `n` bytes.
-            driver.check("cuDeviceGetPCIBusId", unsafe { (functions.cuDeviceGetPCIBusId)(buffer, n, device) })
+            // SAFETY: `text` passes a buffer of `n` bytes.
+            driver.check("cuDeviceGetPCIBusId", unsafe {
+                call!(functions, sys::cuDeviceGetPCIBusId(buffer, n, device))
+            })
         })?;
         let (mut uuid, mut bytes_total) = ([0u8; 16], 0);
-        // SAFETY: a place for 16 bytes.
-        driver.check("cuDeviceGetUuid", unsafe { (functions.cuDeviceGetUuid_v2)(&mut uuid, device) })?;
-        // SAFETY: a place for a number.
-        let code = unsafe { (functions.cuDeviceTotalMem_v2)(&mut bytes_total, device) };
+        // SAFETY: the call writes the 16 bytes of `uuid`.
+        driver.check("cuDeviceGetUuid", unsafe {
+            call!(functions, sys::cuDeviceGetUuid_v2(uuid.as_mut_ptr().cast(), device))
+        })?;
+        // SAFETY: the call writes `bytes_total`, which outlives it.
+        let code = unsafe { call!(functions, sys::cuDeviceTotalMem_v2(&mut bytes_total, device)) };
         driver.check("cuDeviceTotalMem", code)?;
         let abilities = Abilities {
             is_software: false,
@@ -377,11 +392,12 @@ impl CudaDevice {
             groups_max: GROUPS_MAX,
             binding_max: u64::from(u32::MAX),
         };
-        let writes_words = number(attribute::CAN_USE_64_BIT_STREAM_MEM_OPS)? != 0;
-        let has_pools = number(attribute::MEMORY_POOLS_SUPPORTED)? != 0;
+        let writes_words =
+            number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS)? != 0;
+        let has_pools = number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0;
         let mut context = null_mut();
-        // SAFETY: a place for a handle.
-        let code = unsafe { (functions.cuDevicePrimaryCtxRetain)(&mut context, device) };
+        // SAFETY: the call writes `context`, which outlives it.
+        let code = unsafe { call!(functions, sys::cuDevicePrimaryCtxRetain(&mut context, device)) };
         driver.check("cuDevicePrimaryCtxRetain", code)?;
         let shared = Arc::new(Shared {
             driver,
@@ -453,7 +469,7 @@ impl CudaDevice {
     }
 }
 
-/// A text that the driver writes into a buffer.
+/// Returns a text that the driver writes into a buffer.
 fn text(n: usize, fill: impl FnOnce(*mut c_char, c_int) -> Result<()>) -> Result<String> {
     let mut bytes = vec![0u8; n];
     fill(bytes.as_mut_ptr().cast(), n as c_int)?;
@@ -546,7 +562,7 @@ impl Device for CudaDevice {
     }
 }
 
-/// An address as the driver takes it.
+/// Returns a pointer as the driver takes addresses.
 pub fn address<T>(pointer: *const T) -> Address {
     pointer.expose_provenance() as Address
 }

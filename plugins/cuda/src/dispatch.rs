@@ -7,10 +7,12 @@
 use crate::blas::{self, Products};
 use crate::device::{CudaDevice, Shared};
 use crate::dnn::{self, Convolver};
-use crate::driver::{Driver, Handle};
+use crate::driver::Driver;
+use crate::library::call;
 use crate::memory::{CudaBuffer, Table};
 use crate::source::{self, Source};
 use crate::stream::CudaStream;
+use cudarc::driver::sys::{self, CUfunction, CUmodule};
 use devbay_plugin_api::abi::BufferRef;
 use devbay_plugin_api::locks::lock;
 use devbay_plugin_api::sdk::*;
@@ -29,12 +31,12 @@ const PARAM_BYTES_MAX: usize = 3072;
 
 /// A compiled kernel, loaded.
 struct Kernel {
-    function: Handle,
+    function: CUfunction,
     block: [u32; 3],
     params: Vec<source::Param>,
 }
 
-// SAFETY: as for `Shared`: a function's handle may be used by any thread, at once.
+// SAFETY: as for `Shared`: several threads may use a function's handle at once.
 unsafe impl Send for Kernel {}
 // SAFETY: as for Send.
 unsafe impl Sync for Kernel {}
@@ -48,7 +50,7 @@ pub struct Kernels {
     modules: Mutex<Vec<Module>>,
 }
 
-struct Module(Handle);
+struct Module(CUmodule);
 
 // SAFETY: as for `Kernel`.
 unsafe impl Send for Module {}
@@ -71,14 +73,15 @@ impl Kernels {
         let _current = shared.current()?;
         let functions = &shared.driver.functions;
         let (mut module, mut function) = (null_mut(), null_mut());
-        // SAFETY: a place for a handle, and an image that NVRTC made, PTX ending with a zero; a file of the cache's has the
-        // sum that it was written with.
-        let code = unsafe { (functions.cuModuleLoadData)(&mut module, image.as_ptr().cast()) };
+        // SAFETY: the call writes `module`; NVRTC made the image, whose PTX ends with a zero, and the cache has compared its
+        // hash.
+        let code = unsafe { call!(functions, sys::cuModuleLoadData(&mut module, image.as_ptr().cast())) };
         shared.done(&format!("loading kernel {name} ({target})"), code)?;
         lock(&self.modules).push(Module(module));
         let entry = CString::new(entry).map_err(|_| Error::internal("a zero in a kernel's name"))?;
-        // SAFETY: a place for a handle, the module just loaded, and a text that ends with a zero.
-        let code = unsafe { (functions.cuModuleGetFunction)(&mut function, module, entry.as_ptr()) };
+        // SAFETY: the call writes `function`; the module was just loaded; `entry` ends with a zero.
+        let code =
+            unsafe { call!(functions, sys::cuModuleGetFunction(&mut function, module, entry.as_ptr())) };
         shared.done(&format!("finding kernel {name}"), code)?;
         Ok(Arc::new(Kernel { function, block, params }))
     }
@@ -86,8 +89,8 @@ impl Kernels {
     /// Unloads all of them; the context is current, and nothing is launched any more.
     pub fn unload(&self, driver: &Driver) {
         for module in lock(&self.modules).drain(..) {
-            // SAFETY: loaded by `load`, unloaded once; programs hold what owns this.
-            unsafe { (driver.functions.cuModuleUnload)(module.0) };
+            // SAFETY: loaded by `load`, unloaded once, when `Shared` is dropped; every program keeps `Shared` alive.
+            unsafe { call!(driver.functions, sys::cuModuleUnload(module.0)) };
         }
     }
 }
@@ -284,21 +287,24 @@ impl Launch<CudaDevice> for Program {
                 pointers[i] = at.wrapping_add(i).cast();
             }
             let ([gx, gy, gz], [bx, by, bz]) = (dispatch.grid, dispatch.kernel.block);
-            // SAFETY: the kernel's parameters are as its text declares them, which `arguments` has matched; the memory that
-            // they name is lent until a later point is reported (B9). The driver copies them before it returns.
+            // SAFETY: `arguments` has matched the arguments with the parameters that the kernel's text declares; the host lends
+            // the memory that they name until a later point is reported (B9). The driver copies them before it returns.
             let code = unsafe {
-                (shared.driver.functions.cuLaunchKernel)(
-                    dispatch.kernel.function,
-                    gx,
-                    gy,
-                    gz,
-                    bx,
-                    by,
-                    bz,
-                    0,
-                    stream.raw(),
-                    pointers.as_mut_ptr(),
-                    null_mut(),
+                call!(
+                    shared.driver.functions,
+                    sys::cuLaunchKernel(
+                        dispatch.kernel.function,
+                        gx,
+                        gy,
+                        gz,
+                        bx,
+                        by,
+                        bz,
+                        0,
+                        stream.raw(),
+                        pointers.as_mut_ptr(),
+                        null_mut(),
+                    )
                 )
             };
             shared.done("cuLaunchKernel", code)?;

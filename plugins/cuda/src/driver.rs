@@ -1,201 +1,52 @@
-//! CUDA's driver: its functions, and its codes as errors.
+//! CUDA's driver: its functions, and its status codes as errors.
 //!
-//! The library is opened when devices are asked for, and stays (B26). Codes are numbers, not an enum of a header's
-//! version: a newer driver's code is kept with the name that the driver gives it.
+//! cudarc declares the functions, and `library.rs` looks them up. The driver is opened when devices are asked
+//! for, and stays open (B26). Codes stay integers: a newer driver's code is kept, with the name that the driver gives it.
 
+use crate::library::{call, functions, taking_status};
+use cudarc::driver::sys::{self, CUresult};
 use devbay_plugin_api::abi::DEVBAY_STATUS_DEVICE_LOST;
 use devbay_plugin_api::sdk::{Error, Result};
 use libloading::Library;
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::ManuallyDrop;
-use std::ptr::null;
+use std::ptr::{null, with_exposed_provenance_mut};
 use std::sync::OnceLock;
 
-/// A handle of the driver's: context, stream, event, module, function or pool.
-pub type Handle = *mut c_void;
-/// An address in the device's memory; with unified addressing no other memory has it.
-pub type Address = u64;
+/// An address in the device's memory. With unified addressing no other memory has the same one.
+pub type Address = sys::CUdeviceptr;
 
-/// `CUmemLocation`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Location {
-    /// 1 for a device.
-    pub kind: c_int,
-    /// Its number.
-    pub id: c_int,
+/// Returns an address as a pointer, for the libraries that take the device's memory so.
+pub fn device_pointer(at: Address) -> *mut c_void {
+    with_exposed_provenance_mut(at as usize)
 }
 
-impl Location {
-    /// A device's memory.
-    pub fn device(id: c_int) -> Self {
-        Self { kind: 1, id }
-    }
-}
-
-/// `CUmemPoolProps`.
-#[repr(C)]
-pub struct PoolProps {
-    /// 1 for memory that stays where it is.
-    pub alloc_type: c_int,
-    /// 0 for memory of this process alone.
-    pub handle_types: c_int,
-    /// Its place.
-    pub location: Location,
-    /// Windows alone.
-    pub security: *mut c_void,
-    /// 0 for no limit.
-    pub bytes_max: usize,
-    /// Zeros.
-    pub reserved: [u8; 56],
-}
-
-const _: () = assert!(size_of::<PoolProps>() == 88);
-
-/// `CUmemAccessDesc`.
-#[repr(C)]
-pub struct AccessDesc {
-    /// Who.
-    pub location: Location,
-    /// 3 for reading and writing.
-    pub flags: c_int,
-}
-
-/// Numbers of `CUdevice_attribute`.
-pub mod attribute {
-    use std::ffi::c_int;
-
-    /// Host and device addresses are of one space.
-    pub const UNIFIED_ADDRESSING: c_int = 41;
-    /// Compute capability.
-    pub const COMPUTE_CAPABILITY_MAJOR: c_int = 75;
-    /// Its second number.
-    pub const COMPUTE_CAPABILITY_MINOR: c_int = 76;
-    /// Pools of memory.
-    pub const MEMORY_POOLS_SUPPORTED: c_int = 115;
-    /// `cuStreamWriteValue64_v2`.
-    pub const CAN_USE_64_BIT_STREAM_MEM_OPS: c_int = 122;
-}
-
-/// Numbers of `CUmemPool_attribute`.
-pub mod pool_attribute {
-    use std::ffi::c_int;
-
-    /// Bytes that are kept when they are free.
-    pub const RELEASE_THRESHOLD: c_int = 4;
-    /// Bytes that the pool has.
-    pub const RESERVED_MEM_CURRENT: c_int = 5;
-    /// Bytes of them in use.
-    pub const USED_MEM_CURRENT: c_int = 7;
-}
-
-/// Numbers of `CUpointer_attribute`.
-pub mod pointer_attribute {
-    use std::ffi::c_int;
-
-    /// Kind of memory: the host's, 1, or a device's, 2.
-    pub const MEMORY_TYPE: c_int = 2;
-    /// The device whose it is.
-    pub const DEVICE_ORDINAL: c_int = 9;
-    /// Beginning of its allocation.
-    pub const RANGE_START_ADDR: c_int = 11;
-    /// Bytes of its allocation.
-    pub const RANGE_SIZE: c_int = 12;
-}
-
-macro_rules! functions {
-    ($($name:ident($($arg:ty),*);)*) => {
-        /// The driver's functions by their names; each returns a `CUresult`.
-        #[allow(non_snake_case, reason = "the names are the driver's")]
-        pub struct Functions {
-            $(
-                #[doc = concat!("`", stringify!($name), "`")]
-                pub $name: unsafe extern "C" fn($($arg),*) -> c_int,
-            )*
-        }
-
-        impl Functions {
-            fn load(library: &Library) -> Result<Self> {
-                Ok(Self {
-                    $($name: {
-                        // SAFETY: the type is that of cuda.h, which names each version of a function.
-                        let symbol = unsafe {
-                            library.get::<unsafe extern "C" fn($($arg),*) -> c_int>(stringify!($name))
-                        };
-                        *symbol.map_err(|_| {
-                            let name = stringify!($name);
-                            Error::unavailable(format!("the driver is too old: it has no {name}, CUDA 12.0 has"))
-                        })?
-                    },)*
-                })
-            }
-        }
-    };
+/// Returns the location of a device's memory, for its pool.
+pub fn memory_of(device: c_int) -> sys::CUmemLocation {
+    sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device }
 }
 
 functions! {
-    cuInit(c_uint);
-    cuDriverGetVersion(*mut c_int);
-    cuGetErrorName(c_int, *mut *const c_char);
-    cuGetErrorString(c_int, *mut *const c_char);
-    cuDeviceGetCount(*mut c_int);
-    cuDeviceGet(*mut c_int, c_int);
-    cuDeviceGetName(*mut c_char, c_int, c_int);
-    cuDeviceGetAttribute(*mut c_int, c_int, c_int);
-    cuDeviceGetPCIBusId(*mut c_char, c_int, c_int);
-    cuDeviceGetUuid_v2(*mut [u8; 16], c_int);
-    cuDeviceTotalMem_v2(*mut usize, c_int);
-    cuDeviceCanAccessPeer(*mut c_int, c_int, c_int);
-    cuDevicePrimaryCtxRetain(*mut Handle, c_int);
-    cuDevicePrimaryCtxRelease_v2(c_int);
-    cuCtxGetCurrent(*mut Handle);
-    cuCtxSetCurrent(Handle);
-    cuCtxGetStreamPriorityRange(*mut c_int, *mut c_int);
-    cuMemGetInfo_v2(*mut usize, *mut usize);
-    cuMemAlloc_v2(*mut Address, usize);
-    cuMemFree_v2(Address);
-    cuMemPoolCreate(*mut Handle, *const PoolProps);
-    cuMemPoolDestroy(Handle);
-    cuMemPoolSetAttribute(Handle, c_int, *mut c_void);
-    cuMemPoolGetAttribute(Handle, c_int, *mut c_void);
-    cuMemPoolSetAccess(Handle, *const AccessDesc, usize);
-    cuMemPoolTrimTo(Handle, usize);
-    cuMemAllocFromPoolAsync(*mut Address, usize, Handle, Handle);
-    cuMemFreeAsync(Address, Handle);
-    cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
-    cuMemFreeHost(*mut c_void);
-    cuPointerGetAttribute(*mut c_void, c_int, Address);
-    cuMemcpyAsync(Address, Address, usize, Handle);
-    cuStreamCreateWithPriority(*mut Handle, c_uint, c_int);
-    cuStreamDestroy_v2(Handle);
-    cuStreamSynchronize(Handle);
-    cuStreamWaitEvent(Handle, Handle, c_uint);
-    cuStreamWriteValue64_v2(Handle, Address, u64, c_uint);
-    cuStreamBeginCapture_v2(Handle, c_int);
-    cuStreamEndCapture(Handle, *mut Handle);
-    cuGraphInstantiateWithFlags(*mut Handle, Handle, u64);
-    cuGraphLaunch(Handle, Handle);
-    cuGraphExecDestroy(Handle);
-    cuGraphDestroy(Handle);
-    cuEventCreate(*mut Handle, c_uint);
-    cuEventDestroy_v2(Handle);
-    cuEventRecord(Handle, Handle);
-    cuEventSynchronize(Handle);
-    cuModuleLoadData(*mut Handle, *const c_void);
-    cuModuleUnload(Handle);
-    cuModuleGetFunction(*mut Handle, Handle, *const c_char);
-    cuLaunchKernel(
-        Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
-    );
+    pub Functions:
+    cuInit cuDriverGetVersion cuGetErrorName cuGetErrorString cuDeviceGetCount cuDeviceGet cuDeviceGetName
+    cuDeviceGetAttribute cuDeviceGetPCIBusId cuDeviceGetUuid_v2 cuDeviceTotalMem_v2 cuDeviceCanAccessPeer
+    cuDevicePrimaryCtxRetain cuDevicePrimaryCtxRelease_v2 cuCtxGetCurrent cuCtxSetCurrent
+    cuCtxGetStreamPriorityRange cuMemGetInfo_v2 cuMemAlloc_v2 cuMemFree_v2 cuMemPoolCreate cuMemPoolDestroy
+    cuMemPoolSetAttribute cuMemPoolGetAttribute cuMemPoolSetAccess cuMemPoolTrimTo cuMemAllocFromPoolAsync
+    cuMemFreeAsync cuMemHostAlloc cuMemFreeHost cuPointerGetAttribute cuMemcpyAsync cuStreamCreateWithPriority
+    cuStreamDestroy_v2 cuStreamSynchronize cuStreamWaitEvent cuStreamWriteValue64_v2 cuStreamBeginCapture_v2
+    cuStreamEndCapture cuGraphInstantiateWithFlags cuGraphLaunch cuGraphExecDestroy cuGraphDestroy
+    cuEventCreate cuEventDestroy_v2 cuEventRecord cuEventSynchronize cuModuleLoadData cuModuleUnload
+    cuModuleGetFunction cuLaunchKernel
 }
 
 /// The driver, opened and initialised.
 pub struct Driver {
     /// Its functions.
     pub functions: Functions,
-    /// The CUDA version that it has, major and minor.
+    /// Its CUDA version, major and minor.
     pub version: (u32, u32),
-    /// Stays open, also where it is of no use: nobody promises that a driver can be closed.
+    /// Stays open even when it is of no use: NVIDIA does not promise that a driver can be unloaded.
     _library: ManuallyDrop<Library>,
 }
 
@@ -203,25 +54,25 @@ pub struct Driver {
 const NAMES: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] };
 
 impl Driver {
-    /// The driver, opened once in a process.
+    /// Returns the driver, opened once in a process.
     ///
     /// # Errors
-    /// Unavailable: no library, one that is too old, or one that cannot be initialised, with the code's name. What
-    /// failed is tried again by the next call.
+    /// Unavailable: no library, one that is too old, or one that cannot be initialised, with the code's name. The next
+    /// call tries again.
     pub fn get() -> Result<&'static Self> {
         static DRIVER: OnceLock<Driver> = OnceLock::new();
         if let Some(driver) = DRIVER.get() {
             return Ok(driver);
         }
         let opened = Self::open()?;
-        // If two threads were here, both have opened the same library.
+        // Two threads may get here; both have then opened the same library.
         Ok(DRIVER.get_or_init(|| opened))
     }
 
     fn open() -> Result<Self> {
         let mut reasons = Vec::new();
         let library = NAMES.iter().find_map(|name| {
-            // SAFETY: the static constructors are those of NVIDIA's driver, which the system's owner installed.
+            // SAFETY: loading runs the static constructors of NVIDIA's driver, which the system's owner installed.
             let library = unsafe { Library::new(*name) };
             library.map_err(|e| reasons.push(std::error::Error::source(&e).unwrap_or(&e).to_string())).ok()
         });
@@ -229,25 +80,29 @@ impl Driver {
             let text = format!("CUDA's driver was not found: {}", reasons.join("; "));
             return Err(Error::unavailable(text));
         };
-        let functions = Functions::load(&library)?;
+        let missing = |name: &str, _: &libloading::Error| {
+            Error::unavailable(format!("the driver is too old: it has no {name}, CUDA 12.0 has"))
+        };
+        let functions = Functions::load(&library, missing)?;
         let mut driver = Self { functions, version: (0, 0), _library: ManuallyDrop::new(library) };
-        // SAFETY: cuInit may be called any number of times; the only flags are 0.
-        let code = unsafe { (driver.functions.cuInit)(0) };
+        // SAFETY: cuInit may be called any number of times, and takes no flags but 0.
+        let code = unsafe { call!(driver.functions, sys::cuInit(0)) };
         driver
             .check("cuInit", code)
             .map_err(|e| Error::unavailable(e.text()).with_native_code(i64::from(code)))?;
         let mut version = 0;
-        // SAFETY: a place for a number.
-        driver.check("cuDriverGetVersion", unsafe { (driver.functions.cuDriverGetVersion)(&mut version) })?;
+        // SAFETY: the call writes `version`, which outlives it.
+        let code = unsafe { call!(driver.functions, sys::cuDriverGetVersion(&mut version)) };
+        driver.check("cuDriverGetVersion", code)?;
         driver.version = (version as u32 / 1000, version as u32 % 1000 / 10);
         Ok(driver)
     }
 
-    /// A code as a result; the error has the code, its name and its words.
+    /// Turns a code into a result. The error has the code with the driver's name and description.
     ///
     /// # Errors
-    /// Device lost for what the driver reports for every later call too; out of memory, unsupported, unavailable;
-    /// else internal.
+    /// Device lost for a code after which every later call fails too; out of memory, unsupported, unavailable; otherwise
+    /// internal.
     #[inline]
     pub fn check(&self, call: &str, code: c_int) -> Result<()> {
         if code == 0 { Ok(()) } else { Err(self.error(call, code)) }
@@ -255,44 +110,76 @@ impl Driver {
 
     #[cold]
     fn error(&self, call: &str, code: c_int) -> Error {
-        let name = self.text(self.functions.cuGetErrorName, code);
-        let words = self.text(self.functions.cuGetErrorString, code);
+        let name = text(taking_status(self.functions.cuGetErrorName, sys::cuGetErrorName), code);
+        let words = text(taking_status(self.functions.cuGetErrorString, sys::cuGetErrorString), code);
         let text = match (name, words) {
             (Some(name), Some(words)) => format!("{call} failed: {name} ({code}), {words}"),
             _ => format!("{call} failed with code {code}, for which the driver has no name"),
         };
         classified(code, text).with_native_code(i64::from(code))
     }
-
-    fn text(
-        &self,
-        of: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int,
-        code: c_int,
-    ) -> Option<String> {
-        let mut text = null();
-        // SAFETY: a place for a pointer; unknown codes are refused.
-        let status = unsafe { of(code, &mut text) };
-        if status != 0 || text.is_null() {
-            return None;
-        }
-        // SAFETY: the driver's static text.
-        Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
-    }
 }
 
-/// The error of a code.
+/// Returns the driver's text for a code, from one of its two functions; None for a code that it does not know.
+fn text(of: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int, code: c_int) -> Option<String> {
+    let mut text = null();
+    // SAFETY: `of` is cuGetErrorName or cuGetErrorString, which writes `text` and refuses a code that it does not know.
+    let status = unsafe { of(code, &mut text) };
+    if status != 0 || text.is_null() {
+        return None;
+    }
+    // SAFETY: the call succeeded, so that this is the driver's static text, which ends with a zero.
+    Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+}
+
+/// Codes of a machine on which there is no device to use.
+const UNAVAILABLE: &[CUresult] = &[
+    // The toolkit's library in place of a driver.
+    CUresult::CUDA_ERROR_STUB_LIBRARY,
+    // Another process holds the device.
+    CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE,
+    CUresult::CUDA_ERROR_NO_DEVICE,
+    CUresult::CUDA_ERROR_INVALID_DEVICE,
+    CUresult::CUDA_ERROR_DEVICE_NOT_LICENSED,
+    CUresult::CUDA_ERROR_SYSTEM_NOT_READY,
+    // A driver of another version than the kernel's module.
+    CUresult::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH,
+    CUresult::CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE,
+];
+
+/// Codes after which every later call fails too: cuda.h says of them that the process must be terminated.
+const LOST: &[CUresult] = &[
+    CUresult::CUDA_ERROR_DEINITIALIZED,
+    CUresult::CUDA_ERROR_ECC_UNCORRECTABLE,
+    CUresult::CUDA_ERROR_NVLINK_UNCORRECTABLE,
+    CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
+    CUresult::CUDA_ERROR_LAUNCH_TIMEOUT,
+    CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED,
+    CUresult::CUDA_ERROR_ASSERT,
+    CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR,
+    CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION,
+    CUresult::CUDA_ERROR_MISALIGNED_ADDRESS,
+    CUresult::CUDA_ERROR_INVALID_ADDRESS_SPACE,
+    CUresult::CUDA_ERROR_INVALID_PC,
+    CUresult::CUDA_ERROR_LAUNCH_FAILED,
+];
+
+/// Codes of the same kind that CUDA 12.0 did not have: `CUDA_ERROR_CONTAINED` and `CUDA_ERROR_TENSOR_MEMORY_LEAK`.
+const LOST_SINCE: [c_int; 2] = [226, 721];
+
+/// Makes an error of a code.
 fn classified(code: c_int, text: String) -> Error {
-    match code {
-        2 => Error::out_of_memory(text),
-        // No device, the toolkit's library in place of a driver, a driver of another version than the kernel's module, a device that others hold.
-        34 | 46 | 100..=102 | 802..=804 => Error::unavailable(text),
-        801 => Error::unsupported(text),
-        // Deinitialised, ECC, NVLink, contained; the context is destroyed; illegal addresses and instructions,
-        // time-outs, asserts, launch failures: "the process must be terminated", the header says.
-        4 | 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 => {
-            Error::new(DEVBAY_STATUS_DEVICE_LOST, text)
-        }
-        _ => Error::internal(text),
+    let is = |known: &CUresult| *known as c_int == code;
+    if is(&CUresult::CUDA_ERROR_OUT_OF_MEMORY) {
+        Error::out_of_memory(text)
+    } else if is(&CUresult::CUDA_ERROR_NOT_SUPPORTED) {
+        Error::unsupported(text)
+    } else if UNAVAILABLE.iter().any(is) {
+        Error::unavailable(text)
+    } else if LOST.iter().any(is) || LOST_SINCE.contains(&code) {
+        Error::new(DEVBAY_STATUS_DEVICE_LOST, text)
+    } else {
+        Error::internal(text)
     }
 }
 

@@ -1,17 +1,19 @@
 //! NVIDIA GPUs through CUDA's driver, as asynchronous devices with addresses.
 //!
-//! - [`driver`]: the driver's functions, opened when they are there, and its codes as errors;
-//! - [`device`]: GPUs as devices, their contexts, what they are lost by;
+//! - `library`: NVIDIA's libraries, opened at run time, and calls of the functions that cudarc declares;
+//! - [`driver`]: CUDA's driver, and its status codes as errors;
+//! - [`blas`], [`dnn`]: products by cuBLASLt and convolutions by cuDNN, where those are installed;
+//! - [`device`]: GPUs as devices, their contexts, and their loss;
 //! - [`memory`]: the device's memory and page-locked memory, both pooled;
 //! - [`stream`]: streams, their points, and the thread that reports them;
 //! - [`source`]: WGSL to CUDA C;
 //! - [`compile`]: CUDA C to cubins, once for each text, with a cache on disk;
-//! - [`dispatch`]: what a prepared kernel is: compiled kernels, their parameters, and what they are given.
+//! - [`dispatch`]: prepared kernels: compiled kernels with their parameters and arguments.
 //!
 //! The kernels, in WGSL, are those of [`devbay_shaders`].
 //!
-//! Nothing of CUDA is needed to build. Without its driver there are no devices, and the reason is told; without NVRTC
-//! there are no kernels.
+//! Building needs no part of CUDA. Without its driver there are no devices, and the plugin gives the reason; without NVRTC there
+//! are no kernels.
 
 pub mod blas;
 pub mod compile;

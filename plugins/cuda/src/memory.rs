@@ -1,27 +1,31 @@
 //! Memory: the device's from a pool of the driver's, the host's page-locked from a pool of our own.
 //!
-//! The host frees a buffer only when no work uses it any more (B9), so that freed memory is anybody's at once. The
-//! driver's pool gives and takes in the order of a stream; all of ours goes through one stream on which nothing else
-//! runs, and so never waits for kernels, as `cuMemFree` does. Locking pages takes long, so they are kept.
+//! The host frees a buffer only when no work uses it any more (B9), so freed memory can be reused at once. The driver's pool
+//! allocates and frees in the order of a stream. Ours uses one stream on which nothing else runs, and so never waits for
+//! kernels, as `cuMemFree` does. Locking pages is slow, so page-locked memory is kept.
 
 use crate::device::{SPACE_DEVICE, SPACE_PINNED, Shared, address};
-use crate::driver::{
-    AccessDesc, Address, Driver, Handle, Location, PoolProps, pointer_attribute, pool_attribute,
+use crate::driver::{Address, Driver, memory_of};
+use crate::library::call;
+use cudarc::driver::sys::{
+    self, CUmemPool_attribute, CUmemoryPool, CUmemorytype, CUpointer_attribute, CUstream, CUstream_flags,
 };
 use devbay_plugin_api::abi::{DEVBAY_NATIVE_ADDRESS, DEVBAY_STATUS_OUT_OF_MEMORY};
 use devbay_plugin_api::locks::lock;
 use devbay_plugin_api::sdk::*;
 use std::collections::BTreeMap;
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_uint, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Bytes of free page-locked memory that a device keeps.
 const PINNED_KEPT_MAX: usize = 256 << 20;
-/// Allocations begin and end at multiples of this: kernels write whole words, and read vectors. The driver's own begin
-/// there.
+/// Allocations begin and end at multiples of this: kernels write whole words, and read vectors. The driver's own
+/// allocations begin at such multiples.
 const GRANULE: usize = 256;
+
+const _: () = assert!(size_of::<sys::CUmemPoolProps>() == 88);
 
 /// The device's memory.
 #[derive(Default)]
@@ -33,8 +37,8 @@ pub struct DevicePool {
 
 /// The driver's pool, and the stream that orders it.
 struct Pool {
-    pool: Handle,
-    stream: Handle,
+    pool: CUmemoryPool,
+    stream: CUstream,
 }
 
 impl DevicePool {
@@ -45,26 +49,38 @@ impl DevicePool {
     pub fn open(&self, shared: &Shared) -> Result<()> {
         let _current = shared.current()?;
         let functions = &shared.driver.functions;
-        let props = PoolProps {
-            alloc_type: 1,
-            handle_types: 0,
-            location: Location::device(shared.device),
-            security: null_mut(),
-            bytes_max: 0,
-            reserved: [0; 56],
+        let props = sys::CUmemPoolProps {
+            allocType: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+            // Of this process alone.
+            handleTypes: sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
+            location: memory_of(shared.device),
+            win32SecurityAttributes: null_mut(),
+            // Newer headers have the pool's maximum size among these bytes; 0 is no limit.
+            reserved: [0; 64],
         };
         let (mut pool, mut stream) = (null_mut(), null_mut());
-        // SAFETY: a place for a handle, and properties that outlive the call.
-        shared.done("cuMemPoolCreate", unsafe { (functions.cuMemPoolCreate)(&mut pool, &props) })?;
-        // Free memory stays until somebody has none; the driver gives it up then.
+        // SAFETY: the call writes `pool` and reads `props`; both outlive it.
+        let code = unsafe { call!(functions, sys::cuMemPoolCreate(&mut pool, &props)) };
+        shared.done("cuMemPoolCreate", code)?;
+        // The pool keeps free memory until the driver needs it elsewhere.
         let mut threshold = u64::MAX;
         let value = (&raw mut threshold).cast();
-        // SAFETY: the pool was just made; the attribute is a u64.
-        let code =
-            unsafe { (functions.cuMemPoolSetAttribute)(pool, pool_attribute::RELEASE_THRESHOLD, value) };
+        // SAFETY: the pool was just made; the attribute is a u64, as `threshold` is.
+        let code = unsafe {
+            call!(
+                functions,
+                sys::cuMemPoolSetAttribute(
+                    pool,
+                    CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+                    value
+                )
+            )
+        };
         shared.done("cuMemPoolSetAttribute", code)?;
-        // SAFETY: a place for a handle; 1 for a stream that does not wait for the default one.
-        let code = unsafe { (functions.cuStreamCreateWithPriority)(&mut stream, 1, 0) };
+        // Such a stream does not wait for the default one.
+        let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
+        // SAFETY: the call writes `stream`, which outlives it.
+        let code = unsafe { call!(functions, sys::cuStreamCreateWithPriority(&mut stream, flags, 0)) };
         shared.done("cuStreamCreate", code)?;
         let _ = self.pool.set(Pool { pool, stream });
         Ok(())
@@ -74,11 +90,11 @@ impl DevicePool {
     ///
     /// # Errors
     /// Errors of the driver; unsupported without a pool.
-    pub fn share(&self, shared: &Shared, desc: &AccessDesc) -> Result<()> {
+    pub fn share(&self, shared: &Shared, desc: &sys::CUmemAccessDesc) -> Result<()> {
         let pool = self.pool.get().ok_or_else(|| Error::unsupported("a device without pools of memory"))?;
         let _current = shared.current()?;
-        // SAFETY: the pool lives; the description outlives the call.
-        let code = unsafe { (shared.driver.functions.cuMemPoolSetAccess)(pool.pool, desc, 1) };
+        // SAFETY: `destroy` has not run, since `shared` is borrowed; the call reads one `desc`.
+        let code = unsafe { call!(shared.driver.functions, sys::cuMemPoolSetAccess(pool.pool, desc, 1)) };
         shared.done("cuMemPoolSetAccess", code)
     }
 
@@ -87,32 +103,34 @@ impl DevicePool {
         let functions = &shared.driver.functions;
         let mut at = 0;
         let Some(pool) = self.pool.get() else {
-            // SAFETY: a place for an address.
-            let code = unsafe { (functions.cuMemAlloc_v2)(&mut at, size) };
+            // SAFETY: the call writes `at`, which outlives it.
+            let code = unsafe { call!(functions, sys::cuMemAlloc_v2(&mut at, size)) };
             shared.done("cuMemAlloc", code)?;
             self.in_use.fetch_add(size as u64, Ordering::Relaxed);
             return Ok(at);
         };
         let get = |at: &mut Address| {
-            // SAFETY: a place for an address; pool and stream live.
-            let code = unsafe { (functions.cuMemAllocFromPoolAsync)(at, size, pool.pool, pool.stream) };
+            // SAFETY: the call writes `at`; pool and stream live as long as `shared`.
+            let code =
+                unsafe { call!(functions, sys::cuMemAllocFromPoolAsync(at, size, pool.pool, pool.stream)) };
             shared.done("cuMemAllocFromPoolAsync", code)
         };
         if let Err(error) = get(&mut at) {
             if error.status() != DEVBAY_STATUS_OUT_OF_MEMORY {
                 return Err(error);
             }
-            // What was freed is in pieces, or what others need: give it back, and ask once more.
-            // SAFETY: the stream lives.
-            let code = unsafe { (functions.cuStreamSynchronize)(pool.stream) };
+            // Free memory may be fragmented: return it to the driver, and try once more.
+            // SAFETY: the stream lives as long as `shared`.
+            let code = unsafe { call!(functions, sys::cuStreamSynchronize(pool.stream)) };
             shared.done("cuStreamSynchronize", code)?;
-            // SAFETY: the pool lives.
-            shared.done("cuMemPoolTrimTo", unsafe { (functions.cuMemPoolTrimTo)(pool.pool, 0) })?;
+            // SAFETY: the pool lives as long as `shared`.
+            let code = unsafe { call!(functions, sys::cuMemPoolTrimTo(pool.pool, 0)) };
+            shared.done("cuMemPoolTrimTo", code)?;
             get(&mut at)?;
         }
         // Other streams may use it from now on. Nothing runs on this one, so that this does not wait for kernels.
-        // SAFETY: the stream lives.
-        let code = unsafe { (functions.cuStreamSynchronize)(pool.stream) };
+        // SAFETY: the stream lives as long as `shared`.
+        let code = unsafe { call!(functions, sys::cuStreamSynchronize(pool.stream)) };
         shared.done("cuStreamSynchronize", code)?;
         self.in_use.fetch_add(size as u64, Ordering::Relaxed);
         Ok(at)
@@ -124,16 +142,16 @@ impl DevicePool {
         let functions = &shared.driver.functions;
         let code = match self.pool.get() {
             // SAFETY: allocated by `take`, freed once; no work uses it (B9).
-            Some(pool) => unsafe { (functions.cuMemFreeAsync)(at, pool.stream) },
+            Some(pool) => unsafe { call!(functions, sys::cuMemFreeAsync(at, pool.stream)) },
             // SAFETY: as above.
-            None => unsafe { (functions.cuMemFree_v2)(at) },
+            None => unsafe { call!(functions, sys::cuMemFree_v2(at)) },
         };
         if let Err(error) = shared.done("freeing memory", code) {
             shared.host.log(LogLevel::Warn, error.text());
         }
     }
 
-    /// Returns the memory in use, and the memory that could be had.
+    /// Returns the memory in use, and the memory that is available.
     ///
     /// # Errors
     /// Errors of the driver.
@@ -141,37 +159,39 @@ impl DevicePool {
         let _current = shared.current()?;
         let functions = &shared.driver.functions;
         let (mut free, mut total) = (0, 0);
-        // SAFETY: places for two numbers.
-        shared.done("cuMemGetInfo", unsafe { (functions.cuMemGetInfo_v2)(&mut free, &mut total) })?;
+        // SAFETY: the call writes `free` and `total`, which outlive it.
+        let code = unsafe { call!(functions, sys::cuMemGetInfo_v2(&mut free, &mut total)) };
+        shared.done("cuMemGetInfo", code)?;
         let mut available = free as u64;
         if let Some(pool) = self.pool.get() {
-            let number = |attribute| -> Result<u64> {
+            let number = |attribute: CUmemPool_attribute| -> Result<u64> {
                 let mut value = 0u64;
                 let to = (&raw mut value).cast();
-                // SAFETY: the pool lives; both attributes are u64.
-                let code = unsafe { (functions.cuMemPoolGetAttribute)(pool.pool, attribute, to) };
+                // SAFETY: the pool lives as long as `shared`; both attributes are u64, as `value` is.
+                let code = unsafe { call!(functions, sys::cuMemPoolGetAttribute(pool.pool, attribute, to)) };
                 shared.done("cuMemPoolGetAttribute", code)?;
                 Ok(value)
             };
-            let reserved = number(pool_attribute::RESERVED_MEM_CURRENT)?;
-            available += reserved.saturating_sub(number(pool_attribute::USED_MEM_CURRENT)?);
+            let reserved = number(CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?;
+            available +=
+                reserved.saturating_sub(number(CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?);
         }
         Ok(MemoryUse { bytes_in_use: self.in_use.load(Ordering::Relaxed), bytes_available: available })
     }
 
-    /// Gives everything back; the context is current, and no buffer is left.
+    /// Destroys pool and stream. The context has to be current, and no buffer may be left.
     pub fn destroy(&self, driver: &Driver) {
         let Some(pool) = self.pool.get() else { return };
-        // SAFETY: made by `open`, destroyed once, when nobody uses it: buffers hold what owns this.
-        unsafe { (driver.functions.cuStreamSynchronize)(pool.stream) };
+        // SAFETY: made by `open`, destroyed once, by `Shared` when it is dropped; every buffer keeps `Shared` alive.
+        unsafe { call!(driver.functions, sys::cuStreamSynchronize(pool.stream)) };
         // SAFETY: as above.
-        unsafe { (driver.functions.cuStreamDestroy_v2)(pool.stream) };
+        unsafe { call!(driver.functions, sys::cuStreamDestroy_v2(pool.stream)) };
         // SAFETY: as above.
-        unsafe { (driver.functions.cuMemPoolDestroy)(pool.pool) };
+        unsafe { call!(driver.functions, sys::cuMemPoolDestroy(pool.pool)) };
     }
 }
 
-/// Memory of the device's that is written once, and freed when nobody has it any more.
+/// Device memory that is written once, and freed when dropped.
 pub struct Table {
     shared: Arc<Shared>,
     at: Address,
@@ -179,23 +199,26 @@ pub struct Table {
 }
 
 impl Table {
-    /// With these numbers; they are there when this returns.
+    /// Makes a table of these numbers, and returns when the device has them.
     ///
     /// # Errors
-    /// Out of memory, and what the driver says.
+    /// Out of memory, and errors of the driver.
     pub fn new(shared: &Arc<Shared>, words: &[u32]) -> Result<Self> {
         let size = size_of_val(words).max(1).next_multiple_of(GRANULE);
         let table = Self { shared: Arc::clone(shared), at: shared.memory.take(shared, size)?, size };
         let _current = shared.current()?;
         let functions = &shared.driver.functions;
         let stream = shared.memory.pool.get().map_or(null_mut(), |pool| pool.stream);
-        // SAFETY: both ranges have the size, and live until the stream is done, which is waited for.
+        // SAFETY: both ranges have this size, and live until the stream is done, for which this waits.
         let code = unsafe {
-            (functions.cuMemcpyAsync)(table.at, address(words.as_ptr()), size_of_val(words), stream)
+            call!(
+                functions,
+                sys::cuMemcpyAsync(table.at, address(words.as_ptr()), size_of_val(words), stream)
+            )
         };
         shared.done("cuMemcpyAsync", code)?;
-        // SAFETY: the pool's stream, or the default one.
-        shared.done("cuStreamSynchronize", unsafe { (functions.cuStreamSynchronize)(stream) })?;
+        // SAFETY: the pool's stream lives as long as `shared`, and the default one as long as the context.
+        shared.done("cuStreamSynchronize", unsafe { call!(functions, sys::cuStreamSynchronize(stream)) })?;
         Ok(table)
     }
 
@@ -216,13 +239,13 @@ impl Drop for Table {
     }
 }
 
-/// Page-locked memory of the host's.
+/// Page-locked host memory.
 pub struct Pinned {
     start: *mut u8,
     size: usize,
 }
 
-// SAFETY: the value only owns the memory; who works in it is ordered by streams (B12).
+// SAFETY: the value owns the memory, and streams order all accesses to it (B12).
 unsafe impl Send for Pinned {}
 // SAFETY: as for Send.
 unsafe impl Sync for Pinned {}
@@ -247,35 +270,35 @@ struct FreePinned {
     bytes: usize,
 }
 
-/// Bytes that one thread copies at a time: one alone moves about a fifth of what the device takes.
+/// Bytes that one thread copies at a time. A single thread reaches about a fifth of the device's rate.
 const COPY_GRAIN: usize = 256 << 10;
 
-/// Copies between the host's memory and staging memory, on the host's threads if it is much.
+/// Copies between the host's memory and staging memory, on several of the host's threads if it is large.
 ///
 /// # Safety
 /// `from` is readable and `to` writable for `len` bytes, and they do not overlap.
 pub unsafe fn copy_on_host(host: &Host, from: *const u8, to: *mut u8, len: usize) {
     let (source, target) = (SendPtr(from.cast_mut()), SendPtr(to));
     let copied = host.parallel_for(len, COPY_GRAIN, |range, _| {
-        // SAFETY: the caller's ranges, of which each chunk has its own part.
+        // SAFETY: the caller vouches for both ranges, and each chunk has its own part of them.
         unsafe { std::ptr::copy_nonoverlapping(source.at(range.start), target.at(range.start), range.len()) };
         Ok(())
     });
     if copied.is_err() {
-        // The run is to end, and chunks were left out. A copy that was asked for is made nevertheless.
-        // SAFETY: as above; the loop is over.
+        // The run was cancelled, and chunks were left out. A requested copy is made nevertheless.
+        // SAFETY: as above; no chunk is being copied any more.
         unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
     }
 }
 
-/// Sizes are rounded up to eighths of a power of two, so that at most an eighth is lost.
+/// Rounds a size up to eighths of a power of two, so that at most an eighth is lost.
 fn size_class(size: usize) -> usize {
     let size = size.max(4096);
     size.next_multiple_of((size.next_power_of_two() / 16).max(4096))
 }
 
 impl PinnedPool {
-    /// Memory of at least `size` bytes, aligned to pages.
+    /// Returns memory of at least `size` bytes, aligned to pages.
     ///
     /// # Errors
     /// Out of memory.
@@ -291,9 +314,10 @@ impl PinnedPool {
         }
         let _current = shared.current()?;
         let mut start = null_mut::<c_void>();
-        // 1: every context of the process may use it.
-        // SAFETY: a place for an address.
-        let code = unsafe { (shared.driver.functions.cuMemHostAlloc)(&mut start, class, 1) };
+        // Every context of the process may use it.
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE;
+        // SAFETY: the call writes `start`, which outlives it.
+        let code = unsafe { call!(shared.driver.functions, sys::cuMemHostAlloc(&mut start, class, flags)) };
         shared.done("cuMemHostAlloc", code)?;
         self.in_use.fetch_add(class as u64, Ordering::Relaxed);
         Ok(Pinned { start: start.cast(), size: class })
@@ -314,7 +338,7 @@ impl PinnedPool {
         }
     }
 
-    /// Returns the memory in use, with staging memory, and what the system says that it has; 0 where it does not say.
+    /// Returns the memory in use, including staging memory, and the system's available memory; 0 where that is unknown.
     pub fn usage(&self) -> MemoryUse {
         let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
@@ -325,7 +349,7 @@ impl PinnedPool {
         }
     }
 
-    /// Gives everything back; the context is current.
+    /// Frees all memory. The context has to be current.
     pub fn free_all(&self, driver: &Driver) {
         let free = std::mem::take(&mut *lock(&self.free));
         free.by_size.values().flatten().for_each(|pinned| release(driver, pinned));
@@ -333,11 +357,11 @@ impl PinnedPool {
 }
 
 fn release(driver: &Driver, pinned: &Pinned) {
-    // SAFETY: allocated by `take`, and taken out of the pool; no work uses it.
-    unsafe { (driver.functions.cuMemFreeHost)(pinned.start.cast()) };
+    // SAFETY: allocated by `take`, and taken out of the pool by the caller; no work uses it (B9).
+    unsafe { call!(driver.functions, sys::cuMemFreeHost(pinned.start.cast())) };
 }
 
-/// Memory of the host's, that is: of who allocated it.
+/// A buffer in one of the device's memory spaces.
 pub struct CudaBuffer {
     shared: Arc<Shared>,
     memory: Memory,
@@ -349,17 +373,17 @@ enum Memory {
         at: Address,
         size: usize,
     },
-    /// None once it is given back.
+    /// None once it is returned to the pool.
     Pinned(Option<Pinned>),
-    /// Somebody else's.
+    /// Memory that the caller owns.
     Imported(Address),
 }
 
 impl CudaBuffer {
-    /// Memory as the request says.
+    /// Allocates a buffer.
     ///
     /// # Errors
-    /// Out of memory; invalid for a space that is not there.
+    /// Out of memory; invalid for a space that the device does not have.
     pub fn alloc(shared: &Arc<Shared>, request: &AllocRequest<'_>) -> Result<Allocated<Self>> {
         // Room to begin at a multiple of more than the driver's own alignment.
         let size = request.size_bytes.max(1).checked_next_multiple_of(GRANULE);
@@ -375,36 +399,40 @@ impl CudaBuffer {
         Ok(Allocated { base: buffer.address(), size_bytes: request.size_bytes, buffer })
     }
 
-    /// Somebody else's memory, which is left to them.
+    /// Wraps memory that the caller owns and frees.
     ///
     /// # Errors
     /// Invalid for memory that the driver does not know, or knows as another device's or smaller.
     pub fn import(shared: &Arc<Shared>, request: &ImportRequest) -> Result<Allocated<Self>> {
         let at = request.native.of_kind(DEVBAY_NATIVE_ADDRESS)?;
         let _current = shared.current()?;
-        let number = |attribute: c_int| -> Result<u64> {
+        let number = |attribute: CUpointer_attribute| -> Result<u64> {
             // Some attributes are 32 bits wide, and written to the lower half.
             let mut value = 0u64;
             let to = (&raw mut value).cast();
-            // SAFETY: a place for what the attribute is, 8 bytes at most; the driver only looks the address up.
-            let code = unsafe { (shared.driver.functions.cuPointerGetAttribute)(to, attribute, at) };
+            // SAFETY: `value` has room for every one of these attributes, 8 bytes at most; the driver looks the address up
+            // without reading there.
+            let code =
+                unsafe { call!(shared.driver.functions, sys::cuPointerGetAttribute(to, attribute, at)) };
             let known = shared.driver.check("cuPointerGetAttribute", code);
             known.map_err(|error| Error::invalid(format!("memory at {at:#x}: {}", error.text())))?;
             Ok(value)
         };
-        let kind = number(pointer_attribute::MEMORY_TYPE)?;
-        let expected = if request.space_idx == SPACE_PINNED { 1 } else { 2 };
+        let kind = number(CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE)?;
+        let host = CUmemorytype::CU_MEMORYTYPE_HOST as u64;
+        let device = CUmemorytype::CU_MEMORYTYPE_DEVICE as u64;
+        let expected = if request.space_idx == SPACE_PINNED { host } else { device };
         if kind != expected {
             let text = format!("memory at {at:#x} is of CUDA's type {kind}, the space's is {expected}");
             return Err(Error::invalid(text));
         }
-        let owner = number(pointer_attribute::DEVICE_ORDINAL)?;
-        if expected == 2 && owner != shared.device as u64 {
+        let owner = number(CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)?;
+        if expected == device && owner != shared.device as u64 {
             let text = format!("memory at {at:#x} is device {owner}'s, not device {}'s", shared.device);
             return Err(Error::invalid(text));
         }
-        let end = number(pointer_attribute::RANGE_START_ADDR)?
-            .saturating_add(number(pointer_attribute::RANGE_SIZE)?);
+        let end = number(CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)?
+            .saturating_add(number(CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE)?);
         if at.checked_add(request.size_bytes as u64).is_none_or(|wanted| wanted > end) {
             let text = format!("{} bytes at {at:#x}, its allocation ends at {end:#x}", request.size_bytes);
             return Err(Error::invalid(text));

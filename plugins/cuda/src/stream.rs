@@ -1,30 +1,33 @@
-//! Streams: the driver's own, with points that need no object of the host's.
+//! Streams: the driver's own, with points that need no object of the host.
 //!
-//! A signal has the stream write its value to a word of host memory, so that `reached` is a load, and records an event,
-//! by which other streams wait and a thread of the stream's is woken. The thread copies what was read back from staging
-//! memory to the host's, and then reports the point.
+//! At a signal the stream writes the point's value to a word of host memory, so that `reached` is a load, and records an
+//! event. Other streams wait for the event, and it wakes the stream's thread, which copies data that was read back from
+//! staging memory to the host's, and then reports the point.
 //!
 //! Copies from and to the host go through page-locked staging memory, since the driver may block on any other. Those of
 //! more than `STAGED_MAX` bytes do not: they block until the driver has taken or given the bytes.
 //!
-//! Launches that are recorded become one of the driver's graphs.
+//! Recorded launches become one of the driver's graphs.
 //!
-//! Launches that check their data report into page-locked memory of the stream's, which they touch only when they find it at
-//! fault ([`devbay_shaders::check`]); the thread reads it when it comes to the next point.
+//! Launches that check their data write a report into page-locked memory of the stream, but only when they find a fault
+//! ([`devbay_shaders::check`]). The thread reads it at the next point.
 //!
-//! Failures are found in one of two ways. A code of the driver's that no call recovers from loses the device for all
-//! streams. A failure that was enqueued ([`Stream::fail`]), or came with a wait for a stream that has one, is known when
-//! later points are signalled; they do not write the word, and the thread fails them in their turn.
+//! Failures are found in one of two ways. A code of the driver from which no call recovers loses the device for all streams. A
+//! failure that was enqueued ([`Stream::fail`]), or that came with a wait for a failed stream, is known when later points are
+//! signalled; they do not write the word, and the thread fails them in their turn.
 
 use crate::device::{Event, Shared, address};
 use crate::dnn::DnnHandle;
-use crate::driver::{Address, Handle};
+use crate::driver::Address;
+use crate::library::call;
 use crate::memory::{CudaBuffer, Pinned, copy_on_host};
+use cudarc::driver::sys::{self, CUgraphExec, CUstream, CUstream_flags, CUstreamCaptureMode};
 use devbay_plugin_api::abi::DEVBAY_STATUS_DEVICE_LOST;
 use devbay_plugin_api::locks::{lock, wait};
 use devbay_plugin_api::sdk::*;
 use devbay_shaders::check::{REPORT_BYTES, REPORT_WORDS};
 use std::collections::VecDeque;
+use std::ffi::c_uint;
 use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,7 +45,7 @@ const UPLOAD_PART: usize = 2 << 20;
 pub struct CudaStream {
     points: Arc<Points>,
     recording: Mutex<Recording>,
-    /// By which cuDNN enqueues here, once it has.
+    /// cuDNN's handle for this stream, made on first use.
     dnn: OnceLock<Result<DnnHandle>>,
     /// None once it has ended.
     waiter: Option<JoinHandle<()>>,
@@ -51,8 +54,8 @@ pub struct CudaStream {
 /// State that the stream and its thread share.
 struct Points {
     shared: Arc<Shared>,
-    raw: Handle,
-    /// The driver's stream is somebody else's.
+    raw: CUstream,
+    /// True if the application owns the driver's stream.
     is_wrapped: bool,
     timeline: Timeline,
     /// Where the stream writes its last point; None where it cannot.
@@ -62,7 +65,7 @@ struct Points {
     /// The last point that is reached only when the thread says so: something was read back or checked before it, or it
     /// waits for another stream's.
     staged: AtomicU64,
-    /// The last point that [`Stream::reached`] gave: what was reached stays so, also where the thread comes later.
+    /// The last point that [`Stream::reached`] gave, which never goes back, even where the thread reports later.
     shown: AtomicU64,
     /// From which point on they fail: all above, with this.
     broken: OnceLock<(u64, Error)>,
@@ -223,31 +226,33 @@ impl CudaStream {
         let _current = shared.current()?;
         let functions = &shared.driver.functions;
         let (mut least, mut most) = (0, 0);
-        // SAFETY: places for two numbers.
-        let code = unsafe { (functions.cuCtxGetStreamPriorityRange)(&mut least, &mut most) };
+        // SAFETY: the call writes `least` and `most`, which outlive it.
+        let code = unsafe { call!(functions, sys::cuCtxGetStreamPriorityRange(&mut least, &mut most)) };
         shared.done("cuCtxGetStreamPriorityRange", code)?;
         // The driver's numbers fall as urgency rises.
         let priority = request.priority.saturating_neg().clamp(most.min(least), least.max(most));
         let word = own_word(shared)?;
         let mut raw = null_mut();
-        // SAFETY: a place for a handle; 1 for a stream that does not wait for the default one.
-        let code = unsafe { (functions.cuStreamCreateWithPriority)(&mut raw, 1, priority) };
+        // Such a stream does not wait for the default one.
+        let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
+        // SAFETY: the call writes `raw`, which outlives it.
+        let code = unsafe { call!(functions, sys::cuStreamCreateWithPriority(&mut raw, flags, priority)) };
         shared.done("cuStreamCreateWithPriority", code)?;
         Self::over(shared, raw, false, word)
     }
 
-    /// Somebody else's stream, which NULL may be: the context's default one. It has to be of the device's primary
+    /// Wraps a stream that the application owns; NULL is the context's default one. It has to belong to the device's primary
     /// context.
     ///
     /// # Errors
     /// As [`CudaStream::new`].
-    pub fn wrap(shared: &Arc<Shared>, raw: Handle) -> Result<Self> {
+    pub fn wrap(shared: &Arc<Shared>, raw: CUstream) -> Result<Self> {
         let _current = shared.current()?;
         Self::over(shared, raw, true, own_word(shared)?)
     }
 
-    /// A timeline over a stream of the driver's; one of our own goes with it.
-    fn over(shared: &Arc<Shared>, raw: Handle, is_wrapped: bool, word: Option<Pinned>) -> Result<Self> {
+    /// Makes a timeline over a stream of the driver, which is destroyed with it unless it is wrapped.
+    fn over(shared: &Arc<Shared>, raw: CUstream, is_wrapped: bool, word: Option<Pinned>) -> Result<Self> {
         let points = Arc::new(Points {
             shared: Arc::clone(shared),
             raw,
@@ -280,7 +285,7 @@ impl CudaStream {
     }
 
     /// The driver's stream.
-    pub fn raw(&self) -> Handle {
+    pub fn raw(&self) -> CUstream {
         self.points.raw
     }
 
@@ -301,7 +306,7 @@ impl CudaStream {
         }
     }
 
-    /// The handle by which cuDNN enqueues here; the context is current.
+    /// Returns cuDNN's handle for this stream. The context has to be current.
     ///
     /// # Errors
     /// The reason why there is none.
@@ -332,16 +337,19 @@ impl CudaStream {
             }
             if let (Some(word), None) = (&points.word, points.broken.get()) {
                 // With flags 0 all that was enqueued before is visible to the host first.
-                // SAFETY: the word lives as long as the stream.
+                // SAFETY: `points` owns the word, and frees it only behind the stream's last point.
                 let code = unsafe {
-                    (functions.cuStreamWriteValue64_v2)(points.raw, address(word.start()), value, 0)
+                    call!(
+                        functions,
+                        sys::cuStreamWriteValue64_v2(points.raw, address(word.start()), value, 0)
+                    )
                 };
                 shared.done("cuStreamWriteValue64", code)?;
             }
         }
         let event = shared.take_event()?;
-        // SAFETY: event and stream live; nobody else has the event.
-        let code = unsafe { (functions.cuEventRecord)(event.0, points.raw) };
+        // SAFETY: `points` owns the stream, or its owner keeps it alive; `take_event` has given the event to this call alone.
+        let code = unsafe { call!(functions, sys::cuEventRecord(event.0, points.raw)) };
         shared.done("cuEventRecord", code)?;
         let entry = Entry {
             event,
@@ -381,7 +389,7 @@ impl CudaStream {
     }
 
     /// Empties the report of a graph that another stream has replayed last. Reports of a graph's launches stay in it
-    /// until then, and are what the streams behind it have failed for.
+    /// until then, since streams behind it have failed because of them.
     fn forget_others_report(&self, graph: &Graph, report: &Pinned) -> Result<()> {
         let mut replayed_by = lock(&graph.replayed_by);
         if std::ptr::eq(replayed_by.as_ptr(), Arc::as_ptr(&self.points)) {
@@ -407,12 +415,13 @@ impl CudaStream {
         let _current = shared.current()?;
         // SAFETY: both ranges are lent until a later point is reported (B9), or staging memory that lives as long; the SDK
         // has checked them against their buffers.
-        let code = unsafe { (shared.driver.functions.cuMemcpyAsync)(to, from, size, self.points.raw) };
+        let code =
+            unsafe { call!(shared.driver.functions, sys::cuMemcpyAsync(to, from, size, self.points.raw)) };
         shared.done("cuMemcpyAsync", code)
     }
 
     /// Waits for readbacks that write to the host's memory that is to be read now: the one case in which a copy
-    /// blocks on the device, where somebody sends on what was read back without having waited for it.
+    /// blocks on the device, where the host sends on data that is being read back, without having waited for it.
     fn settle(&self, start: *const u8, len: usize) -> Result<()> {
         let span = start.addr()..start.addr() + len;
         let is_recorded = lock(&self.recording).readbacks.iter().any(|own| meet(&own.span(), &span));
@@ -428,8 +437,7 @@ impl Points {
     /// The value that the stream has written last.
     fn word(&self) -> u64 {
         let Some(word) = &self.word else { return 0 };
-        // SAFETY: page-locked memory, aligned to pages, that lives as long as `self`; the device writes it whole, nobody
-        // else does.
+        // SAFETY: page-locked memory, aligned to pages, that lives as long as `self`; only the device writes it, and whole.
         unsafe { AtomicU64::from_ptr(word.start().cast()) }.load(Ordering::SeqCst)
     }
 
@@ -447,9 +455,9 @@ impl Points {
                 }
             };
             drop(queue);
-            // Also on a device that is said to be lost: it may still touch what was lent.
+            // Also on a lost device, which may still access lent memory.
             // SAFETY: the event is this entry's until the entry is taken out.
-            let code = unsafe { (self.shared.driver.functions.cuEventSynchronize)(event.0) };
+            let code = unsafe { call!(self.shared.driver.functions, sys::cuEventSynchronize(event.0)) };
             let outcome = self.shared.done("cuEventSynchronize", code).and_then(|()| self.shared.check());
             let entry = lock(&self.queue).entries.pop_front();
             if let Some(entry) = entry {
@@ -525,7 +533,7 @@ impl Stream for CudaStream {
                     let len = UPLOAD_PART.min(size - first);
                     // SAFETY: the host lends `size` bytes until a later point is reported (B9); staging memory has as many.
                     let (from, part) = unsafe { (src.add(first), start.add(first)) };
-                    // SAFETY: as above; nobody else has this part.
+                    // SAFETY: as above; no other copy has this part of the staging memory.
                     unsafe { copy_on_host(&shared.host, from, part, len) };
                     self.enqueue_copy(to + first as u64, address(part), len)?;
                 }
@@ -555,7 +563,7 @@ impl Stream for CudaStream {
     fn signal(&self, value: u64) -> Result<()> {
         self.shared().check()?;
         self.points.timeline.signal(value)?;
-        // What cannot be enqueued is never reached, and nobody shall wait for it.
+        // A point that cannot be enqueued is never reached, so its waiters must fail.
         self.submit(Some(value), None).inspect_err(|error| self.points.timeline.fail(error.clone()))
     }
 
@@ -591,10 +599,11 @@ impl Stream for CudaStream {
         let queue = lock(&other.points.queue);
         // None if the device has passed it and only its thread has not said so.
         if let Some(entry) = queue.entries.iter().find(|entry| entry.value.is_some_and(|own| own >= value)) {
-            // SAFETY: the event was recorded, and is the entry's while the queue is locked; the stream keeps what it waits
-            // for, not the event.
-            let code =
-                unsafe { (shared.driver.functions.cuStreamWaitEvent)(self.points.raw, entry.event.0, 0) };
+            // SAFETY: the event was recorded, and stays the entry's while the queue is locked. The wait is for the recorded
+            // work, so that the event may be reused afterwards.
+            let code = unsafe {
+                call!(shared.driver.functions, sys::cuStreamWaitEvent(self.points.raw, entry.event.0, 0))
+            };
             shared.done("cuStreamWaitEvent", code)?;
         }
         drop(queue);
@@ -607,7 +616,7 @@ impl Stream for CudaStream {
     }
 
     fn host_wait(&self, value: u64, timeout: Duration) -> Result<()> {
-        // The thread may not have said yet what the word shows.
+        // The word may show a point that the thread has not reported yet.
         if let (reached, Ok(())) = self.reached()
             && reached >= value
         {
@@ -630,9 +639,11 @@ impl Stream for CudaStream {
         }
         let _current = shared.current()?;
         let report = own_report(shared)?;
-        // 1: calls of this thread that cannot be captured fail, those of others go on.
-        // SAFETY: the stream lives.
-        let code = unsafe { (shared.driver.functions.cuStreamBeginCapture_v2)(self.points.raw, 1) };
+        // Calls of this thread that cannot be captured fail; those of other threads go on.
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: `points` owns the stream, since one that is wrapped was refused above.
+        let code =
+            unsafe { call!(shared.driver.functions, sys::cuStreamBeginCapture_v2(self.points.raw, mode)) };
         if let Err(error) = shared.done("cuStreamBeginCapture", code) {
             shared.pinned.give(shared, report);
             return Err(error);
@@ -657,18 +668,18 @@ impl Stream for CudaStream {
             replayed_by: Mutex::default(),
         };
         let mut graph = null_mut();
-        // SAFETY: the stream lives; a place for a handle.
-        let code = unsafe { (functions.cuStreamEndCapture)(self.points.raw, &mut graph) };
+        // SAFETY: as for the beginning; the call writes `graph`.
+        let code = unsafe { call!(functions, sys::cuStreamEndCapture(self.points.raw, &mut graph)) };
         if code != 0 || graph.is_null() {
             // The stream goes on as it was, and takes the launches themselves.
             let words = shared.driver.check("cuStreamEndCapture", code).err();
             let words = words.as_ref().map_or("nothing was captured", Error::text);
             return Err(Error::unsupported(format!("a graph of these launches: {words}")));
         }
-        // SAFETY: a place for a handle, and the graph just captured.
-        let code = unsafe { (functions.cuGraphInstantiateWithFlags)(&mut made.exec, graph, 0) };
-        // SAFETY: as above; what was instantiated does not need it.
-        unsafe { (functions.cuGraphDestroy)(graph) };
+        // SAFETY: the call writes `made.exec`; the graph was just captured.
+        let code = unsafe { call!(functions, sys::cuGraphInstantiateWithFlags(&mut made.exec, graph, 0)) };
+        // SAFETY: captured above, destroyed once; the instance is a copy.
+        unsafe { call!(functions, sys::cuGraphDestroy(graph)) };
         shared.done("cuGraphInstantiate", code)?;
         Ok(Box::new(made))
     }
@@ -682,8 +693,8 @@ impl Stream for CudaStream {
         if let Some(report) = report {
             self.forget_others_report(graph, report)?;
         }
-        // SAFETY: the graph is of this device's launches, and is not freed before its replays are done (B22).
-        let code = unsafe { (shared.driver.functions.cuGraphLaunch)(graph.exec, self.points.raw) };
+        // SAFETY: the graph is of this device, and is not freed before its replays are done (B22).
+        let code = unsafe { call!(shared.driver.functions, sys::cuGraphLaunch(graph.exec, self.points.raw)) };
         shared.done("cuGraphLaunch", code)?;
         if let Some(report) = report {
             let copy = self.enqueue_report(report)?;
@@ -710,11 +721,11 @@ impl Stream for CudaStream {
     }
 }
 
-/// Launches that the driver has as one.
+/// Launches that were recorded as one graph of the driver.
 struct Graph {
     shared: Arc<Shared>,
     /// NULL where the driver made none.
-    exec: Handle,
+    exec: CUgraphExec,
     /// Where its launches report of their data; there until this is dropped.
     report: Option<Pinned>,
     /// True if one of them may report.
@@ -734,9 +745,9 @@ impl Drop for Graph {
             && !self.exec.is_null()
         {
             // SAFETY: instantiated by `record_end`, destroyed once, behind its replays (B22).
-            unsafe { (self.shared.driver.functions.cuGraphExecDestroy)(self.exec) };
+            unsafe { call!(self.shared.driver.functions, sys::cuGraphExecDestroy(self.exec)) };
         }
-        // No launch of it runs any more, nor does a copy of what they reported.
+        // Its launches are done, and so are the copies of their reports.
         if let Some(report) = self.report.take() {
             self.shared.pinned.give(&self.shared, report);
         }
@@ -747,15 +758,15 @@ impl Drop for CudaStream {
     fn drop(&mut self) {
         let points = Arc::clone(&self.points);
         let shared = &points.shared;
-        // What was copied since the last point is done too, unless the device is gone.
+        // Copies since the last point are finished too, unless the device is lost.
         let _ = self.submit(None, None);
         let current = shared.current_even_lost();
         let functions = &shared.driver.functions;
         let is_own = current.is_ok() && !points.is_wrapped;
-        // Of somebody else's stream the thread waits for what came through this one, up to the point above.
+        // On an application's stream the thread waits only for the work of this one, up to the point above.
         if is_own {
-            // SAFETY: the stream lives. Whatever it says, nothing of it is touched any more afterwards.
-            unsafe { (functions.cuStreamSynchronize)(points.raw) };
+            // SAFETY: the stream is destroyed below, not before. Whether it fails or not, nothing uses the stream afterwards.
+            unsafe { call!(functions, sys::cuStreamSynchronize(points.raw)) };
         }
         lock(&points.queue).closed = true;
         points.pushed.notify_all();
@@ -767,14 +778,14 @@ impl Drop for CudaStream {
         drop(self.dnn.take());
         if is_own {
             // SAFETY: made by `new`, destroyed once, here; the thread has ended, and no call uses a stream that is destroyed.
-            unsafe { (functions.cuStreamDestroy_v2)(points.raw) };
+            unsafe { call!(functions, sys::cuStreamDestroy_v2(points.raw)) };
         }
     }
 }
 
 impl Drop for Points {
     fn drop(&mut self) {
-        // The stream is gone, so that nobody writes the word.
+        // The stream is gone, and no longer writes the word.
         for pinned in [self.word.take(), self.report.take()].into_iter().flatten() {
             self.shared.pinned.give(&self.shared, pinned);
         }

@@ -21,7 +21,7 @@ fn every_kernel_is_written_as_cuda_c() {
     }
 }
 
-/// NVRTC; None where it is missing and nobody said that it must not be.
+/// Returns NVRTC; None where it is missing and not required.
 ///
 /// # Panics
 /// If it is missing, with `nvrtc` among the words of `DEVBAY_REQUIRE`.

@@ -99,7 +99,7 @@ pub fn from_module(name: &str, module: &Module, info: &ModuleInfo) -> Result<Sou
     Ok(Source { text: writer.out, entry: name, params, block: entry.workgroup_size })
 }
 
-/// An error for what is not covered.
+/// Makes the error for a construct that is not covered.
 fn unsupported(what: impl std::fmt::Display) -> Error {
     Error::unsupported(format!("{what}, which is not written as CUDA C"))
 }

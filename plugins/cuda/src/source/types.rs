@@ -156,7 +156,7 @@ impl Writer<'_> {
 
 /// A part of a struct.
 pub(super) enum Field {
-    /// Bytes that nobody names.
+    /// Padding bytes.
     Gap(u32),
     /// A member, by its position.
     Member(usize),
