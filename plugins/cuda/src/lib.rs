@@ -117,5 +117,7 @@ impl Plugin for Cuda {
 }
 
 devbay_plugin_api::static_plugin!(Cuda);
+
+pub use devbay_entry::PLUGIN;
 #[cfg(feature = "entry")]
 devbay_plugin_api::export_symbol!();

@@ -43,3 +43,5 @@ pub mod stored;
 pub mod stream;
 pub mod topology;
 pub mod verdicts;
+
+pub use plugin::PLUGIN;

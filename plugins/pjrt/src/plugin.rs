@@ -314,5 +314,7 @@ fn open(library: &Named) -> crate::error::Result<Client> {
 }
 
 devbay_plugin_api::static_plugin!(Pjrt);
+
+pub use devbay_entry::PLUGIN;
 #[cfg(feature = "entry")]
 devbay_plugin_api::export_symbol!();
