@@ -217,6 +217,7 @@ pub struct Recording {
 
 /// UTF-8 text, borrowed for the call unless its field says otherwise; not terminated (B5). Frozen.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Str {
@@ -231,6 +232,7 @@ pub struct Str {
 /// The maker writes the stride, so that elements can grow: a reader steps by `stride` and reads no more
 /// of an element than it knows. Elements of a growable type also carry their own `struct_size`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct List {
@@ -244,6 +246,7 @@ pub struct List {
 
 /// Element type, with DLPack's codes (dlpack.h, DLDataType). Frozen.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DType {
@@ -285,6 +288,7 @@ pub const DEVBAY_DTYPE_FLOAT4_E2M1FN: u8 = 17;
 /// All zero means that an optional operand is absent. An operand that is present but empty has a
 /// `length` of 0, and `prepare` was told so. Handles never leave the plugin instance that made them.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct BufferRef {
@@ -301,6 +305,7 @@ pub struct BufferRef {
 
 /// A setting handed to `create`. Frozen.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct KeyValue {
@@ -312,6 +317,7 @@ pub struct KeyValue {
 
 /// Offset and size of one field as the plugin was compiled (B30). Frozen.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct LayoutField {
@@ -335,6 +341,7 @@ pub struct LayoutField {
 ///
 /// Required up to `text_len`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ErrorDetail {
@@ -382,6 +389,7 @@ pub type ChunkFn = unsafe extern "C" fn(arg: *mut c_void, begin: u64, end: u64, 
 ///
 /// Required up to `end_ns`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct TraceEvent {
@@ -405,6 +413,7 @@ pub struct TraceEvent {
 ///
 /// Required up to `now_ns`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct HostApi {
@@ -457,6 +466,7 @@ pub struct HostApi {
 ///
 /// Required up to `options`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct CreateDesc {
@@ -524,6 +534,7 @@ pub const DEVBAY_SPACE_ADDRESSABLE: u64 = 16;
 ///
 /// Required up to `alloc_align`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct MemorySpace {
@@ -555,6 +566,7 @@ pub struct MemorySpace {
 ///
 /// Required up to `spaces`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct DeviceInfo {
@@ -596,6 +608,7 @@ pub const DEVBAY_USAGE_STAGING: u32 = 2;
 ///
 /// Required up to `tensor`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct AllocDesc {
@@ -620,6 +633,7 @@ pub struct AllocDesc {
 ///
 /// Required up to `size_bytes`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Allocation {
@@ -651,6 +665,7 @@ pub const DEVBAY_STREAM_COPY: u32 = 1;
 ///
 /// Required up to `struct_size`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct StreamDesc {
@@ -678,6 +693,7 @@ pub const DEVBAY_COPY_BUFFER_TO_BUFFER: u32 = 3;
 ///
 /// Required up to `size_bytes`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct CopyDesc {
@@ -710,6 +726,7 @@ pub const DEVBAY_TENSOR_CONSTANT: u32 = 2;
 ///
 /// Required up to `constant_bytes`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Tensor {
@@ -752,6 +769,7 @@ pub const DEVBAY_ATTR_GRAPH: u32 = 8;
 ///
 /// Required up to `graph`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Attr {
@@ -783,6 +801,7 @@ pub struct Attr {
 ///
 /// Required up to `outputs`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct GraphView {
@@ -804,6 +823,7 @@ pub struct GraphView {
 ///
 /// Required up to `outputs`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NodeView {
@@ -829,6 +849,7 @@ pub struct NodeView {
 ///
 /// Required up to `tensor`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ValueView {
@@ -861,6 +882,7 @@ pub const DEVBAY_VARIADIC: u32 = 0xffff_ffff;
 ///
 /// Required up to `dtypes`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct TypeVar {
@@ -878,6 +900,7 @@ pub struct TypeVar {
 ///
 /// Required up to `output_typevars`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct KernelInfo {
@@ -925,6 +948,7 @@ pub struct KernelInfo {
 ///
 /// Required up to `info`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct DeviceKernel {
@@ -950,6 +974,7 @@ pub const DEVBAY_NUMERICS_BF16: u64 = 4;
 ///
 /// Required up to `label`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct PrepareDesc {
@@ -1007,6 +1032,7 @@ pub type LaunchFn = unsafe extern "C" fn(
 /// The host asks `pack` for the content once, keeps it as a buffer of its own that all kernels, shapes and
 /// sessions share, and passes that buffer in place of the constant. Required up to `align`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ConstantPack {
@@ -1029,6 +1055,7 @@ pub struct ConstantPack {
 ///
 /// Required up to `state`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Prepared {
@@ -1055,6 +1082,7 @@ pub struct Prepared {
 ///
 /// Required up to `bytes_available`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct MemoryInfo {
@@ -1072,6 +1100,7 @@ pub struct MemoryInfo {
 ///
 /// Required up to `bytes_written`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct KernelCost {
@@ -1101,6 +1130,7 @@ pub struct KernelCost {
 ///
 /// Required up to `unprepare`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct PluginTable {
@@ -1454,6 +1484,7 @@ pub const DEVBAY_NATIVE_METAL_QUEUE: u32 = 69;
 ///
 /// Required up to `aux`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NativeHandle {
@@ -1471,6 +1502,7 @@ pub struct NativeHandle {
 ///
 /// Required up to `size_bytes`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ImportDesc {
@@ -1489,6 +1521,7 @@ pub struct ImportDesc {
 ///
 /// Required up to `stream_export`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct InteropTable {
@@ -1582,6 +1615,7 @@ pub struct InteropTable {
 ///
 /// Required up to `bindings`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct RecordDesc {
@@ -1599,6 +1633,7 @@ pub struct RecordDesc {
 ///
 /// Required up to `bindings`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ReplayDesc {
@@ -1626,6 +1661,7 @@ pub struct ReplayDesc {
 ///
 /// Required up to `recording_free`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ReplayTable {
@@ -1676,6 +1712,7 @@ pub struct ReplayTable {
 
 /// What the plugin says of one node of a graph that it was shown. Frozen. Since: 0.2, with groups since 0.9.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NodeClaim {
@@ -1695,6 +1732,7 @@ pub struct NodeClaim {
 ///
 /// Required up to `label`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct CompileDesc {
@@ -1734,6 +1772,7 @@ pub struct CompileDesc {
 ///
 /// Required up to `outputs`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ExecutableInfo {
@@ -1759,6 +1798,7 @@ pub const DEVBAY_EXECUTABLE_TAKES_OUTPUTS: u64 = 1;
 ///
 /// Required up to `n_results`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ExecuteDesc {
@@ -1797,6 +1837,7 @@ pub const DEVBAY_BLOB_UNSUPPORTED: u32 = 2;
 ///
 /// Required up to `executable_free`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct CompileTable {
@@ -1955,6 +1996,7 @@ pub struct CompileTable {
 ///
 /// Required up to `stream_fail`; a slot that a plugin does not have is NULL.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct FaultTable {
@@ -2000,6 +2042,7 @@ pub const DEVBAY_PLUGIN_UNLOADABLE: u64 = 1;
 ///
 /// Required up to `key`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct OptionInfo {
@@ -2034,6 +2077,7 @@ pub type LayerFn =
 ///
 /// Required up to `table`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct PluginInfo {
