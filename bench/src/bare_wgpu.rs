@@ -84,9 +84,8 @@ impl Bare {
         let readback = make(BYTES, Usage::MAP_READ | Usage::COPY_DST);
         let kind = if is_software { Usage::STORAGE } else { Usage::UNIFORM };
         let params = make(16, kind | Usage::COPY_DST);
-        queue.write_buffer(&params, 0, &(N_ELEMENTS as u32).to_le_bytes());
-        let bytes: Vec<u8> = one.iter().flat_map(|value| value.to_le_bytes()).collect();
-        queue.write_buffer(&constants, buffers.one_offset, &bytes);
+        queue.write_buffer(&params, 0, bytemuck::bytes_of(&(N_ELEMENTS as u32)));
+        queue.write_buffer(&constants, buffers.one_offset, bytemuck::cast_slice(one));
 
         let mut known: Vec<Operands> = Vec::new();
         let mut groups = Vec::new();

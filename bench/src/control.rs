@@ -64,7 +64,7 @@ fn case(
     }));
     let figures = passes(&mut subjects, n_passes, Duration::from_millis(30))?;
     drop(subjects);
-    let found = f32::from_ne_bytes(value.bytes().try_into()?);
+    let found: f32 = bytemuck::pod_read_unaligned(value.bytes());
     ensure!(found == expected, "devbay computed {found}, expected {expected}");
     let n_launches = match workload {
         // A comparison, three additions of the taken branch, and one after it.

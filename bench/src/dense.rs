@@ -50,7 +50,7 @@ fn case(rows: &mut Rows, n: usize, n_passes: usize) -> Result<()> {
     let input = Tensor::from_elements(&[1, n], &x)?;
     let counts = ran::count(&model, &device, setup::of_launches(), &[("x", &input)])?;
     let shape = [1, n];
-    let bytes = as_bytes(&x);
+    let bytes = bytemuck::cast_slice(&x);
     let input = InputView::new(F32, &shape, bytes)?;
     let steps = session
         .plan_for_types(&[input.ty()])?
@@ -79,7 +79,8 @@ fn case(rows: &mut Rows, n: usize, n_passes: usize) -> Result<()> {
             black_box(start);
         });
         let ours = Subject::new("devbay", LAYERS as f64, || {
-            let result = session.run_into(&[input], &mut [as_bytes_mut(&mut y)], &RunOptions::default());
+            let result =
+                session.run_into(&[input], &mut [bytemuck::cast_slice_mut(&mut y)], &RunOptions::default());
             failed = failed.take().or(result.err());
         });
         passes(&mut [hand, ours], n_passes, Duration::from_millis(30))?
@@ -91,16 +92,6 @@ fn case(rows: &mut Rows, n: usize, n_passes: usize) -> Result<()> {
         ensure!((a - b).abs() <= 1e-4 * largest + 1e-6, "n{n}: {a} and {b} differ");
     }
     rows.case("dense", &format!("n{n}"), 1, "ns/layer", &figures, Ran::launches(LAYERS, counts.launches))
-}
-
-fn as_bytes(values: &[f32]) -> &[u8] {
-    // SAFETY: an f32's bytes may be read, and the slice covers just `values`.
-    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), 4 * values.len()) }
-}
-
-fn as_bytes_mut(values: &mut [f32]) -> &mut [u8] {
-    // SAFETY: any bytes are a valid f32, and the slice covers just `values`.
-    unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), 4 * values.len()) }
 }
 
 /// Returns numbers between -`scale` and `scale`, the same every time.

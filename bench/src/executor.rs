@@ -188,7 +188,7 @@ impl Ours {
     }
 
     fn check(&self, graph: &Graph) -> Result<()> {
-        let (expected, found) = (graph.value(), i64::from_ne_bytes(self.value.bytes().try_into()?));
+        let (expected, found) = (graph.value(), bytemuck::pod_read_unaligned::<i64>(self.value.bytes()));
         ensure!(found == expected, "devbay computed {found}, expected {expected}");
         Ok(())
     }

@@ -120,7 +120,7 @@ fn chain(
     n_passes: usize,
 ) -> Result<()> {
     let input = InputView::of(one);
-    let expected: Vec<u8> = vec![1.0 + n as f32; N_ELEMENTS].iter().flat_map(|v| v.to_le_bytes()).collect();
+    let expected: Vec<u8> = bytemuck::bytes_of(&[1.0 + n as f32; N_ELEMENTS]).to_vec();
     let mut launches = Launches::new(&session.plan_for_types(&[input.ty()])?, session.device(), n)?;
     let ones = [1.0f32; N_ELEMENTS];
     let product = &session.device().about().product;

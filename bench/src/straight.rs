@@ -21,12 +21,18 @@ const N: usize = 1000;
 pub fn run(rows: &mut Rows, _peers: &Peers, n_passes: usize) -> Result<()> {
     let ints = [1i64, 1 + N as i64];
     let floats = [1.0f32, 1.0 + N as f32];
-    case(rows, "straight", &Tensor::from_elements(&[1], &ints[..1])?, &ints[1].to_ne_bytes(), n_passes)?;
+    case(
+        rows,
+        "straight",
+        &Tensor::from_elements(&[1], &ints[..1])?,
+        bytemuck::bytes_of(&ints[1]),
+        n_passes,
+    )?;
     case(
         rows,
         "straight-f32",
         &Tensor::from_elements(&[1], &floats[..1])?,
-        &floats[1].to_ne_bytes(),
+        bytemuck::bytes_of(&floats[1]),
         n_passes,
     )
 }
@@ -43,8 +49,7 @@ fn case(rows: &mut Rows, name: &str, one: &Tensor, expected: &[u8], n_passes: us
     let mut y = [0u64];
     let mut failed = None;
     let figures = {
-        // SAFETY: `y`'s bytes may be written, and the slice is within it.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(y.as_mut_ptr().cast::<u8>(), expected.len()) };
+        let bytes = &mut bytemuck::bytes_of_mut(&mut y)[..expected.len()];
         let chain = Subject::new("devbay", N as f64, || {
             let result = session.run_into(&[input], &mut [&mut *bytes], &RunOptions::default());
             failed = failed.take().or(result.err());
@@ -52,6 +57,6 @@ fn case(rows: &mut Rows, name: &str, one: &Tensor, expected: &[u8], n_passes: us
         passes(&mut [bare_calls(), chain], n_passes, Duration::from_millis(30))?
     };
     failed.map_or(Ok(()), |error| Err(anyhow::Error::from(error)))?;
-    ensure!(&y[0].to_ne_bytes()[..expected.len()] == expected, "the chain gave another sum");
+    ensure!(&bytemuck::bytes_of(&y)[..expected.len()] == expected, "the chain gave another sum");
     rows.case("straight", name, 1, "ns", &figures, Ran::launches(N, counts.launches))
 }

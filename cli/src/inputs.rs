@@ -214,8 +214,8 @@ fn random(dtype: DType, shape: &[usize], seed: u64, available: u64) -> Result<Te
     let mut random = Random::of_seed(seed);
     let element = dtype.bits as usize / 8;
     let write: fn(f64, &mut [u8]) = match dtype {
-        F32 => |value, to| to.copy_from_slice(&(value as f32).to_le_bytes()),
-        F64 => |value, to| to.copy_from_slice(&value.to_le_bytes()),
+        F32 => |value, to| to.copy_from_slice(bytemuck::bytes_of(&(value as f32))),
+        F64 => |value, to| to.copy_from_slice(bytemuck::bytes_of(&value)),
         BOOL => |value, to| to[0] = u8::from(value > 0.0),
         _ if element > 0 && [I32.code, U32.code].contains(&dtype.code) => |value, to| {
             let small = ((value + 1.0) * 4.0) as u64;

@@ -1,5 +1,6 @@
 //! Tensors of the cases, in the host's memory: values in f64, bytes in the dtype of the operand.
 
+use bytemuck::{AnyBitPattern, NoUninit};
 use devbay_plugin_api::abi::DType;
 use devbay_plugin_api::sdk::{BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
 use half::{bf16, f16};
@@ -22,24 +23,21 @@ impl HostTensor {
     }
 
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.values.len() * 8);
-        for &value in &self.values {
-            match self.dtype {
-                F64 => bytes.extend_from_slice(&value.to_le_bytes()),
-                F16 => bytes.extend_from_slice(&f16::from_f64(value).to_le_bytes()),
-                BF16 => bytes.extend_from_slice(&bf16::from_f64(value).to_le_bytes()),
-                I16 => bytes.extend_from_slice(&(value as i16).to_le_bytes()),
-                I32 => bytes.extend_from_slice(&(value as i32).to_le_bytes()),
-                I64 => bytes.extend_from_slice(&(value as i64).to_le_bytes()),
-                U16 => bytes.extend_from_slice(&(value as u16).to_le_bytes()),
-                U32 => bytes.extend_from_slice(&(value as u32).to_le_bytes()),
-                U64 => bytes.extend_from_slice(&(value as u64).to_le_bytes()),
-                I8 => bytes.push(value as i8 as u8),
-                U8 | BOOL => bytes.push(value as u8),
-                _ => bytes.extend_from_slice(&(value as f32).to_le_bytes()),
-            }
+        let values = &self.values;
+        match self.dtype {
+            F64 => each_as(values, |value| value),
+            F16 => each_as(values, f16::from_f64),
+            BF16 => each_as(values, bf16::from_f64),
+            I8 => each_as(values, |value| value as i8),
+            I16 => each_as(values, |value| value as i16),
+            I32 => each_as(values, |value| value as i32),
+            I64 => each_as(values, |value| value as i64),
+            U8 | BOOL => each_as(values, |value| value as u8),
+            U16 => each_as(values, |value| value as u16),
+            U32 => each_as(values, |value| value as u32),
+            U64 => each_as(values, |value| value as u64),
+            _ => each_as(values, |value| value as f32),
         }
-        bytes
     }
 
     /// Bytes of the whole.
@@ -81,24 +79,31 @@ pub(crate) fn in_range(dtype: DType, value: f64) -> f64 {
     if rounded.is_infinite() { rounded } else { value }
 }
 
+/// The bytes of values, each as an element of another type.
+fn each_as<T: NoUninit>(values: &[f64], element: impl Fn(f64) -> T) -> Vec<u8> {
+    let elements: Vec<T> = values.iter().map(|&value| element(value)).collect();
+    bytemuck::cast_slice(&elements).to_vec()
+}
+
 /// Bytes as values.
 pub(crate) fn from_bytes(dtype: DType, bytes: &[u8]) -> Vec<f64> {
-    fn each<const N: usize>(bytes: &[u8], read: impl Fn([u8; N]) -> f64) -> Vec<f64> {
-        bytes.as_chunks::<N>().0.iter().map(|chunk| read(*chunk)).collect()
+    fn each<T: AnyBitPattern>(bytes: &[u8], value: impl Fn(T) -> f64) -> Vec<f64> {
+        let elements = bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned);
+        elements.map(value).collect()
     }
     match dtype {
-        F64 => each(bytes, f64::from_le_bytes),
-        F16 => each(bytes, |b| f16::from_le_bytes(b).to_f64()),
-        BF16 => each(bytes, |b| bf16::from_le_bytes(b).to_f64()),
-        I16 => each(bytes, |b| f64::from(i16::from_le_bytes(b))),
-        I32 => each(bytes, |b| f64::from(i32::from_le_bytes(b))),
-        I64 => each(bytes, |b| i64::from_le_bytes(b) as f64),
-        U16 => each(bytes, |b| f64::from(u16::from_le_bytes(b))),
-        U32 => each(bytes, |b| f64::from(u32::from_le_bytes(b))),
-        U64 => each(bytes, |b| u64::from_le_bytes(b) as f64),
-        I8 => each(bytes, |b| f64::from(i8::from_le_bytes(b))),
-        U8 | BOOL => each(bytes, |b: [u8; 1]| f64::from(b[0])),
-        _ => each(bytes, |b| f64::from(f32::from_le_bytes(b))),
+        F64 => each(bytes, |x: f64| x),
+        F16 => each(bytes, f16::to_f64),
+        BF16 => each(bytes, bf16::to_f64),
+        I8 => each::<i8>(bytes, f64::from),
+        I16 => each::<i16>(bytes, f64::from),
+        I32 => each::<i32>(bytes, f64::from),
+        I64 => each(bytes, |x: i64| x as f64),
+        U8 | BOOL => each::<u8>(bytes, f64::from),
+        U16 => each::<u16>(bytes, f64::from),
+        U32 => each::<u32>(bytes, f64::from),
+        U64 => each(bytes, |x: u64| x as f64),
+        _ => each::<f32>(bytes, f64::from),
     }
 }
 

@@ -163,11 +163,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::from_bytes`].
     pub fn from_elements<T: Element>(shape: &[usize], elements: &[T]) -> Result<Self> {
-        // SAFETY: an `Element` is plain data without padding, so its bytes may be read.
-        let bytes = unsafe {
-            std::slice::from_raw_parts(elements.as_ptr().cast::<u8>(), std::mem::size_of_val(elements))
-        };
-        Self::from_bytes(T::DTYPE, shape, bytes)
+        Self::from_bytes(T::DTYPE, shape, bytemuck::cast_slice(elements))
     }
 
     /// Returns a tensor of zeroes.
@@ -224,13 +220,8 @@ impl Tensor {
 
     /// Returns the content as elements, if they have that type.
     pub fn elements<T: Element>(&self) -> Option<&[T]> {
-        if self.dtype != T::DTYPE {
-            return None;
-        }
-        let bytes = self.bytes();
-        // SAFETY: the bytes hold `n` elements of this type (invariant 1), aligned (invariant 2), and every
-        // bit pattern is a value of an `Element`.
-        Some(unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<T>(), bytes.len() / size_of::<T>()) })
+        // The cast has nothing to refuse: the bytes are whole elements (invariant 1), aligned (invariant 2).
+        (self.dtype == T::DTYPE).then(|| bytemuck::cast_slice(self.bytes()))
     }
 
     /// It, as inference sees constants.

@@ -116,11 +116,8 @@ pub(crate) fn elevated() -> bool {
         let Ok(auxv) = std::fs::read("/proc/self/auxv") else {
             return true;
         };
-        let words: Vec<u64> = auxv
-            .chunks_exact(8)
-            .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()))
-            .collect();
-        words.chunks_exact(2).any(|pair| pair[0] == AT_SECURE && pair[1] != 0)
+        let mut pairs = auxv.chunks_exact(size_of::<[u64; 2]>()).map(bytemuck::pod_read_unaligned);
+        pairs.any(|[key, value]: [u64; 2]| key == AT_SECURE && value != 0)
     }
     #[cfg(not(target_os = "linux"))]
     {

@@ -345,14 +345,12 @@ impl Caller {
 
     /// A run on four times this number, into memory of the caller's.
     fn run_into(&mut self, session: &Session, x: i64, options: &RunOptions) -> Result<[i64; 4]> {
-        let (numbers, _) = self.input.as_mut_slice().as_chunks_mut();
-        numbers.fill(x.to_ne_bytes());
+        bytemuck::cast_slice_mut(self.input.as_mut_slice()).fill(x);
         let input = InputView::new(I64, &[4], self.input.as_mut_slice())?;
         // The output of an earlier run is not this one's result.
         self.output.as_mut_slice().fill(0xA7);
         session.run_into(&[input], &mut [self.output.as_mut_slice()], options)?;
-        let (numbers, _) = self.output.as_mut_slice().as_chunks();
-        Ok(std::array::from_fn(|i| i64::from_ne_bytes(numbers[i])))
+        Ok(*bytemuck::from_bytes(self.output.as_mut_slice()))
     }
 }
 

@@ -116,9 +116,13 @@ fn b04_structs_have_no_padding() {
 fn sized(size: usize, fill: u8) -> Vec<u64> {
     // Of u64, so that the bytes are aligned as the struct.
     let mut bytes = vec![u64::from_ne_bytes([fill; 8]); size.div_ceil(8).max(1)];
-    // SAFETY: the first four bytes of a vector that has eight.
-    unsafe { bytes.as_mut_ptr().cast::<u32>().write(size as u32) };
+    state_size(&mut bytes, size as u32);
     bytes
+}
+
+/// Writes the first field of a struct.
+fn state_size(bytes: &mut [u64], size: u32) {
+    bytemuck::cast_slice_mut(bytes)[0] = size;
 }
 
 /// Reads a struct of `size` bytes, all of them 1, and gives how many bytes of the result are not zero.
@@ -135,12 +139,10 @@ fn bytes_read<T: Growable>(size: usize) -> Result<usize, ListError> {
 fn bytes_written<T: Growable>(size: usize) -> usize {
     let mut target = sized(size + 16, 0xee);
     let source = sized(size_of::<T>(), 1);
+    state_size(&mut target, size as u32);
     // SAFETY: the vectors hold 16 bytes more than the size that is stated, and a whole struct.
-    unsafe {
-        target.as_mut_ptr().cast::<u32>().write(size as u32);
-        write_struct(target.as_mut_ptr().cast::<T>(), &*source.as_ptr().cast::<T>()).unwrap();
-    }
-    let bytes: Vec<u8> = target.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    unsafe { write_struct(target.as_mut_ptr().cast::<T>(), &*source.as_ptr().cast::<T>()).unwrap() };
+    let bytes: &[u8] = bytemuck::cast_slice(&target);
     let written = bytes[4..].iter().take_while(|&&byte| byte == 1).count() + 4;
     assert!(bytes[written..].iter().all(|&byte| byte == 0xee), "{}: bytes behind the size", T::NAME);
     written
@@ -274,8 +276,7 @@ fn b05_lists_carry_their_stride() {
     let keys: Vec<_> = read.iter().map(|option| unsafe { option.key.get() }).collect();
     assert_eq!(keys, [Ok("first"), Ok("second")]);
     // An element that claims to be longer than the distance to the next.
-    // SAFETY: the first word of the vector.
-    unsafe { bytes.as_mut_ptr().cast::<u32>().write(stride as u32 + 8) };
+    state_size(&mut bytes, stride as u32 + 8);
     // SAFETY: as above; the element is refused before it is read.
     let lying = unsafe { read_growable_list::<OptionInfo>(&grown) };
     assert!(matches!(lying, Err(ListError::Stride { .. })), "{:?}", lying.err());

@@ -1,6 +1,7 @@
 //! A plugin that is built so that a panic ends the process does not compile (B19).
 //!
-//! Runs cargo on a small plugin of its own, which has no dependency but this crate.
+//! Runs cargo on a small plugin of its own, which has no dependency but this crate, without features: as
+//! `devbay new-plugin` copies it.
 
 use std::path::Path;
 use std::process::Command;
@@ -42,7 +43,7 @@ fn check(panic: &str) -> Result<(), String> {
     std::fs::create_dir_all(folder.join("src")).unwrap();
     let manifest = format!(
         "[package]\nname = \"demo\"\nversion = \"1.0.0\"\nedition = \"2024\"\n\n[lib]\ncrate-type = [\"cdylib\"]\n\n\
-         [dependencies]\ndevbay-plugin-api = {{ path = {:?} }}\n\n[profile.dev]\npanic = \"{panic}\"\n\n[workspace]\n",
+         [dependencies]\ndevbay-plugin-api = {{ path = {:?}, default-features = false }}\n\n[profile.dev]\npanic = \"{panic}\"\n\n[workspace]\n",
         env!("CARGO_MANIFEST_DIR")
     );
     std::fs::write(folder.join("Cargo.toml"), manifest).unwrap();

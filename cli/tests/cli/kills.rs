@@ -155,9 +155,8 @@ fn json(found: &[u8], _expected: &[u8]) -> bool {
 /// Checks a program in the OpenCL plugin's cache: a head with two lengths and a checksum, the key, and the driver's binary.
 /// Binaries may differ: PoCL's contain all kernels compiled so far by any process that shares its cache.
 fn opencl_program(found: &[u8], _expected: &[u8]) -> bool {
-    let word =
-        |i: usize| found.get(8 * i..8 * i + 8).map(|word| u64::from_ne_bytes(word.try_into().expect("8")));
-    let Some((key_len, binary_len, hash)) = word(0).zip(word(1)).zip(word(2)).map(|((a, b), c)| (a, b, c))
+    let Some([key_len, binary_len, hash]): Option<[u64; 3]> =
+        found.get(..24).map(bytemuck::pod_read_unaligned)
     else {
         return false;
     };

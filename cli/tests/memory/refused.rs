@@ -68,8 +68,8 @@ fn made_up(ty: Option<&TensorType>) -> Result<Tensor> {
     let shape: Vec<usize> = ty.shape.iter().flatten().map(|dim| dim.known().unwrap_or(1)).collect();
     let size = shape.iter().product::<usize>() * 4;
     let mut tensor = AlignedBytes::zeroed(size)?;
-    for (i, to) in tensor.as_mut_slice().chunks_exact_mut(4).enumerate() {
-        to.copy_from_slice(&((i * 37 % 101) as f32 / 50.0 - 1.0).to_le_bytes());
+    for (i, to) in bytemuck::cast_slice_mut(tensor.as_mut_slice()).iter_mut().enumerate() {
+        *to = (i * 37 % 101) as f32 / 50.0 - 1.0;
     }
     Tensor::from_storage(F32, &shape, Arc::new(tensor), 0, size)
 }

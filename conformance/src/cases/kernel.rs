@@ -376,17 +376,17 @@ impl Strided {
         // Fields that an older host does not have look like garbage when they are read all the same.
         let mut bytes = vec![0xd7d7_d7d7_d7d7_d7d7u64; tensors.len() * stride / 8];
         for (i, tensor) in tensors.iter().enumerate() {
-            let start = bytes[i * stride / 8..].as_mut_ptr().cast::<u8>();
+            let words = &mut bytes[i * stride / 8..];
             // SAFETY: `stride` bytes of the list; both have the smaller size.
             unsafe {
                 std::ptr::copy_nonoverlapping(
                     std::ptr::from_ref(tensor).cast::<u8>(),
-                    start,
+                    words.as_mut_ptr().cast(),
                     size.min(size_of::<Tensor>()),
                 );
             };
-            // SAFETY: the struct's size is its first field.
-            unsafe { start.cast::<u32>().write(size as u32) };
+            // The struct's size is its first field.
+            bytemuck::cast_slice_mut(words)[0] = size as u32;
         }
         Self { bytes, len: tensors.len(), stride }
     }

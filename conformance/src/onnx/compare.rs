@@ -48,12 +48,11 @@ pub(crate) fn difference(found: &Tensor, expected: &Tensor, tolerance: Tolerance
 
 /// Elements as numbers; None for those that are compared to the bit.
 pub(crate) fn numbers(tensor: &Tensor) -> Option<Vec<f64>> {
-    let halves = || tensor.bytes().as_chunks::<2>().0.iter();
     match tensor.dtype() {
         F32 => tensor.elements::<f32>().map(|v| v.iter().map(|&x| f64::from(x)).collect()),
         F64 => tensor.elements::<f64>().map(<[f64]>::to_vec),
-        F16 => Some(halves().map(|b| f16::from_le_bytes(*b).to_f64()).collect()),
-        BF16 => Some(halves().map(|b| bf16::from_le_bytes(*b).to_f64()).collect()),
+        F16 => Some(bytemuck::cast_slice(tensor.bytes()).iter().map(|x: &f16| x.to_f64()).collect()),
+        BF16 => Some(bytemuck::cast_slice(tensor.bytes()).iter().map(|x: &bf16| x.to_f64()).collect()),
         _ => None,
     }
 }

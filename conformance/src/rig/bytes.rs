@@ -57,15 +57,10 @@ impl<T: Growable> AnySize<T> {
                 known,
             );
         };
-        let start: *mut u32 = bytes.as_mut_ptr().cast();
-        // SAFETY: the struct's size is its first field (`Growable`).
-        unsafe { start.write(size as u32) };
-        if size > size_of::<T>() {
-            // A newer host's fields, which would be zero there.
-            let start: *mut u8 = bytes.as_mut_ptr().cast();
-            // SAFETY: the memory has at least `size` bytes, of which these are the end.
-            unsafe { start.add(size_of::<T>()).write_bytes(0, size - size_of::<T>()) };
-        }
+        // The struct's size is its first field (`Growable`).
+        bytemuck::cast_slice_mut(&mut bytes)[0] = size as u32;
+        // A newer host's fields, which would be zero there.
+        bytemuck::cast_slice_mut::<u64, u8>(&mut bytes)[known..size].fill(0);
         Self { bytes, size, marker: PhantomData }
     }
 
@@ -89,7 +84,6 @@ impl<T: Growable> AnySize<T> {
 
     /// Returns true if the guard bytes behind it are unchanged.
     pub(crate) fn is_intact(&self) -> bool {
-        let bytes: Vec<u8> = self.bytes.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        bytes[self.size..].iter().all(|&byte| byte == POISON)
+        bytemuck::cast_slice::<u64, u8>(&self.bytes)[self.size..].iter().all(|&byte| byte == POISON)
     }
 }

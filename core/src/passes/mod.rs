@@ -340,7 +340,7 @@ fn scalar(program: &Program, id: ValueId) -> Option<f32> {
 fn all_finite(tensor: &Tensor) -> bool {
     // An exponent of ones is that of infinities and NaN.
     let halves = |exponent: u16| {
-        tensor.bytes().as_chunks::<2>().0.iter().all(|bits| u16::from_le_bytes(*bits) & exponent != exponent)
+        bytemuck::cast_slice::<u8, u16>(tensor.bytes()).iter().all(|bits| bits & exponent != exponent)
     };
     match tensor.dtype() {
         F32 => tensor.elements::<f32>().is_some_and(|all| all.iter().all(|value| value.is_finite())),

@@ -17,8 +17,8 @@ impl Evaluator for Casts {
     fn evaluate(&mut self, node: &Node, inputs: &[Option<Tensor>]) -> Result<Option<Vec<Tensor>>> {
         let Some([Some(x)]) = node.op.is("Cast").then_some(inputs) else { return Ok(None) };
         let Some(elements) = x.elements::<f32>() else { return Ok(None) };
-        let bytes: Vec<u8> = elements.iter().flat_map(|&x| half::f16::from_f32(x).to_le_bytes()).collect();
-        Ok(Some(vec![Tensor::from_bytes(F16, x.shape(), &bytes)?]))
+        let halves: Vec<_> = elements.iter().map(|&x| half::f16::from_f32(x)).collect();
+        Ok(Some(vec![Tensor::from_bytes(F16, x.shape(), bytemuck::cast_slice(&halves))?]))
     }
 }
 

@@ -7,6 +7,10 @@ pub(super) fn element_bytes(dtype: DType) -> Option<usize> {
     bytes_of(dtype, 1).filter(|_| (dtype.bits as usize * dtype.lanes as usize).is_multiple_of(8))
 }
 
+fn bytes<T: bytemuck::NoUninit>(number: T) -> Vec<u8> {
+    bytemuck::bytes_of(&number).to_vec()
+}
+
 /// Returns the element for a value; None if the type cannot hold it.
 pub(super) fn element_of(dtype: DType, value: f64) -> Option<Vec<u8>> {
     if value == 0.0 {
@@ -15,17 +19,17 @@ pub(super) fn element_of(dtype: DType, value: f64) -> Option<Vec<u8>> {
     let whole = value.fract() == 0.0;
     let int = |low: f64, high: f64| (whole && value >= low && value <= high).then_some(value as i64);
     match dtype {
-        F32 => Some((value as f32).to_le_bytes().to_vec()),
-        F64 => Some(value.to_le_bytes().to_vec()),
-        I64 => int(-(2f64.powi(63)), 2f64.powi(63) - 1025.0).map(|value| value.to_le_bytes().to_vec()),
-        I32 => int(i32::MIN.into(), i32::MAX.into()).map(|value| (value as i32).to_le_bytes().to_vec()),
-        I16 => int(i16::MIN.into(), i16::MAX.into()).map(|value| (value as i16).to_le_bytes().to_vec()),
-        I8 => int(i8::MIN.into(), i8::MAX.into()).map(|value| (value as i8).to_le_bytes().to_vec()),
-        U64 => int(0.0, 2f64.powi(63) - 1025.0).map(|value| value.to_le_bytes().to_vec()),
-        U32 => int(0.0, u32::MAX.into()).map(|value| (value as u32).to_le_bytes().to_vec()),
-        U16 => int(0.0, u16::MAX.into()).map(|value| (value as u16).to_le_bytes().to_vec()),
-        U8 => int(0.0, u8::MAX.into()).map(|value| vec![value as u8]),
-        BOOL => int(0.0, 1.0).map(|value| vec![value as u8]),
+        F32 => Some(bytes(value as f32)),
+        F64 => Some(bytes(value)),
+        I64 => int(-(2f64.powi(63)), 2f64.powi(63) - 1025.0).map(bytes),
+        I32 => int(i32::MIN.into(), i32::MAX.into()).map(|value| bytes(value as i32)),
+        I16 => int(i16::MIN.into(), i16::MAX.into()).map(|value| bytes(value as i16)),
+        I8 => int(i8::MIN.into(), i8::MAX.into()).map(|value| bytes(value as i8)),
+        U64 => int(0.0, 2f64.powi(63) - 1025.0).map(bytes),
+        U32 => int(0.0, u32::MAX.into()).map(|value| bytes(value as u32)),
+        U16 => int(0.0, u16::MAX.into()).map(|value| bytes(value as u16)),
+        U8 => int(0.0, u8::MAX.into()).map(|value| bytes(value as u8)),
+        BOOL => int(0.0, 1.0).map(|value| bytes(value as u8)),
         _ => None,
     }
 }

@@ -56,8 +56,8 @@ fn elements_of_several_bytes_stay_together() {
 
 #[test]
 fn an_element_has_the_value_or_there_is_none() {
-    assert_eq!(element_of(F32, -1.5), Some((-1.5f32).to_le_bytes().to_vec()));
-    assert_eq!(element_of(I64, -3.0), Some((-3i64).to_le_bytes().to_vec()));
+    assert_eq!(element_of(F32, -1.5), Some(bytemuck::bytes_of(&-1.5f32).to_vec()));
+    assert_eq!(element_of(I64, -3.0), Some(bytemuck::bytes_of(&-3i64).to_vec()));
     assert_eq!(element_of(BOOL, 1.0), Some(vec![1]));
     assert_eq!(element_of(BF16, 0.0), Some(vec![0, 0]));
     for (dtype, value) in [

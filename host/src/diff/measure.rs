@@ -121,12 +121,11 @@ fn text(value: f64, is_float: bool) -> String {
 
 /// Returns the elements as f64; None for types that do not convert.
 fn numbers(tensor: &Tensor) -> Option<Vec<f64>> {
-    let halves = || tensor.bytes().chunks_exact(2).map(|pair| [pair[0], pair[1]]);
     Some(match tensor.dtype() {
         F32 => tensor.elements::<f32>()?.iter().map(|&value| f64::from(value)).collect(),
         F64 => tensor.elements::<f64>()?.to_vec(),
-        F16 => halves().map(|pair| f16::from_le_bytes(pair).to_f64()).collect(),
-        BF16 => halves().map(|pair| bf16::from_le_bytes(pair).to_f64()).collect(),
+        F16 => bytemuck::cast_slice(tensor.bytes()).iter().map(|value: &f16| value.to_f64()).collect(),
+        BF16 => bytemuck::cast_slice(tensor.bytes()).iter().map(|value: &bf16| value.to_f64()).collect(),
         _ => tensor.to_ints().ok()??.into_iter().map(|value| value as f64).collect(),
     })
 }
@@ -137,11 +136,15 @@ pub fn converted(tensor: &Tensor, to: DType) -> Option<Tensor> {
         return Some(tensor.clone());
     }
     let values = numbers(tensor).filter(|_| is_float(tensor.dtype()))?;
-    let bytes: Vec<u8> = match to {
-        F32 => values.iter().flat_map(|&value| (value as f32).to_le_bytes()).collect(),
-        F64 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
-        F16 => values.iter().flat_map(|&value| f16::from_f64(value).to_le_bytes()).collect(),
-        BF16 => values.iter().flat_map(|&value| bf16::from_f64(value).to_le_bytes()).collect(),
+    fn each<T: bytemuck::NoUninit>(values: Vec<f64>, narrow: impl Fn(f64) -> T) -> Vec<u8> {
+        let elements: Vec<T> = values.into_iter().map(narrow).collect();
+        bytemuck::cast_slice(&elements).to_vec()
+    }
+    let bytes = match to {
+        F32 => each(values, |value| value as f32),
+        F64 => each(values, |value| value),
+        F16 => each(values, f16::from_f64),
+        BF16 => each(values, bf16::from_f64),
         _ => return None,
     };
     Tensor::from_bytes(to, tensor.shape(), &bytes).ok()

@@ -1,4 +1,4 @@
-//! No rule without code and test, and no row of `docs/abi-rules.md` that leads nowhere.
+//! No rule without code and test, and no row or list of `docs/abi-rules.md` that leads nowhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -126,4 +126,26 @@ fn the_table_of_rules_leads_somewhere() {
         }
     }
     assert_eq!(rows.keys().copied().collect::<Vec<_>>(), (1..=30).collect::<Vec<_>>());
+}
+
+/// The list below `Plain data` has every file that makes a slice from a raw pointer, and no other.
+#[test]
+fn slices_of_raw_pointers_are_made_in_the_files_that_the_list_names() {
+    let text = std::fs::read_to_string(root().join("docs/abi-rules.md")).unwrap();
+    let (_, list) = text.split_once("A slice is made from a raw pointer").expect("the section `Plain data`");
+    let listed: Vec<&str> =
+        list.split("\n- ").skip(1).flat_map(quoted).filter(|it| it.contains('/')).collect();
+    let call = ["slice::from_raw", "_parts"].concat();
+    let vec = ["Vec::from_raw", "_parts"].concat();
+    let archived = |file: &str| file.starts_with("conformance/matrix/");
+    let raw = |text: &str| text.contains(&call) || text.contains(&vec);
+    let sources = sources();
+    let found: Vec<&str> =
+        sources.iter().filter(|(file, text)| !archived(file) && raw(text)).map(|(file, _)| &**file).collect();
+    let under = |file: &str, path: &str| Path::new(file).starts_with(path);
+    let unlisted: Vec<&&str> =
+        found.iter().filter(|file| !listed.iter().any(|path| under(file, path))).collect();
+    assert!(unlisted.is_empty(), "cast with bytemuck, or name in docs/abi-rules.md: {unlisted:?}");
+    let idle: Vec<&&str> = listed.iter().filter(|path| !found.iter().any(|file| under(file, path))).collect();
+    assert!(idle.is_empty(), "docs/abi-rules.md names files without such a slice: {idle:?}");
 }

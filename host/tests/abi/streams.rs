@@ -285,9 +285,7 @@ struct Watched(Vec<u64>, Arc<AtomicBool>);
 
 impl Bytes for Watched {
     fn bytes(&self) -> &[u8] {
-        let len = size_of_val(&*self.0);
-        // SAFETY: the vector's own memory; numbers may be read as bytes.
-        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), len) }
+        bytemuck::cast_slice(&self.0)
     }
 }
 

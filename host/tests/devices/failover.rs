@@ -73,8 +73,7 @@ fn into_memory_and_in_the_background_too() {
     let session = self::session(&runtime, None);
     let (x, mut y) = (input(), [0u8; 16]);
     session.run_into(&[InputView::of(&x)], &mut [&mut y[..]], &RunOptions::default()).expect("a run");
-    let expected: Vec<u8> = EXPECTED.iter().flat_map(|value| value.to_le_bytes()).collect();
-    assert_eq!(y, expected[..]);
+    assert_eq!(y, bytemuck::cast::<_, [u8; 16]>(EXPECTED));
     assert_eq!(session.failures().len(), 1);
 
     let runtime = self::runtime("internal@launch#1", "async");

@@ -376,8 +376,7 @@ struct Shy([f32; 2], std::thread::ThreadId);
 impl Bytes for Shy {
     fn bytes(&self) -> &[u8] {
         assert_eq!(std::thread::current().id(), self.1, "read by a stranger");
-        // SAFETY: the array's own memory; numbers may be read as bytes.
-        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), 8) }
+        bytemuck::bytes_of(&self.0)
     }
 }
 

@@ -125,17 +125,14 @@ fn a_file_suits_other_devices_passes_and_pins() {
     let mut options = SessionOptions { others: vec![inline.clone()], ..SessionOptions::default() };
     let elsewhere = Session::with_options(&model, wgpu, options.clone()).unwrap();
     let outputs = elsewhere.run(&[("x", &input(2))]).unwrap();
-    let (found, wanted) = (outputs[0].elements::<f32>().unwrap(), floats(&expected));
+    let (found, wanted) =
+        (outputs[0].elements::<f32>().unwrap(), bytemuck::pod_collect_to_vec::<_, f32>(&expected));
     for (found, wanted) in found.iter().zip(&wanted) {
         assert!((found - wanted).abs() <= 1e-4 * wanted.abs(), "{found} and {wanted}");
     }
     options = SessionOptions::default();
     options.plans.passes = devbay_host::internals::core::passes::Switches::none();
     assert_eq!(run(&Session::with_options(&model, inline, options).unwrap(), 2), expected);
-}
-
-fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.chunks_exact(4).map(|it| f32::from_le_bytes([it[0], it[1], it[2], it[3]])).collect()
 }
 
 /// Loads it, and runs what was loaded; a run ends in any case.

@@ -2738,6 +2738,49 @@ unsafe impl Growable for PluginInfo {
     ];
 }
 
+// The first half of what `Growable` promises, as the compiler sees it.
+#[cfg(feature = "bytemuck")]
+const _: () = {
+    const fn all_zeroes_is_a_value<T: bytemuck::Zeroable>() {}
+    all_zeroes_is_a_value::<ErrorDetail>();
+    all_zeroes_is_a_value::<TraceEvent>();
+    all_zeroes_is_a_value::<HostApi>();
+    all_zeroes_is_a_value::<CreateDesc>();
+    all_zeroes_is_a_value::<MemorySpace>();
+    all_zeroes_is_a_value::<DeviceInfo>();
+    all_zeroes_is_a_value::<AllocDesc>();
+    all_zeroes_is_a_value::<Allocation>();
+    all_zeroes_is_a_value::<StreamDesc>();
+    all_zeroes_is_a_value::<CopyDesc>();
+    all_zeroes_is_a_value::<Tensor>();
+    all_zeroes_is_a_value::<Attr>();
+    all_zeroes_is_a_value::<GraphView>();
+    all_zeroes_is_a_value::<NodeView>();
+    all_zeroes_is_a_value::<ValueView>();
+    all_zeroes_is_a_value::<TypeVar>();
+    all_zeroes_is_a_value::<KernelInfo>();
+    all_zeroes_is_a_value::<DeviceKernel>();
+    all_zeroes_is_a_value::<PrepareDesc>();
+    all_zeroes_is_a_value::<ConstantPack>();
+    all_zeroes_is_a_value::<Prepared>();
+    all_zeroes_is_a_value::<MemoryInfo>();
+    all_zeroes_is_a_value::<KernelCost>();
+    all_zeroes_is_a_value::<PluginTable>();
+    all_zeroes_is_a_value::<NativeHandle>();
+    all_zeroes_is_a_value::<ImportDesc>();
+    all_zeroes_is_a_value::<InteropTable>();
+    all_zeroes_is_a_value::<RecordDesc>();
+    all_zeroes_is_a_value::<ReplayDesc>();
+    all_zeroes_is_a_value::<ReplayTable>();
+    all_zeroes_is_a_value::<CompileDesc>();
+    all_zeroes_is_a_value::<ExecutableInfo>();
+    all_zeroes_is_a_value::<ExecuteDesc>();
+    all_zeroes_is_a_value::<CompileTable>();
+    all_zeroes_is_a_value::<FaultTable>();
+    all_zeroes_is_a_value::<OptionInfo>();
+    all_zeroes_is_a_value::<PluginInfo>();
+};
+
 /// The flags of a plugin that this version of the ABI defines.
 pub const PLUGIN_FLAGS: u64 = DEVBAY_PLUGIN_UNLOADABLE;
 

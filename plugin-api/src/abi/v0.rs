@@ -230,6 +230,7 @@ pub struct Recording {
 
 /// UTF-8 text, not terminated (B5). Borrowed for the call unless its field says otherwise. Frozen.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Str {
@@ -244,6 +245,7 @@ pub struct Str {
 /// The creator writes the stride, so that elements can grow: a reader steps by `stride` and reads only the
 /// part of an element that it knows. Elements of a growable type also have their own `struct_size`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct List {
@@ -257,6 +259,7 @@ pub struct List {
 
 /// Element type, with DLPack's codes (dlpack.h, DLDataType). Frozen.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DType {
@@ -299,6 +302,7 @@ pub const DEVBAY_DTYPE_FLOAT4_E2M1FN: u8 = 17;
 /// All zero means that an optional operand is absent. An operand that is present but empty has a `length` of
 /// 0, and `prepare` was told so. Handles never leave the plugin instance that created them.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct BufferRef {
@@ -315,6 +319,7 @@ pub struct BufferRef {
 
 /// A setting passed to `create`. Frozen.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct KeyValue {
@@ -326,6 +331,7 @@ pub struct KeyValue {
 
 /// Offset and size of one field as compiled into the plugin (B30). Frozen.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct LayoutField {
@@ -350,6 +356,7 @@ pub struct LayoutField {
 ///
 /// Required up to `text_len`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ErrorDetail {
@@ -397,6 +404,7 @@ pub type ChunkFn = unsafe extern "C" fn(arg: *mut c_void, begin: u64, end: u64, 
 ///
 /// Required up to `end_ns`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct TraceEvent {
@@ -420,6 +428,7 @@ pub struct TraceEvent {
 ///
 /// Required up to `now_ns`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct HostApi {
@@ -472,6 +481,7 @@ pub struct HostApi {
 ///
 /// Required up to `options`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct CreateDesc {
@@ -541,6 +551,7 @@ pub const DEVBAY_SPACE_ADDRESSABLE: u64 = 16;
 ///
 /// Required up to `alloc_align`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct MemorySpace {
@@ -572,6 +583,7 @@ pub struct MemorySpace {
 ///
 /// Required up to `spaces`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct DeviceInfo {
@@ -613,6 +625,7 @@ pub const DEVBAY_USAGE_STAGING: u32 = 2;
 ///
 /// Required up to `tensor`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct AllocDesc {
@@ -637,6 +650,7 @@ pub struct AllocDesc {
 ///
 /// Required up to `size_bytes`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Allocation {
@@ -669,6 +683,7 @@ pub const DEVBAY_STREAM_COPY: u32 = 1;
 ///
 /// Required up to `struct_size`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct StreamDesc {
@@ -697,6 +712,7 @@ pub const DEVBAY_COPY_BUFFER_TO_BUFFER: u32 = 3;
 ///
 /// Required up to `size_bytes`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct CopyDesc {
@@ -729,6 +745,7 @@ pub const DEVBAY_TENSOR_CONSTANT: u32 = 2;
 ///
 /// Required up to `constant_bytes`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Tensor {
@@ -771,6 +788,7 @@ pub const DEVBAY_ATTR_GRAPH: u32 = 8;
 ///
 /// Required up to `graph`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Attr {
@@ -802,6 +820,7 @@ pub struct Attr {
 ///
 /// Required up to `outputs`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct GraphView {
@@ -823,6 +842,7 @@ pub struct GraphView {
 ///
 /// Required up to `outputs`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NodeView {
@@ -848,6 +868,7 @@ pub struct NodeView {
 ///
 /// Required up to `tensor`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ValueView {
@@ -880,6 +901,7 @@ pub const DEVBAY_VARIADIC: u32 = 0xffff_ffff;
 ///
 /// Required up to `dtypes`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct TypeVar {
@@ -897,6 +919,7 @@ pub struct TypeVar {
 ///
 /// Required up to `output_typevars`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct KernelInfo {
@@ -945,6 +968,7 @@ pub struct KernelInfo {
 ///
 /// Required up to `info`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct DeviceKernel {
@@ -970,6 +994,7 @@ pub const DEVBAY_NUMERICS_BF16: u64 = 4;
 ///
 /// Required up to `label`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct PrepareDesc {
@@ -1033,6 +1058,7 @@ pub type LaunchFn = unsafe extern "C" fn(
 ///
 /// Required up to `align`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ConstantPack {
@@ -1056,6 +1082,7 @@ pub struct ConstantPack {
 ///
 /// Required up to `state`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Prepared {
@@ -1082,6 +1109,7 @@ pub struct Prepared {
 ///
 /// Required up to `bytes_available`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct MemoryInfo {
@@ -1099,6 +1127,7 @@ pub struct MemoryInfo {
 ///
 /// Required up to `bytes_written`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct KernelCost {
@@ -1128,6 +1157,7 @@ pub struct KernelCost {
 ///
 /// Required up to `unprepare`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct PluginTable {
@@ -1492,6 +1522,7 @@ pub const DEVBAY_NATIVE_METAL_QUEUE: u32 = 69;
 ///
 /// Required up to `aux`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NativeHandle {
@@ -1509,6 +1540,7 @@ pub struct NativeHandle {
 ///
 /// Required up to `size_bytes`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ImportDesc {
@@ -1527,6 +1559,7 @@ pub struct ImportDesc {
 ///
 /// Required up to `stream_export`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct InteropTable {
@@ -1624,6 +1657,7 @@ pub struct InteropTable {
 ///
 /// Required up to `bindings`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct RecordDesc {
@@ -1641,6 +1675,7 @@ pub struct RecordDesc {
 ///
 /// Required up to `bindings`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ReplayDesc {
@@ -1668,6 +1703,7 @@ pub struct ReplayDesc {
 ///
 /// Required up to `recording_free`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ReplayTable {
@@ -1719,6 +1755,7 @@ pub struct ReplayTable {
 
 /// The plugin's answer for one node of a graph. Frozen. Since: 0.2, with groups since 0.9.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NodeClaim {
@@ -1739,6 +1776,7 @@ pub struct NodeClaim {
 ///
 /// Required up to `label`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct CompileDesc {
@@ -1779,6 +1817,7 @@ pub struct CompileDesc {
 ///
 /// Required up to `outputs`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ExecutableInfo {
@@ -1806,6 +1845,7 @@ pub const DEVBAY_EXECUTABLE_TAKES_OUTPUTS: u64 = 1;
 ///
 /// Required up to `n_results`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ExecuteDesc {
@@ -1844,6 +1884,7 @@ pub const DEVBAY_BLOB_UNSUPPORTED: u32 = 2;
 ///
 /// Required up to `executable_free`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct CompileTable {
@@ -2005,6 +2046,7 @@ pub struct CompileTable {
 ///
 /// Required up to `stream_fail`; a function that the plugin does not have is NULL.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct FaultTable {
@@ -2053,6 +2095,7 @@ pub const DEVBAY_PLUGIN_UNLOADABLE: u64 = 1;
 ///
 /// Required up to `key`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct OptionInfo {
@@ -2090,6 +2133,7 @@ pub type LayerFn =
 ///
 /// Required up to `table`.
 #[cfg_attr(feature = "abi-stable", derive(abi_stable::StableAbi))]
+#[cfg_attr(feature = "bytemuck", derive(bytemuck::Zeroable))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct PluginInfo {

@@ -218,19 +218,29 @@ fn elements_of<T: Element>(reference: &BufferRef) -> (*mut T, usize) {
     (start, reference.length as usize / size_of::<T>())
 }
 
-/// Types as which memory of any content may be read.
+#[cfg(feature = "bytemuck")]
+pub use bytemuck::Pod;
+
+/// Plain data: stands in for bytemuck's trait of that name where the SDK is built without the crate.
 ///
 /// # Safety
-/// Every bit pattern is a valid value.
-pub unsafe trait Element: std::marker::Copy + 'static {
+/// Every bit pattern is a valid value, and there is no padding.
+#[cfg(not(feature = "bytemuck"))]
+pub unsafe trait Pod: std::marker::Copy + 'static {}
+
+/// Values that memory of any content may be read as, and written from.
+pub trait Element: Pod {
     /// Its dtype.
     const DTYPE: DType;
 }
 
 macro_rules! elements {
     ($($type:ty => $dtype:expr)*) => {$(
-        // SAFETY: integers and floating-point numbers have no invalid bits.
-        unsafe impl Element for $type {
+        // SAFETY: integers and floating-point numbers have no invalid bits and no padding.
+        #[cfg(not(feature = "bytemuck"))]
+        unsafe impl Pod for $type {}
+
+        impl Element for $type {
             const DTYPE: DType = $dtype;
         }
     )*};

@@ -84,7 +84,7 @@ pub use error::{Error, Result, guard};
 pub use fused::{FusedOperand, FusedStep, fused_steps};
 pub use host::{Host, LogLevel, Pace};
 pub use kernel::{Cost, Kernel, PrepareFn, TypeVar, dtypes::*};
-pub use launch::{DeferredLaunch, Element, Launch, Operands, SendPtr};
+pub use launch::{DeferredLaunch, Element, Launch, Operands, Pod, SendPtr};
 pub use memory::{
     AllocRequest, Allocated, Budget, CopyKind, CopyRequest, HostBuffer, ImportRequest, MemoryUse, Native,
     Region, Share, SpaceDesc, StreamRequest,

@@ -133,13 +133,10 @@ impl<'a> TensorView<'a> {
         };
         let found = match (self.dtype().code, self.dtype().bits) {
             (DEVBAY_DTYPE_INT, 64) => {
-                let ints =
-                    bytes.chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap_or_default()));
-                reserve::collected(ints, WHAT)?
+                reserve::collected(bytes.as_chunks().0.iter().copied().map(i64::from_le_bytes), WHAT)?
             }
             (DEVBAY_DTYPE_INT, 32) => {
-                let ints =
-                    bytes.chunks_exact(4).map(|b| i32::from_le_bytes(b.try_into().unwrap_or_default()));
+                let ints = bytes.as_chunks().0.iter().copied().map(i32::from_le_bytes);
                 reserve::collected(ints.map(i64::from), WHAT)?
             }
             _ => return Ok(None),
@@ -159,7 +156,7 @@ impl<'a> TensorView<'a> {
         if (self.dtype().code, self.dtype().bits) != (DEVBAY_DTYPE_FLOAT, 32) {
             return Ok(None);
         }
-        let numbers = bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap_or_default()));
+        let numbers = bytes.as_chunks().0.iter().copied().map(f32::from_le_bytes);
         Ok(Some(reserve::collected(numbers, "a constant's numbers")?))
     }
 }

@@ -30,8 +30,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{path}: API {:?}, {}, {}", library.version(), client.platform_name(), device.description());
 
     let executable = Executable::compile(&client, ADD, 2, &CompileOptions::for_device(device.id()))?;
-    let bytes: Vec<u8> = [1f32, 2.0, 3.0, 4.0].iter().flat_map(|x| x.to_ne_bytes()).collect();
-    let array = HostArray { bytes: &bytes, element: ElementType::F32, dims: &[4], byte_strides: None };
+    let numbers = [1f32, 2.0, 3.0, 4.0];
+    let bytes = bytemuck::bytes_of(&numbers);
+    let array = HostArray { bytes, element: ElementType::F32, dims: &[4], byte_strides: None };
     let (a, b) = (device.upload(&array)?, device.upload(&array)?);
 
     // Passes, of which the median is told: machines are noisy.
@@ -47,10 +48,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     times_ns.sort_by(f64::total_cmp);
     println!("execute and wait: {:.0} ns (median of 10 passes of {})", times_ns[5], n / 10);
 
-    let mut out = [0u8; 16];
+    let mut sums = [0f32; 4];
     let execution = executable.execute(&[Input::from(&a), Input::from(&b)])?;
-    execution.outputs[0].download(&mut out)?;
-    let sums: Vec<f32> = out.chunks_exact(4).map(|x| f32::from_ne_bytes([x[0], x[1], x[2], x[3]])).collect();
+    execution.outputs[0].download(bytemuck::bytes_of_mut(&mut sums))?;
     if sums != [2.0, 4.0, 6.0, 8.0] {
         return Err(format!("expected [2, 4, 6, 8], found {sums:?}").into());
     }

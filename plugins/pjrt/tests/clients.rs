@@ -78,9 +78,8 @@ fn arrays_go_to_a_device_and_come_back() {
         assert!(view.is_none_or(|view| support::numbers(&view) == values));
 
         // Columns of a row-major matrix.
-        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
         let host = HostArray {
-            bytes: &bytes,
+            bytes: bytemuck::cast_slice(&values),
             element: ElementType::F32,
             dims: &[4, 6],
             byte_strides: Some(&[4, 16]),
@@ -130,8 +129,8 @@ fn host_memory_is_free_again_when_its_event_says_so() {
         #[repr(align(64))]
         struct Aligned([u8; 4096]);
         let mut memory = Box::new(Aligned([0; 4096]));
-        for (i, chunk) in memory.0.chunks_exact_mut(4).enumerate() {
-            chunk.copy_from_slice(&(i as f32).to_ne_bytes());
+        for (i, number) in bytemuck::cast_slice_mut::<u8, f32>(&mut memory.0).iter_mut().enumerate() {
+            *number = i as f32;
         }
         for kind in [HostMemory::UntilTransferred, HostMemory::ZeroCopy] {
             let host =

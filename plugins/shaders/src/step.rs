@@ -87,9 +87,9 @@ impl Param {
 
     fn bytes(self) -> [u8; 4] {
         match self {
-            Self::U32(value) => value.to_le_bytes(),
-            Self::I32(value) => value.to_le_bytes(),
-            Self::F32(value) => value.to_le_bytes(),
+            Self::U32(value) => bytemuck::cast(value),
+            Self::I32(value) => bytemuck::cast(value),
+            Self::F32(value) => bytemuck::cast(value),
         }
     }
 }

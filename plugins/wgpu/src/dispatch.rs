@@ -40,10 +40,9 @@ impl std::fmt::Debug for Table {
 
 impl Table {
     fn new(shared: &Arc<Shared>, words: &[u32]) -> Result<Self> {
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let size = (bytes.len() as u64).max(4);
+        let size = (size_of_val(words) as u64).max(4);
         let raw = shared.pool.take(shared, Purpose::Operands, size)?;
-        shared.guarded(|| shared.queue.write_buffer(&raw.buffer, 0, &bytes))?;
+        shared.guarded(|| shared.queue.write_buffer(&raw.buffer, 0, bytemuck::cast_slice(words)))?;
         Ok(Self { shared: Arc::clone(shared), raw: Some(raw), size })
     }
 }

@@ -80,11 +80,8 @@ impl Times {
     pub fn report(self, shared: &Shared, track: &str, end_ns: u64) {
         if self.mapped.wait(shared) {
             if let Ok(bytes) = self.ticks.buffer.get_mapped_range(..16 * self.names.len() as u64) {
-                let tick = |i: usize| {
-                    let word: Option<[u8; 8]> =
-                        bytes.get(8 * i..8 * i + 8).and_then(|word| word.try_into().ok());
-                    word.map_or(0, u64::from_le_bytes)
-                };
+                let tick =
+                    |i: usize| bytes.get(8 * i..8 * i + 8).map_or(0, bytemuck::pod_read_unaligned::<u64>);
                 let last = (0..2 * self.names.len()).map(tick).max().unwrap_or(0);
                 let period = f64::from(shared.queue.get_timestamp_period());
                 let at = |i: usize| end_ns.saturating_sub(((last - tick(i)) as f64 * period) as u64);

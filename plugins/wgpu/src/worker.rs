@@ -128,10 +128,8 @@ impl Report {
             return Err(unread());
         }
         let bytes = self.raw.buffer.get_mapped_range(..).map_err(|_| unread())?;
-        let words: [u32; REPORT_WORDS] = std::array::from_fn(|i| {
-            let word = bytes.get(4 * i..4 * i + 4).and_then(|word| word.try_into().ok());
-            word.map_or(0, u32::from_le_bytes)
-        });
+        let mut words = [0; REPORT_WORDS];
+        bytemuck::bytes_of_mut(&mut words).iter_mut().zip(&bytes[..]).for_each(|(to, from)| *to = *from);
         shared.checks.failure(words).map_or(Ok(()), Err)
     }
 }

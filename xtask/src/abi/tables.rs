@@ -104,6 +104,16 @@ fn tables(source: &Source) -> Result<String> {
         )?;
     }
 
+    writeln!(
+        out,
+        "// The first half of what `Growable` promises, as the compiler sees it.\n#[cfg(feature = \"bytemuck\")]\n\
+         const _: () = {{\nconst fn all_zeroes_is_a_value<T: bytemuck::Zeroable>() {{}}"
+    )?;
+    for item in structs.iter().filter(|item| item.growable()) {
+        writeln!(out, "all_zeroes_is_a_value::<{}>();", item.name)?;
+    }
+    writeln!(out, "}};\n")?;
+
     for (owner, what) in [
         ("PLUGIN", "a plugin"),
         ("DEVICE", "a device"),

@@ -45,12 +45,12 @@ pub(super) struct Graph {
 
 /// Returns the bytes of numbers.
 pub(super) fn bytes(numbers: &[f32]) -> Vec<u8> {
-    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+    bytemuck::cast_slice(numbers).to_vec()
 }
 
 /// Returns the numbers of bytes.
 pub(super) fn numbers(bytes: &[u8]) -> Vec<f32> {
-    bytes.as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
+    bytes.chunks_exact(size_of::<f32>()).map(bytemuck::pod_read_unaligned).collect()
 }
 
 /// Eighths of at least -2 and below 2, by chance, always the same for a seed.

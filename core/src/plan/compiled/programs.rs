@@ -119,8 +119,7 @@ impl Content {
     }
 
     fn dtype(&mut self, dtype: DType) {
-        self.0.update([dtype.code, dtype.bits]);
-        self.0.update(dtype.lanes.to_le_bytes());
+        self.0.update(bytemuck::bytes_of(&dtype));
     }
 
     fn ty(&mut self, ty: &TensorType) {

@@ -386,13 +386,8 @@ fn write_elements(out: &mut String, tensor: &Tensor) -> fmt::Result {
     /// Writes `$bytes` as elements of a type, each shown by `$show`.
     macro_rules! list {
         ($type:ty, $show:expr) => {{
-            let chunks = tensor.bytes().chunks_exact(size_of::<$type>());
-            let values = chunks.map(|chunk| {
-                let mut bytes = [0; size_of::<$type>()];
-                bytes.copy_from_slice(chunk);
-                $show(<$type>::from_le_bytes(bytes))
-            });
-            write_list(out, "", values)
+            let elements: &[$type] = bytemuck::cast_slice(tensor.bytes());
+            write_list(out, "", elements.iter().map(|&element| $show(element)))
         }};
     }
     match tensor.dtype() {

@@ -201,13 +201,12 @@ impl Rewriting<'_> {
 
     /// Adds a constant with one number, in f32 unless `dtype` is another floating-point type.
     fn scalar(&mut self, dtype: DType, value: f32) -> Result<ValueId> {
-        let bytes = match dtype {
-            F64 => f64::from(value).to_le_bytes().to_vec(),
-            F16 => f16::from_f32(value).to_le_bytes().to_vec(),
-            BF16 => bf16::from_f32(value).to_le_bytes().to_vec(),
-            _ => return Ok(self.program.add_constant("", Tensor::from_elements(&[], &[value])?)),
+        let tensor = match dtype {
+            F64 => Tensor::from_elements(&[], &[f64::from(value)])?,
+            F16 => Tensor::from_bytes(F16, &[], bytemuck::bytes_of(&f16::from_f32(value)))?,
+            BF16 => Tensor::from_bytes(BF16, &[], bytemuck::bytes_of(&bf16::from_f32(value)))?,
+            _ => Tensor::from_elements(&[], &[value])?,
         };
-        let tensor = Tensor::from_bytes(dtype, &[], &bytes)?;
         Ok(self.program.add_constant("", tensor))
     }
 

@@ -8,6 +8,7 @@ use super::proto::tensor_proto::{DataLocation, DataType};
 use super::proto::tensor_shape_proto::dimension::Value as Extent;
 use super::proto::type_proto::Value as Kind;
 use super::proto::{TensorProto, TypeProto};
+use bytemuck::NoUninit;
 use bytes::Bytes;
 use devbay_core::program::onnx_types::dtype_from_onnx;
 use devbay_core::tensor::{
@@ -175,45 +176,44 @@ fn stored(proto: &TensorProto, dtype: DType, n: usize) -> Result<Vec<u8>> {
         // Elements of fewer than 8 bits share a byte as in memory; each stored integer holds one byte.
         let size = bytes_of(dtype, n).ok_or_else(|| too_large(&proto.dims))?;
         check_stored(proto, dtype, Some("int32_data"), size)?;
-        return narrowed(&proto.int32_data, dtype, |&x| u8::try_from(x).ok().map(u8::to_le_bytes));
+        return narrowed(&proto.int32_data, dtype, |&x| u8::try_from(x).ok());
     }
     check_stored(proto, dtype, Some(field(dtype)), n)?;
     match dtype {
-        F32 => little_endian(&proto.float_data, |x| x.to_le_bytes()),
-        F64 => little_endian(&proto.double_data, |x| x.to_le_bytes()),
-        I64 => little_endian(&proto.int64_data, |x| x.to_le_bytes()),
-        U64 => little_endian(&proto.uint64_data, |x| x.to_le_bytes()),
-        U32 => narrowed(&proto.uint64_data, dtype, |&x| u32::try_from(x).ok().map(u32::to_le_bytes)),
-        I32 => little_endian(&proto.int32_data, |x| x.to_le_bytes()),
-        I16 => narrowed(&proto.int32_data, dtype, |&x| i16::try_from(x).ok().map(i16::to_le_bytes)),
-        I8 => narrowed(&proto.int32_data, dtype, |&x| i8::try_from(x).ok().map(i8::to_le_bytes)),
+        F32 => copied(&proto.float_data),
+        F64 => copied(&proto.double_data),
+        I64 => copied(&proto.int64_data),
+        U64 => copied(&proto.uint64_data),
+        U32 => narrowed(&proto.uint64_data, dtype, |&x| u32::try_from(x).ok()),
+        I32 => copied(&proto.int32_data),
+        I16 => narrowed(&proto.int32_data, dtype, |&x| i16::try_from(x).ok()),
+        I8 => narrowed(&proto.int32_data, dtype, |&x| i8::try_from(x).ok()),
         // The bits of floats are stored as unsigned integers.
         U8 | F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | F8E8M0 => {
-            narrowed(&proto.int32_data, dtype, |&x| u8::try_from(x).ok().map(u8::to_le_bytes))
+            narrowed(&proto.int32_data, dtype, |&x| u8::try_from(x).ok())
         }
-        BOOL => little_endian(&proto.int32_data, |&x| [u8::from(x != 0)]),
+        BOOL => narrowed(&proto.int32_data, dtype, |&x| Some(u8::from(x != 0))),
         // Half-precision floats are stored the same way.
-        _ => narrowed(&proto.int32_data, dtype, |&x| u16::try_from(x).ok().map(u16::to_le_bytes)),
+        _ => narrowed(&proto.int32_data, dtype, |&x| u16::try_from(x).ok()),
     }
 }
 
-fn little_endian<T, const N: usize>(values: &[T], bytes_of: impl Fn(&T) -> [u8; N]) -> Result<Vec<u8>> {
-    let mut bytes = reserve::with_capacity(values.len().saturating_mul(N), CONTENT)?;
-    values.iter().for_each(|value| bytes.extend(bytes_of(value)));
-    Ok(bytes)
+/// The content of a field whose elements are those of the tensor.
+fn copied<T: NoUninit>(values: &[T]) -> Result<Vec<u8>> {
+    Ok(reserve::copied(bytemuck::cast_slice(values), CONTENT)?)
 }
 
-fn narrowed<T: std::fmt::Display, const N: usize>(
+fn narrowed<T: std::fmt::Display, N: NoUninit>(
     values: &[T],
     dtype: DType,
-    narrow: impl Fn(&T) -> Option<[u8; N]>,
+    narrow: impl Fn(&T) -> Option<N>,
 ) -> Result<Vec<u8>> {
-    let mut bytes = reserve::with_capacity(values.len().saturating_mul(N), CONTENT)?;
+    let mut bytes = reserve::with_capacity(values.len().saturating_mul(size_of::<N>()), CONTENT)?;
     for value in values {
         let narrowed = narrow(value).ok_or_else(|| {
             invalid(format!("expected elements of type {}, found {value}", tensor::dtype_name(dtype)))
         })?;
-        bytes.extend(narrowed);
+        bytes.extend_from_slice(bytemuck::bytes_of(&narrowed));
     }
     Ok(bytes)
 }

@@ -33,21 +33,20 @@ impl<T: Growable> Out<T> {
     /// A fault of the host's, for NULL or a size that cannot be (B4).
     pub unsafe fn of(host: *const T) -> Result<Self, Fault> {
         // SAFETY: `host` is NULL, or points to as many readable bytes as it says (# Safety).
-        let mut known = match unsafe { read_struct(host) } {
+        let known = match unsafe { read_struct(host) } {
             Ok(known) => known,
             Err(error) => return fault("B4", format!("the struct for the result: {error}")),
         };
-        let head: *mut u32 = (&raw mut known).cast();
+        let head: *const u32 = (&raw const known).cast();
         // SAFETY: a growable struct begins with its size.
         let said = unsafe { head.read() } as usize;
         let size = said.min(size_of::<T>());
-        // SAFETY: the struct begins with its size (`Growable`).
-        unsafe { head.write(size as u32) };
         let mut words = vec![u64::from_ne_bytes([UNTOUCHED; 8]); (size_of::<T>() + BEHIND).div_ceil(8)];
         // SAFETY: both have `size` bytes, and the words are new.
         unsafe {
             std::ptr::copy_nonoverlapping((&raw const known).cast::<u8>(), words.as_mut_ptr().cast(), size)
         };
+        state_size(&mut words, size);
         Ok(Self { before: words.clone(), words, size, kind: PhantomData })
     }
 
@@ -56,8 +55,9 @@ impl<T: Growable> Out<T> {
         self.words.as_mut_ptr().cast()
     }
 
-    fn bytes(words: &[u64]) -> impl Iterator<Item = u8> {
-        words.iter().flat_map(|word| word.to_ne_bytes())
+    /// Returns the bytes as the plugin left them, and as they were before.
+    fn bytes(&self) -> [&[u8]; 2] {
+        [bytemuck::cast_slice(&self.words), bytemuck::cast_slice(&self.before)]
     }
 
     /// Returns the struct that the plugin wrote.
@@ -66,8 +66,9 @@ impl<T: Growable> Out<T> {
     /// A fault of the plugin's, if it wrote behind the struct or over its size (B4).
     pub fn read(&self) -> (T, Result<(), Fault>) {
         let mut words = self.words.clone();
-        let behind = Self::bytes(&self.words).skip(self.size).ne(Self::bytes(&self.before).skip(self.size));
-        let resized = Self::bytes(&self.words).take(4).ne(Self::bytes(&self.before).take(4));
+        let [written, before] = self.bytes();
+        let behind = written[self.size..] != before[self.size..];
+        let resized = written[..size_of::<u32>()] != before[..size_of::<u32>()];
         let found = if behind {
             fault("B4", format!("it wrote behind the {} bytes that the host's {} has", self.size, T::NAME))
         } else if resized {
@@ -75,8 +76,7 @@ impl<T: Growable> Out<T> {
         } else {
             Ok(())
         };
-        // SAFETY: there are more than four bytes, and the words are this function's.
-        unsafe { words.as_mut_ptr().cast::<u32>().write(self.size as u32) };
+        state_size(&mut words, self.size);
         // SAFETY: the words begin with the size that they had, and have more bytes than that.
         let value = unsafe { read_struct(words.as_ptr().cast::<T>()) };
         (value.unwrap_or_else(|_| T::empty()), found)
@@ -84,14 +84,20 @@ impl<T: Growable> Out<T> {
 
     /// Returns whether the plugin wrote anything into the struct.
     pub fn is_written(&self) -> bool {
-        Self::bytes(&self.words).take(self.size).ne(Self::bytes(&self.before).take(self.size))
+        let [written, before] = self.bytes();
+        written[..self.size] != before[..self.size]
     }
 
     /// Returns whether the fields are unchanged or zero.
     pub fn is_untouched_or_zero(&self) -> bool {
-        let fields = || Self::bytes(&self.words).take(self.size).skip(8);
-        !self.is_written() || fields().all(|byte| byte == 0)
+        let [written, _] = self.bytes();
+        !self.is_written() || written[..self.size].iter().skip(8).all(|&byte| byte == 0)
     }
+}
+
+/// Writes the first field of a growable struct, its size.
+fn state_size(words: &mut [u64], size: usize) {
+    bytemuck::cast_slice_mut(words)[0] = size as u32;
 }
 
 /// Hands a result on.

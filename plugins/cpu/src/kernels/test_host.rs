@@ -22,10 +22,7 @@ impl Array {
     /// A tensor of these elements.
     pub(crate) fn of<T: Element>(shape: &[usize], elements: &[T]) -> Self {
         assert_eq!(shape.iter().product::<usize>(), elements.len());
-        // SAFETY: the elements are plain data.
-        let bytes =
-            unsafe { core::slice::from_raw_parts(elements.as_ptr().cast::<u8>(), size_of_val(elements)) };
-        Self { dtype: T::DTYPE, shape: shape.iter().map(|&n| n as i64).collect(), bytes: bytes.to_vec() }
+        Self::raw(T::DTYPE, shape, bytemuck::cast_slice(elements))
     }
 
     /// A tensor whose content is yet to come.
@@ -47,10 +44,7 @@ impl Array {
     /// The elements.
     pub(crate) fn elements<T: Element>(&self) -> Vec<T> {
         assert_eq!(self.dtype, T::DTYPE);
-        let chunks = self.bytes.chunks_exact(size_of::<T>());
-        // SAFETY: a chunk has the bytes of an element, and all bits are valid.
-        let element = |bytes: &[u8]| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() };
-        chunks.map(element).collect()
+        bytemuck::pod_collect_to_vec(&self.bytes)
     }
 
     fn tensor(&self, constant: bool) -> Tensor {

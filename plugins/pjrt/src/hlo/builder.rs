@@ -489,18 +489,19 @@ impl<'g> Builder<'g> {
                 Error::unsupported(format!("{numbers:?} as {}", ty.element.name().unwrap_or("")))
             })
         };
-        let bytes = match ty.element {
-            E::F64 => numbers.iter().flat_map(|x| x.to_le_bytes()).collect(),
-            E::F32 => numbers.iter().flat_map(|&x| (x as f32).to_le_bytes()).collect(),
+        match ty.element {
+            E::F64 => self.spread(bytemuck::cast_slice(numbers), numbers.len(), ty),
+            E::F32 => {
+                let singles: Vec<f32> = numbers.iter().map(|&x| x as f32).collect();
+                self.spread(bytemuck::cast_slice(&singles), singles.len(), ty)
+            }
             E::F16 | E::BF16 => {
                 // There is no type of 16 bits to round with here: the compiler rounds when it folds the constant.
                 let wide = self.numbers(numbers, &Type::new(E::F32, &ty.dims))?;
-                return Ok(self.convert(&wide, ty.element));
+                Ok(self.convert(&wide, ty.element))
             }
-            _ => return self.integers(&integers()?, ty),
-        };
-        let bytes: Vec<u8> = bytes;
-        self.spread(&bytes, numbers.len(), ty)
+            _ => self.integers(&integers()?, ty),
+        }
     }
 
     /// A constant of integers.
@@ -593,8 +594,7 @@ pub(super) fn constant_floats(tensor: &TensorView<'_>) -> Result<Vec<f64>> {
     const WHAT: &str = "a constant's numbers";
     let bytes = tensor.constant().ok_or_else(|| Error::unsupported("an operand that must be constant"))?;
     if tensor.dtype() == sdk::F64 {
-        let number = |x: &[u8]| f64::from_le_bytes(x.try_into().unwrap_or_default());
-        return Ok(reserve::collected(bytes.chunks_exact(8).map(number), WHAT)?);
+        return Ok(reserve::collected(bytes.as_chunks().0.iter().copied().map(f64::from_le_bytes), WHAT)?);
     }
     let numbers = tensor.constant_f32s()?.ok_or_else(|| dtype_error(tensor.dtype()))?;
     Ok(reserve::collected(numbers.into_iter().map(f64::from), WHAT)?)

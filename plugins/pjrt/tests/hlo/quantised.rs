@@ -8,7 +8,7 @@ fn u8s(dims: &[i64], values: &[u8]) -> Tensor {
 }
 
 fn i8s(dims: &[i64], values: &[i8]) -> Tensor {
-    Tensor { dtype: I8, dims: dims.to_vec(), bytes: values.iter().flat_map(|x| x.to_le_bytes()).collect() }
+    Tensor { dtype: I8, dims: dims.to_vec(), bytes: bytemuck::cast_slice(values).to_vec() }
 }
 
 #[test]

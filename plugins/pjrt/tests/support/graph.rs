@@ -19,20 +19,20 @@ pub struct Tensor {
 
 pub fn f32s(dims: &[i64], values: &[f32]) -> Tensor {
     assert_eq!(dims.iter().product::<i64>(), values.len() as i64);
-    Tensor { dtype: F32, dims: dims.to_vec(), bytes: values.iter().flat_map(|x| x.to_le_bytes()).collect() }
+    Tensor { dtype: F32, dims: dims.to_vec(), bytes: bytemuck::cast_slice(values).to_vec() }
 }
 
 pub fn f64s(dims: &[i64], values: &[f64]) -> Tensor {
-    Tensor { dtype: F64, dims: dims.to_vec(), bytes: values.iter().flat_map(|x| x.to_le_bytes()).collect() }
+    Tensor { dtype: F64, dims: dims.to_vec(), bytes: bytemuck::cast_slice(values).to_vec() }
 }
 
 pub fn i64s(dims: &[i64], values: &[i64]) -> Tensor {
     assert_eq!(dims.iter().product::<i64>(), values.len() as i64);
-    Tensor { dtype: I64, dims: dims.to_vec(), bytes: values.iter().flat_map(|x| x.to_le_bytes()).collect() }
+    Tensor { dtype: I64, dims: dims.to_vec(), bytes: bytemuck::cast_slice(values).to_vec() }
 }
 
 pub fn i32s(dims: &[i64], values: &[i32]) -> Tensor {
-    Tensor { dtype: I32, dims: dims.to_vec(), bytes: values.iter().flat_map(|x| x.to_le_bytes()).collect() }
+    Tensor { dtype: I32, dims: dims.to_vec(), bytes: bytemuck::cast_slice(values).to_vec() }
 }
 
 pub fn bools(dims: &[i64], values: &[bool]) -> Tensor {

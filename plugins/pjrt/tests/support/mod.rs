@@ -50,8 +50,8 @@ pub const ADD: &[u8] = b"module @add {
 
 /// Uploads numbers.
 pub fn upload(device: &Device, values: &[f32], dims: &[i64]) -> Buffer {
-    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
-    device.upload(&HostArray { bytes: &bytes, element: ElementType::F32, dims, byte_strides: None }).unwrap()
+    let bytes = bytemuck::cast_slice(values);
+    device.upload(&HostArray { bytes, element: ElementType::F32, dims, byte_strides: None }).unwrap()
 }
 
 /// Downloads numbers.
@@ -63,7 +63,7 @@ pub fn download(buffer: &Buffer) -> Vec<f32> {
 
 /// Bytes as numbers.
 pub fn numbers(bytes: &[u8]) -> Vec<f32> {
-    bytes.chunks_exact(4).map(|x| f32::from_ne_bytes([x[0], x[1], x[2], x[3]])).collect()
+    bytemuck::pod_collect_to_vec(bytes)
 }
 
 /// A program with inputs and what they give.

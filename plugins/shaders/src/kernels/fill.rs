@@ -26,10 +26,9 @@ pub const KERNELS: &[Kernel<Target>] = &[
 
 /// A number of at most 64 bits as two words.
 fn words(bytes: &[u8]) -> [u32; 2] {
-    let mut all = [0; 8];
-    all.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
-    let value = u64::from_le_bytes(all);
-    [value as u32, (value >> 32) as u32]
+    let mut words = [0; 2];
+    bytemuck::bytes_of_mut(&mut words).iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+    words
 }
 
 fn constant_of_shape(request: &Request<'_>) -> Result<Prepared> {

@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(cast(&[], Array::of(&[3], &[1i64, -1, 7]), U4, 3), [0xf1, 0x07]);
         assert_eq!(
             cast(&[], Array::raw(F4E2M1, &[3], &[0x72, 0x0f]), F32, 3),
-            [1.0f32, 6.0, -6.0].map(f32::to_ne_bytes).concat()
+            bytemuck::bytes_of(&[1.0f32, 6.0, -6.0])
         );
     }
 

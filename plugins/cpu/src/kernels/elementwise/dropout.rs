@@ -150,11 +150,10 @@ mod tests {
     use devbay_plugin_api::sdk::{BOOL, DType, Element};
 
     /// A truth value, as the tests write it.
-    #[derive(Clone, Copy, PartialEq, Debug)]
+    #[derive(Clone, Copy, PartialEq, Debug, bytemuck::Pod, bytemuck::Zeroable)]
     #[repr(transparent)]
     struct Truth(u8);
-    // SAFETY: any byte may be read as one.
-    unsafe impl Element for Truth {
+    impl Element for Truth {
         const DTYPE: DType = BOOL;
     }
 

@@ -146,19 +146,15 @@ impl Params {
     const NONE: Self = Self([0; 2]);
 
     pub(crate) fn of<T: Element>(values: [T; 2]) -> Self {
-        const { assert!(size_of::<T>() <= 8 && align_of::<T>() <= 8) };
         let mut bits = [0u64; 2];
-        // SAFETY: two elements have no more bytes than `bits`, and no stricter alignment.
-        unsafe { bits.as_mut_ptr().cast::<[T; 2]>().write(values) };
+        bytemuck::cast_slice_mut(&mut bits)[..2].copy_from_slice(&values);
         Self(bits)
     }
 
     #[inline(always)]
     fn get<T: Element>(&self) -> [T; 2] {
-        const { assert!(size_of::<T>() <= 8 && align_of::<T>() <= 8) };
-        // SAFETY: two elements have no more bytes than the words, and no stricter alignment; every bit pattern is an
-        // element.
-        unsafe { self.0.as_ptr().cast::<[T; 2]>().read() }
+        let elements = bytemuck::cast_slice(&self.0);
+        [elements[0], elements[1]]
     }
 }
 
@@ -380,8 +376,7 @@ fn clip<T: Number>(request: &Request<'_>, op: &Loop) -> Result<Prepared> {
 
 /// The first element of a constant.
 fn element<T: Element>(bytes: &[u8]) -> Option<T> {
-    // SAFETY: there are enough bytes, and every pattern of them is an element.
-    (bytes.len() >= size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+    bytes.get(..size_of::<T>()).map(bytemuck::pod_read_unaligned)
 }
 
 /// Clip with limits that come with the launch.

@@ -157,11 +157,10 @@ mod tests {
     use devbay_plugin_api::sdk::Element;
 
     /// A truth value, as the tests write it.
-    #[derive(Clone, Copy)]
+    #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
     #[repr(transparent)]
     struct Truth(u8);
-    // SAFETY: any byte may be read as one.
-    unsafe impl Element for Truth {
+    impl Element for Truth {
         const DTYPE: devbay_plugin_api::sdk::DType = devbay_plugin_api::sdk::BOOL;
     }
 

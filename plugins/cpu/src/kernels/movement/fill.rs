@@ -60,9 +60,7 @@ fn constant_of_shape(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared
         ($($unit:ty)*) => {
             match element_size(output.dtype()) {
                 $(size if size == size_of::<$unit>() && bytes.len() >= size => {
-                    let mut value = [0; size_of::<$unit>()];
-                    value.copy_from_slice(&bytes[..size]);
-                    let value = <$unit>::from_ne_bytes(value);
+                    let value: $unit = bytemuck::pod_read_unaligned(&bytes[..size]);
                     Ok(Prepared::new(Constant { host, n, value }))
                 })*
                 size => Err(Error::invalid(format!(
@@ -161,10 +159,9 @@ fn range(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
                 $($dtype => {
                     let scalar = |i: usize| {
                         let bytes = request.required_input(i)?.constant().unwrap_or_default();
-                        let bytes = bytes.try_into().map_err(|_| {
+                        bytemuck::try_pod_read_unaligned::<$type>(bytes).map_err(|_| {
                             Error::invalid(format!("input {i} has to be a constant of one element"))
-                        })?;
-                        Result::Ok(<$type>::from_ne_bytes(bytes))
+                        })
                     };
                     Ok(Prepared::new(Progression::<$type> {
                         host,

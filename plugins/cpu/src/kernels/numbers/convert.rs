@@ -313,6 +313,7 @@ impl Bits<u32, u16> for SingleToHalf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytemuck::{bytes_of, bytes_of_mut};
     use devbay_plugin_api::sdk::{F8E4M3FN, F16, I8, I64, U8, U64};
 
     const I4: DType = DType { code: DEVBAY_DTYPE_INT, bits: 4, lanes: 1 };
@@ -335,10 +336,11 @@ mod tests {
         for dtype in [F16, BF16] {
             let format = Format::of(dtype).expect("a format");
             for code in 0..=u16::MAX {
-                let mut single = [0u8; 4];
-                // SAFETY: `code` and `single` have one element each.
-                unsafe { half_to_single(dtype)(code.to_ne_bytes().as_ptr(), single.as_mut_ptr(), 1) };
-                let (found, expected) = (f32::from_ne_bytes(single), format.decode(u32::from(code)) as f32);
+                let mut found = 0f32;
+                let (from, to) = (bytes_of(&code), bytes_of_mut(&mut found));
+                // SAFETY: `code` and `found` have one element each.
+                unsafe { half_to_single(dtype)(from.as_ptr(), to.as_mut_ptr(), 1) };
+                let expected = format.decode(u32::from(code)) as f32;
                 assert!(
                     found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan(),
                     "{code:#x}"
@@ -348,10 +350,11 @@ mod tests {
                 (0..=u32::MAX).step_by(997).chain([0x3880_0000, 0x387f_ffff, 0x477f_efff, 0x477f_f000])
             {
                 let x = f32::from_bits(bits);
-                let mut half = [0u8; 2];
+                let mut half = 0u16;
+                let (from, to) = (bytes_of(&x), bytes_of_mut(&mut half));
                 // SAFETY: `x` and `half` have one element each.
-                unsafe { single_to_half(dtype)(x.to_ne_bytes().as_ptr(), half.as_mut_ptr(), 1) };
-                let found = u32::from(u16::from_ne_bytes(half));
+                unsafe { single_to_half(dtype)(from.as_ptr(), to.as_mut_ptr(), 1) };
+                let found = u32::from(half);
                 let expected = format.encode(f64::from(x), Overflow::Infinite);
                 let is_nan = format.decode(found).is_nan() && format.decode(expected).is_nan();
                 assert!(found == expected || is_nan, "{dtype:?} {x}: {found:#x}, not {expected:#x}");
@@ -365,29 +368,28 @@ mod tests {
         assert_eq!(cast(I8, &[255, 2, 248], I4, 3), [0x2f, 0x08]);
         assert_eq!(cast(I4, &[0x2f, 0x08], I8, 3), [255, 2, 248]);
         assert_eq!(cast(U8, &[1, 2, 3, 0, 7], U2, 5), [0b00_11_10_01, 0b11]);
-        let floats: Vec<u8> = [-9.0f32, 8.0, 1.9, f32::NAN].iter().flat_map(|x| x.to_ne_bytes()).collect();
-        assert_eq!(cast(F32, &floats, I4, 4), [0x87, 0x01]);
+        assert_eq!(cast(F32, bytes_of(&[-9.0f32, 8.0, 1.9, f32::NAN]), I4, 4), [0x87, 0x01]);
     }
 
     #[test]
     fn integers_keep_low_bits_and_floats_saturate() {
-        assert_eq!(cast(I64, &300i64.to_ne_bytes(), U8, 1), [44]);
-        assert_eq!(cast(U64, &u64::MAX.to_ne_bytes(), I64, 1), (-1i64).to_ne_bytes());
-        assert_eq!(cast(F64, &1e30f64.to_ne_bytes(), U64, 1), u64::MAX.to_ne_bytes());
-        assert_eq!(cast(F64, &(-1e30f64).to_ne_bytes(), I8, 1), [128]);
-        assert_eq!(cast(F64, &f64::NAN.to_ne_bytes(), I64, 1), [0; 8]);
-        assert_eq!(cast(F32, &(-0.0f32).to_ne_bytes(), BOOL, 1), [0]);
-        assert_eq!(cast(F32, &f32::NAN.to_ne_bytes(), BOOL, 1), [1]);
+        assert_eq!(cast(I64, bytes_of(&300i64), U8, 1), [44]);
+        assert_eq!(cast(U64, bytes_of(&u64::MAX), I64, 1), bytes_of(&-1i64));
+        assert_eq!(cast(F64, bytes_of(&1e30f64), U64, 1), bytes_of(&u64::MAX));
+        assert_eq!(cast(F64, bytes_of(&-1e30f64), I8, 1), [128]);
+        assert_eq!(cast(F64, bytes_of(&f64::NAN), I64, 1), [0; 8]);
+        assert_eq!(cast(F32, bytes_of(&-0.0f32), BOOL, 1), [0]);
+        assert_eq!(cast(F32, bytes_of(&f32::NAN), BOOL, 1), [1]);
     }
 
     /// 2^60 + 2^52 + 1 is just above the middle of two bf16; in f64 it would be the middle itself.
     #[test]
     fn large_integers_are_rounded_once() {
         let x = (1i64 << 60) + (1 << 52) + 1;
-        assert_eq!(cast(I64, &x.to_ne_bytes(), BF16, 1), 0x5d81u16.to_ne_bytes());
-        assert_eq!(cast(I64, &(x - 1).to_ne_bytes(), BF16, 1), 0x5d80u16.to_ne_bytes());
-        assert_eq!(cast(I64, &(-x).to_ne_bytes(), BF16, 1), 0xdd81u16.to_ne_bytes());
-        assert_eq!(cast(I64, &1000i64.to_ne_bytes(), F8E4M3FN, 1), [0x7e]);
+        assert_eq!(cast(I64, bytes_of(&x), BF16, 1), bytes_of(&0x5d81u16));
+        assert_eq!(cast(I64, bytes_of(&(x - 1)), BF16, 1), bytes_of(&0x5d80u16));
+        assert_eq!(cast(I64, bytes_of(&-x), BF16, 1), bytes_of(&0xdd81u16));
+        assert_eq!(cast(I64, bytes_of(&1000i64), F8E4M3FN, 1), [0x7e]);
     }
 
     #[test]

@@ -1,15 +1,15 @@
 //! Element types and their arithmetic as ONNX has it: integers wrap, dividing an integer by zero gives 0,
 //! and the smaller or larger of two numbers is NaN when one of them is.
 
+use bytemuck::{Pod, Zeroable};
 use devbay_plugin_api::sdk::{BOOL, DType, Element};
 
 /// A truth value in memory. Any byte may be read: what is not 0 is true. Only 0 and 1 are written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
 #[repr(transparent)]
 pub(crate) struct Bool(u8);
 
-// SAFETY: a byte; every pattern has a meaning.
-unsafe impl Element for Bool {
+impl Element for Bool {
     const DTYPE: DType = BOOL;
 }
 

@@ -202,12 +202,8 @@ pub fn layout_id(parts: &[u64]) -> u64 {
 /// # Errors
 /// Invalid if the host's memory is not aligned to them, which it was asked to be.
 pub fn as_f32s_mut(bytes: &mut [u8]) -> devbay_plugin_api::sdk::Result<&mut [f32]> {
-    // SAFETY: every bit pattern is a number; the middle part is aligned.
-    let (before, numbers, after) = unsafe { bytes.align_to_mut::<f32>() };
-    if !before.is_empty() || !after.is_empty() {
-        return Err(devbay_plugin_api::sdk::Error::invalid("memory that is not aligned to its elements"));
-    }
-    Ok(numbers)
+    let refused = |_| devbay_plugin_api::sdk::Error::invalid("memory that is not aligned to its elements");
+    bytemuck::try_cast_slice_mut(bytes).map_err(refused)
 }
 
 /// A constant's bytes as numbers; copied if they are not aligned.
@@ -215,11 +211,11 @@ pub fn as_f32s_mut(bytes: &mut [u8]) -> devbay_plugin_api::sdk::Result<&mut [f32
 /// # Errors
 /// Without memory for the copy.
 pub fn to_f32s(bytes: &[u8]) -> Result<Cow<'_, [f32]>, NoMemory> {
-    // SAFETY: every bit pattern is a number; the middle part is aligned.
-    let (before, numbers, after) = unsafe { bytes.align_to::<f32>() };
-    if cfg!(target_endian = "little") && before.is_empty() && after.is_empty() {
+    if cfg!(target_endian = "little")
+        && let Ok(numbers) = bytemuck::try_cast_slice(bytes)
+    {
         return Ok(Cow::Borrowed(numbers));
     }
-    let numbers = bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+    let numbers = bytes.as_chunks().0.iter().copied().map(f32::from_le_bytes);
     reserve::collected(numbers, "a copy of a constant").map(Cow::Owned)
 }
