@@ -108,7 +108,7 @@ fn main() -> Result<()> {
         if rows.want(name) {
             let folder = folder.join(name);
             let inputs = read_npz(&folder.join("case0.inputs.npz"))?;
-            both.host(rows, name, &Model::load(&folder.join("model.onnx"))?, &inputs, n_passes)?;
+            both.host(rows, name, &Model::load(folder.join("model.onnx"))?, &inputs, n_passes)?;
         }
     }
     Ok(())

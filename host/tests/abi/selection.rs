@@ -30,7 +30,7 @@ fn b29_a_kind_is_preferred_and_not_demanded() {
     assert_eq!(chosen(&host, "prefer:npu"), "faulty:3");
     assert_eq!(chosen(&host, "prefer:cpu"), "faulty:0");
     assert_eq!(chosen(&host, "prefer:tpu"), "faulty:2", "there is none, so the order as it is");
-    let error = Policy::parse("prefer:banana").err().expect("no kind");
+    let error = Policy::parse("prefer:banana").expect_err("no kind");
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     assert!(error.text().contains("kinds are cpu, gpu, npu, tpu, dsp, fpga, other"), "{error}");
 }

@@ -42,7 +42,7 @@ fn expect_close_to_bound(threads: usize) {
     let device = runtime.choose(&Policy::Auto, &Requirements::default()).expect("a device").device;
     for (name, folder) in models(MODELS.iter().map(|(name, _)| *name)) {
         let n_sections = MODELS.iter().find(|(known, _)| *known == name).expect("it was asked for").1;
-        let model = Model::load(&folder.join("model.onnx")).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let model = Model::load(folder.join("model.onnx")).unwrap_or_else(|error| panic!("{name}: {error}"));
         let inputs = folder.join("case0.inputs.npz");
         if std::env::var_os("DEVBAY_MODELS").is_none() && !inputs.exists() {
             eprintln!("not run, as the repository has a photo for it and no arrays: {name}");

@@ -367,6 +367,7 @@ impl<'a> GraphView<'a> {
     /// # Errors
     /// Invalid for NULL and for broken lists; unsupported for attributes of unknown kinds.
     ///
+    /// # Safety
     /// 1. `raw` is NULL or a host's struct of the size that it says (B4).
     /// 2. The struct and all that it names live for `'a`.
     pub unsafe fn read(raw: *const abi::GraphView) -> Result<Self> {
