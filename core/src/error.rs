@@ -165,6 +165,15 @@ impl Error {
         self.0.kind
     }
 
+    /// Blames the inputs of a run, of these types, for an error that was found in a node.
+    #[must_use]
+    pub(crate) fn of_inputs(mut self, types: &str) -> Self {
+        let inner = self.inner_mut();
+        inner.kind = ErrorKind::InvalidInput;
+        inner.text = format!("{}; the inputs are {types}", inner.text);
+        self
+    }
+
     /// Where it happened.
     pub fn place(&self) -> &Place {
         &self.0.place

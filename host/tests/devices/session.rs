@@ -541,6 +541,24 @@ fn memory_of_the_callers_need_not_be_aligned() {
     }
 }
 
+/// Two inputs whose extents are open: some fit each other, and others do not. A model that is wrong for all is the model's fault.
+#[test]
+fn extents_that_do_not_fit_each_other_are_the_inputs_fault() {
+    let runtime = runtime();
+    let session = |y: &str| {
+        let text = format!(
+            "devbay-program 1\n\nprogram \"p\"(%x: f32[n], %y: f32[{y}]) {{\n  %z: f32[k] = Add@14(%x, %y)\n  return %z\n}}\n"
+        );
+        Session::new(&Model::from_text(&text).unwrap(), &runtime.devices()[0]).unwrap()
+    };
+    let (two, three) = (f32s(&[1.0; 2]), f32s(&[1.0; 3]));
+    expect_error(
+        session("m").run(&[("x", &two), ("y", &three)]),
+        ErrorKind::InvalidInput,
+        &["the inputs are f32[2], f32[3]"],
+    );
+}
+
 #[test]
 fn memory_of_the_callers_has_the_results_size() {
     let runtime = runtime();

@@ -36,8 +36,31 @@ const SHAPE_BYTES_MAX: usize = 1 << 10;
 /// run here only where types may depend on them.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidModel`] for types that do not fit each other, naming the node.
+/// For types that do not fit each other, naming the node: [`ErrorKind::InvalidInput`] if the program is right for the types that
+/// it declares, which leave extents open; else [`ErrorKind::InvalidModel`].
 pub fn specialise(
+    program: &Program,
+    inputs: &[TensorType],
+    folds: bool,
+    evaluator: &mut dyn Evaluator,
+) -> Result<Program> {
+    specialise_for(program, inputs, folds, evaluator).map_err(|error| {
+        let declared = program.main.inputs.iter().map(|&id| program.value(id).ty.clone());
+        match declared.collect::<Option<Vec<_>>>() {
+            Some(declared)
+                if error.kind() == ErrorKind::InvalidModel
+                    && declared != inputs
+                    && specialise_for(program, &declared, folds, evaluator).is_ok() =>
+            {
+                let types: Vec<String> = inputs.iter().map(ToString::to_string).collect();
+                error.of_inputs(&types.join(", "))
+            }
+            _ => error,
+        }
+    })
+}
+
+fn specialise_for(
     program: &Program,
     inputs: &[TensorType],
     folds: bool,
