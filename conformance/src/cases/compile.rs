@@ -18,22 +18,23 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "compile.formats",
         rules: &["B5", "B6", "B23"],
-        requires: "a device with a compiler names the formats that it reads, each once",
+        requires: "a device with a compiler lists the formats that it reads, each once",
         needs: &["devices.list", "negotiate.extensions"],
         run: formats,
     },
     Case {
         id: "compile.refusals",
         rules: &["B18", "B23"],
-        requires: "another format is refused as UNSUPPORTED, and code that is none with words; no program is given",
+        requires: "an unknown format is refused with UNSUPPORTED, and invalid code with a message; neither gives \
+                   a program",
         needs: &["compile.formats"],
         run: refusals,
     },
     Case {
         id: "compile.program",
         rules: &["B9", "B12", "B23"],
-        requires: "a program gives what it says, twice at once in buffers of their own, leaves its inputs as they are, and \
-                   its results outlive it",
+        requires: "a program gives the right results, also for two runs at once with separate buffers; it leaves \
+                   its inputs unchanged, and its results outlive it",
         needs: &["compile.formats", "stream.signal"],
         run: program,
     },

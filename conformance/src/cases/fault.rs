@@ -18,7 +18,8 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "fault.memory",
         rules: &["B18"],
-        requires: "when memory is used up, allocations give OUT_OF_MEMORY, and what is given back can be had again",
+        requires: "allocations fail with OUT_OF_MEMORY when memory is exhausted, and freed memory can be \
+                   allocated again",
         needs: &["memory.too_large", "transfer.round_trip"],
         run: memory,
     },
@@ -32,28 +33,31 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "fault.poison",
         rules: &["B13", "B16"],
-        requires: "what fails on the device fails the points behind it, their callbacks and who waits for them, and nothing else",
+        requires: "a failure on the device fails the later points of its stream, their callbacks and streams \
+                   that wait for them, and nothing else",
         needs: &["event.callback.once", "event.wait"],
         run: poison,
     },
     Case {
         id: "fault.refuse",
         rules: &["B13"],
-        requires: "copies, waits, signals and flushes on a stream whose failure was reported give it, and do nothing",
+        requires: "copies, waits, signals and flushes on a stream whose failure was reported return that \
+                   failure, and do nothing",
         needs: &["fault.poison"],
         run: refuse,
     },
     Case {
         id: "fault.refuse.launch",
         rules: &["B13", "B21"],
-        requires: "launches on a stream whose failure was reported give it, and write nothing",
+        requires: "launches on a stream whose failure was reported return that failure, and write nothing",
         needs: &["fault.poison", "launch.order"],
         run: refuse_launches,
     },
     Case {
         id: "fault.lost",
         rules: &["B13", "B29"],
-        requires: "a device that is lost gives DEVICE_LOST and is listed no more, or anew; all others go on",
+        requires: "a lost device returns DEVICE_LOST and is no longer listed, or is listed anew; all other \
+                   devices continue",
         needs: &["devices.snapshot", "memory.alloc"],
         run: lost,
     },

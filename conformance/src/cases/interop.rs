@@ -10,28 +10,30 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "interop.device",
         rules: &["B6", "B10"],
-        requires: "each space has DLPack's name of its device, or says that there is none; a space that is not there has none",
+        requires: "each space gives its DLPack device, or says that it has none; a nonexistent space is refused",
         needs: &["devices.list", "negotiate.extensions"],
         run: names,
     },
     Case {
         id: "interop.buffers",
         rules: &["B9", "B10"],
-        requires: "a buffer's native memory is wrapped without a copy, and is left as it is when the wrapper is freed",
+        requires: "a buffer's native memory is wrapped without a copy, and freeing the wrapper leaves the memory \
+                   unchanged",
         needs: &["transfer.offsets", "negotiate.extensions"],
         run: buffers,
     },
     Case {
         id: "interop.refusals",
         rules: &["B10", "B18"],
-        requires: "memory at no address, at one that is not aligned, or of a space that is not there is refused as INVALID",
+        requires: "memory at address 0 or at a misaligned address, or of a nonexistent space, is refused with INVALID",
         needs: &["interop.buffers"],
         run: refusals,
     },
     Case {
         id: "interop.streams",
         rules: &["B12", "B15"],
-        requires: "work through a wrapped stream and through the one below comes in the order of the calls, and that one outlives it",
+        requires: "work through a wrapper and through its native stream runs in call order, and the native \
+                   stream outlives the wrapper",
         needs: &["stream.signal", "negotiate.extensions"],
         run: streams,
     },

@@ -13,21 +13,21 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "load.entry",
         rules: &["B1"],
-        requires: "the entry answers, and not with NULL",
+        requires: "the entry returns a pointer other than NULL",
         needs: &[],
         run: entry,
     },
     Case {
         id: "load.entry.same",
         rules: &["B1"],
-        requires: "the entry gives the same pointer to the same bytes every time, also from several threads",
+        requires: "every call of the entry, from any thread, returns the same pointer to the same bytes",
         needs: &["load.entry"],
         run: same,
     },
     Case {
         id: "load.exports",
         rules: &["B1", "B28"],
-        requires: "the library exports the entry, and nothing else that could meet another library's symbols",
+        requires: "the library exports the entry, and no symbol that could clash with another library's",
         needs: &["load.entry"],
         run: exports,
     },
@@ -41,7 +41,7 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "load.structs",
         rules: &["B4", "B5", "B20"],
-        requires: "sizes, strides, texts and lists of the plugin's data are such as can be read",
+        requires: "sizes, strides, texts and lists in the plugin's data are valid",
         needs: &["load.entry"],
         run: structs,
     },
@@ -55,7 +55,7 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "load.name",
         rules: &["B25"],
-        requires: "the plugin's name is [a-z][a-z0-9_-]*",
+        requires: "the plugin's name matches [a-z][a-z0-9_-]*",
         needs: &["load.structs"],
         run: name,
     },

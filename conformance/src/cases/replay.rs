@@ -13,35 +13,40 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "replay.launches",
         rules: &["B9", "B12", "B22"],
-        requires: "what is recorded does not run, and runs with each replay, in the stream's order, on what its memory then holds",
+        requires: "recorded launches do not run at once; each replay runs them in stream order, on the memory's \
+                   current contents",
         needs: &["launch.order"],
         run: launches,
     },
     Case {
         id: "replay.nothing_else",
         rules: &["B22"],
-        requires: "a stream that records refuses all but launches and copies between buffers, and works as before when it has ended",
+        requires: "a recording stream refuses everything but launches and copies between buffers, and works \
+                   normally after the recording ends",
         needs: &["replay.launches"],
         run: nothing_else,
     },
     Case {
         id: "replay.copies",
         rules: &["B9", "B12", "B22"],
-        requires: "copies between buffers that are recorded do not run, and run with each replay, among its launches",
+        requires: "recorded copies between buffers do not run at once; each replay runs them in order with its \
+                   launches",
         needs: &["replay.launches"],
         run: copies,
     },
     Case {
         id: "replay.elsewhere",
         rules: &["B12", "B22"],
-        requires: "any stream of the device replays a recording, in its own order, also when the one that recorded is gone",
+        requires: "any stream of the device can replay a recording, in its own order, even after the recording \
+                   stream was destroyed",
         needs: &["replay.launches"],
         run: elsewhere,
     },
     Case {
         id: "replay.bindings",
         rules: &["B9", "B22"],
-        requires: "a replay takes the memory that stands in the place of a binding, and refuses bindings that do not fit; what was recorded stays as it was",
+        requires: "a replay uses the memory that it is given for a binding, and refuses bindings that do not \
+                   fit; the recording does not change",
         needs: &["replay.launches"],
         run: bindings,
     },

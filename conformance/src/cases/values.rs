@@ -13,8 +13,8 @@ use devbay_plugin_api::sdk::{F32, I32, I64};
 pub(crate) const CASES: &[Case] = &[Case {
     id: "launch.values",
     rules: &["B9", "B13", "B21"],
-    requires: "an index that names nothing fails its launch or its stream with INVALID and words; nothing beside the \
-               operands is written, and other streams go on",
+    requires: "an out-of-range index fails its launch or its stream with INVALID and a message; nothing outside \
+               the operands is written, and other streams continue",
     needs: &["error.stream", "launch.inputs_kept", "launch.bounds", "launch.order", "launch.workspace"],
     run: values,
 }];

@@ -13,22 +13,22 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "compile.claims",
         rules: &["B5", "B23"],
-        requires: "claims are 0 or 1, the same when asked again; a node of an unknown domain is not claimed, nor one with an \
-                   attribute that no op has, and neither is an error",
+        requires: "claims are 0 or 1, and the same for a second call; a node with an unknown domain or attribute \
+                   is left unclaimed, without an error",
         needs: &["devices.list", "negotiate.extensions"],
         run: claims,
     },
     Case {
         id: "compile.claims.company",
         rules: &["B23"],
-        requires: "a node is claimed or not whichever others the graph has",
+        requires: "a node's claim does not depend on the graph's other nodes",
         needs: &["compile.claims"],
         run: company,
     },
     Case {
         id: "compile.claims.refusals",
         rules: &["B18", "B23"],
-        requires: "no graph, and another number of claims than there are nodes, are refused as INVALID",
+        requires: "a missing graph, or a number of claims other than the number of nodes, is refused with INVALID",
         needs: &["compile.claims"],
         run: refusals,
     },

@@ -14,22 +14,23 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "compile.stored",
         rules: &["B9", "B23"],
-        requires: "a stored program is usable, and once loaded takes, gives and calculates what the first did, which is \
-                   freed before",
+        requires: "a stored program is usable, and once loaded has the original's inputs, types and results, \
+                   even if the original was freed",
         needs: &["compile.graph.run"],
         run: stored,
     },
     Case {
         id: "compile.stored.damaged",
         rules: &["B18", "B23"],
-        requires: "damaged bytes are not usable, unless they load and run right; others are refused as UNSUPPORTED",
+        requires: "damaged bytes are reported as unusable and refused with UNSUPPORTED, unless they load and run \
+                   correctly",
         needs: &["compile.stored"],
         run: damaged,
     },
     Case {
         id: "compile.ahead",
         rules: &["B18", "B23"],
-        requires: "compiling for a target that nobody knows is refused as UNSUPPORTED or INVALID with words",
+        requires: "compiling for an unknown target is refused with UNSUPPORTED or INVALID, and a message",
         needs: &["devices.list", "negotiate.extensions"],
         run: ahead,
     },
