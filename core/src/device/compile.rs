@@ -350,8 +350,7 @@ fn read_info(plugin: &Plugin, table: &CompileTable, handle: NonNull<abi::Executa
     let broken = |text: String| Error::new(ErrorKind::PluginBroken, text).in_plugin(plugin.name());
     // SAFETY: the plugin's list, which it keeps as long as the program.
     let takes = unsafe { read_list::<u32>(&info.inputs, "uint32_t") };
-    let takes =
-        takes.map_err(|error| of_list(error, |e| broken(format!("the operands of a program: {e}"))))?;
+    let takes = takes.map_err(|error| of_list(error, |e| broken(format!("the operands of a program: {e}"))))?;
     let unknown = not_understood(info.flags, EXECUTABLE_FLAGS);
     if unknown != 0 {
         let text = format!("a program that {}", must_understand(unknown));

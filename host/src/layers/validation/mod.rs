@@ -353,7 +353,11 @@ impl Books {
     /// Checks that the data that a plugin's entry returned was not written (B1).
     fn expect_same_data(&self) {
         if self.hash_data() != self.hash {
-            self.plugin_broke("query", "B1", "the plugin's static data has changed since it was loaded");
+            self.plugin_broke(
+                "query",
+                "B1",
+                "the plugin's static data has changed since it was loaded",
+            );
         }
     }
 
