@@ -115,7 +115,7 @@ fn operands(rig: &Rig<'_>) -> Outcome {
         }
     }
     if n == 0 {
-        return not_run(Why::NotOffered, "the plugin has no kernel of an op whose operands are known");
+        return not_run(Why::NotOffered, "the plugin has no kernel of a known op");
     }
     Ok(())
 }
@@ -145,21 +145,21 @@ fn table(rig: &Rig<'_>) -> Outcome {
     for kernel in kernels.iter() {
         let name = format!("kernel {} ({})", kernel.idx, kernel.op);
         ensure!(!kernel.op.is_empty(), "kernel {} has no op", kernel.idx);
-        ensure!(kernel.since_version > 0, "{name} implements version 0");
+        ensure!(kernel.since_version > 0, "{name} has op version 0");
         for (what, (min, max), vars) in [
             ("inputs", kernel.n_inputs, &kernel.input_typevars),
             ("outputs", kernel.n_outputs, &kernel.output_typevars),
         ] {
-            ensure!(min <= max, "{name} takes {min} to {max} {what}");
+            ensure!(min <= max, "{name} accepts {min} to {max} {what}");
             let named = if max == DEVBAY_VARIADIC { 1 } else { max as usize };
             // Fewer than `max` means that the last is repeated.
             ensure!(
                 named == 0 || !vars.is_empty(),
-                "{name} takes up to {named} {what}, none of which has a type variable"
+                "{name} accepts up to {named} {what}, none of which has a type variable"
             );
             ensure!(
                 max == DEVBAY_VARIADIC || vars.len() <= max as usize,
-                "{name} has type variables for {} {what}, and takes at most {max}",
+                "{name} has type variables for {} {what}, but accepts at most {max}",
                 vars.len()
             );
             for &var in vars {
@@ -173,7 +173,7 @@ fn table(rig: &Rig<'_>) -> Outcome {
         for dtypes in &kernel.typevars {
             ensure!(!dtypes.is_empty(), "{name} has a type variable without dtypes");
             if let Some(wrong) = dtypes.iter().find(|dtype| !exists(**dtype)) {
-                return failed(format!("{name} names a dtype that does not exist: {wrong:?}"));
+                return failed(format!("{name} lists an invalid dtype: {wrong:?}"));
             }
         }
         for (output, input) in kernel.in_place.iter().enumerate() {
@@ -181,13 +181,13 @@ fn table(rig: &Rig<'_>) -> Outcome {
             let max = kernel.n_inputs.1;
             ensure!(
                 max == DEVBAY_VARIADIC || (*input as u64) < u64::from(max),
-                "{name}: output {output} may share the memory of input {input}, which it does not have"
+                "{name}: output {output} may share the memory of the nonexistent input {input}"
             );
         }
         let inputs = kernel.n_inputs.1.min(64);
         ensure!(
             inputs == 64 || kernel.host_value_inputs >> inputs == 0,
-            "{name} wants values of inputs that it does not have: {:#b}",
+            "{name} requests values of nonexistent inputs: {:#b}",
             kernel.host_value_inputs
         );
     }
@@ -205,9 +205,9 @@ fn refused(rig: &Rig<'_>, what: &str, wrong: impl Fn(&mut Request)) -> Outcome {
         wrong(&mut request);
         let what = format!("{what} for {}", kernel.op);
         match request.prepare(device)? {
-            Ok(_) => failed(format!("{what} was taken")),
+            Ok(_) => failed(format!("{what} was accepted")),
             Err((DEVBAY_STATUS_UNSUPPORTED | DEVBAY_STATUS_INVALID, words)) => {
-                ensure!(words.contains('('), "{what} was refused without words");
+                ensure!(words.contains('('), "{what} was refused without a message");
                 Ok(())
             }
             Err((_, words)) => failed(format!("{what}: expected UNSUPPORTED or INVALID, found {words}")),
@@ -222,11 +222,11 @@ fn ask(rig: &Rig<'_>, device: &Device<'_>) -> Outcome<Vec<(u32, Option<String>)>
     // SAFETY: the plugin's function with its own instance and device; the places are ours.
     let status =
         unsafe { ask(device.opened.handle.as_ptr(), device.info.handle, &mut list, &mut detail.raw) };
-    ensure!(status == DEVBAY_STATUS_OK, "device_kernels gave {}", detail.describe(status));
+    ensure!(status == DEVBAY_STATUS_OK, "device_kernels returned {}", detail.describe(status));
     // SAFETY: the plugin's list, which it keeps.
     let kernels = match unsafe { read_growable_list::<DeviceKernel>(&list) } {
         Ok(kernels) => kernels,
-        Err(error) => return failed(format!("the list of a device's kernels: {error}")),
+        Err(error) => return failed(format!("invalid list of a device's kernels: {error}")),
     };
     let mut found = Vec::new();
     for DeviceKernel { kernel_idx, info, .. } in kernels {
@@ -238,7 +238,7 @@ fn ask(rig: &Rig<'_>, device: &Device<'_>) -> Outcome<Vec<(u32, Option<String>)>
             // SAFETY: as above.
             match read.and_then(|info| Ok(unsafe { info.op.get() }?.to_owned())) {
                 Ok(op) => Some(op),
-                Err(error) => return failed(format!("kernel {kernel_idx} of a device: {error}")),
+                Err(error) => return failed(format!("invalid kernel {kernel_idx} of a device: {error}")),
             }
         };
         found.push((kernel_idx, op));
@@ -252,17 +252,17 @@ fn listed(rig: &Rig<'_>) -> Outcome {
         let n = unsafe { (*rig.query()).kernels.len };
         let kernels = ask(rig, device)?;
         for (position, (idx, op)) in kernels.iter().enumerate() {
-            ensure!(*idx < 1 << 31, "kernel {idx}: numbers from 2^31 on are reserved");
+            ensure!(*idx < 1 << 31, "kernel {idx}: indices from 2^31 are reserved");
             ensure!(
                 op.is_some() || u64::from(*idx) < n,
-                "kernel {idx} is not described, and the plugin lists {n}"
+                "kernel {idx} is not described, and the plugin lists only {n} kernels"
             );
             ensure!(
                 !kernels[..position].iter().any(|(other, _)| other == idx),
                 "kernel {idx} is listed twice"
             );
         }
-        ensure!(kernels == ask(rig, device)?, "asked again, a device has other kernels");
+        ensure!(kernels == ask(rig, device)?, "a second call listed different kernels");
         Ok(())
     })
 }
@@ -295,7 +295,7 @@ fn attribute(rig: &Rig<'_>) -> Outcome {
     each_node(rig, Op::typical, |device, kernel, _, sample| {
         let of_kind = |kind: u32| (format!("an attribute of kind {kind}"), kind);
         let unknown = [0, 99, u32::MAX].map(of_kind);
-        let named = (format!("an attribute called {UNKNOWN_ATTRIBUTE}"), DEVBAY_ATTR_INT);
+        let named = (format!("the unknown attribute {UNKNOWN_ATTRIBUTE}"), DEVBAY_ATTR_INT);
         for (what, kind) in unknown.into_iter().chain([named]) {
             let mut request = Request::new(device, kernel.idx, &sample);
             request.attrs.push(Attr { kind, name: Str::new(UNKNOWN_ATTRIBUTE), ..Attr::empty() });
@@ -304,7 +304,7 @@ fn attribute(rig: &Rig<'_>) -> Outcome {
                 Err((_, words)) => {
                     return failed(format!("{} with {what}: expected UNSUPPORTED, found {words}", kernel.op));
                 }
-                Ok(_) => return failed(format!("{} with {what} was taken", kernel.op)),
+                Ok(_) => return failed(format!("{} with {what} was accepted", kernel.op)),
             }
         }
         Ok(())
@@ -315,7 +315,7 @@ fn shape(rig: &Rig<'_>) -> Outcome {
     // Static: requests borrow them for as long as they like.
     static LARGER: [i64; 2] = [97, 101];
     static HUGE: [i64; 4] = [1 << 40, 1 << 40, 1 << 40, 1 << 40];
-    refused(rig, "an output of another shape than the op gives", |request| {
+    refused(rig, "an output whose shape differs from the op's", |request| {
         for tensor in &mut request.outputs {
             tensor.rank = 2;
             tensor.shape = LARGER.as_ptr();
@@ -348,7 +348,8 @@ fn sizes(rig: &Rig<'_>) -> Outcome {
                     // SAFETY: every struct is as large as it says.
                     let answer = unsafe { prepare_raw(device, desc.as_ptr(), out.as_ptr()) }?;
                     let what = format!(
-                        "{} with a description of {desc_size} bytes, tensors of {tensor_size}, a result of {out_size}",
+                        "{} with a description of {desc_size} bytes, tensors of {tensor_size} and a result of \
+                         {out_size}",
                         kernel.op
                     );
                     match answer {
@@ -357,7 +358,7 @@ fn sizes(rig: &Rig<'_>) -> Outcome {
                         Err((DEVBAY_STATUS_UNSUPPORTED, _)) if out_size == Prepared::REQUIRED_SIZE => {}
                         Err((_, words)) => return failed(format!("{what}: {words}")),
                     }
-                    ensure!(out.is_intact(), "{what}: it was written behind its end");
+                    ensure!(out.is_intact(), "{what}: the plugin wrote beyond the result's end");
                 }
             }
         }
@@ -432,7 +433,7 @@ fn cost(rig: &Rig<'_>) -> Outcome {
         let written = sample.expected.size() as u64;
         ensure!(
             out.bytes_written == written,
-            "{} writes {written} bytes, its cost says {}",
+            "{} writes {written} bytes, but its cost says {}",
             kernel.op,
             out.bytes_written
         );
@@ -440,7 +441,7 @@ fn cost(rig: &Rig<'_>) -> Outcome {
         // A kernel may read an operand more than once, and still counts it once.
         ensure!(
             out.bytes_read == read,
-            "{} reads operands of {read} bytes, its cost says {}",
+            "{} reads operands of {read} bytes, but its cost says {}",
             kernel.op,
             out.bytes_read
         );
@@ -449,14 +450,14 @@ fn cost(rig: &Rig<'_>) -> Outcome {
             let flops = 2 * sample.expected.values.len() as u64 * inner;
             ensure!(
                 (flops / 2..=flops * 2).contains(&out.flops),
-                "a product of {flops} flops, its cost says {}",
+                "a product takes {flops} flops, but its cost says {}",
                 out.flops
             );
         }
         Ok(())
     })?;
     if n_answers == 0 {
-        return not_run(Why::NotOffered, "`kernel_cost` answers UNSUPPORTED for the base set");
+        return not_run(Why::NotOffered, "`kernel_cost` returns UNSUPPORTED for the base set");
     }
     Ok(())
 }
@@ -508,12 +509,12 @@ fn shape_function(rig: &Rig<'_>) -> Outcome {
             let (status, _, shape, _) = ask(0, expected.shape.len() as u32 - 1);
             ensure!(
                 status == DEVBAY_STATUS_INVALID && shape[expected.shape.len() - 1] == GUARD,
-                "{}: room for one extent too few gave {}",
+                "{}: a capacity of one extent too few returned {}",
                 kernel.op,
                 status_name(status)
             );
             let (status, ..) = ask(7, 8);
-            ensure!(status != DEVBAY_STATUS_OK, "{} has one output, and output 7 has a type", kernel.op);
+            ensure!(status != DEVBAY_STATUS_OK, "{} has one output, but output 7 has a type", kernel.op);
             Ok(())
         },
     )?;

@@ -108,7 +108,7 @@ pub(crate) const CASES: &[Case] = &[
 fn again<'a>(device: &'a Device<'a>, request: &Request) -> Outcome<Node<'a>> {
     match request.prepare(device)? {
         Ok(node) => Ok(node),
-        Err((_, words)) => failed(format!("prepared a second time: {words}")),
+        Err((_, words)) => failed(format!("the second prepare failed: {words}")),
     }
 }
 
@@ -127,14 +127,14 @@ fn refuse_damage(rig: &Rig<'_>, what: impl Fn(&KernelDef, Damage) -> Option<Stri
 
 fn inputs_kept(rig: &Rig<'_>) -> Outcome {
     refuse_damage(rig, |kernel, damage| match damage {
-        Damage::Input(i) => Some(format!("{} wrote into its input {i}", kernel.op)),
+        Damage::Input(i) => Some(format!("{} wrote to its input {i}", kernel.op)),
         _ => None,
     })
 }
 
 fn bounds(rig: &Rig<'_>) -> Outcome {
     refuse_damage(rig, |kernel, damage| match damage {
-        Damage::Beside(i) => Some(format!("{} wrote beside its operand {i}", kernel.op)),
+        Damage::Beside(i) => Some(format!("{} wrote outside its operand {i}", kernel.op)),
         _ => None,
     })
 }
@@ -160,20 +160,20 @@ fn workspace(rig: &Rig<'_>) -> Outcome {
                 let ran = node.run(kernel, &stream, &sample, How { fill, ..How::default() })?;
                 ensure!(
                     !ran.damage.contains(&Damage::Workspace),
-                    "{} wrote beside its workspace of {} bytes",
+                    "{} wrote outside its workspace of {} bytes",
                     kernel.op,
                     node.raw.workspace_bytes
                 );
                 results.push(ran.output);
             }
             if let Some(found) = difference(&results[1], &results[0]) {
-                return failed(format!("{} depends on what its workspace held: {found}", kernel.op));
+                return failed(format!("{} depends on its workspace's contents: {found}", kernel.op));
             }
             Ok(())
         })?;
     }
     if n_workspaces == 0 {
-        return not_run(Why::NotOffered, "no kernel of the base set asks for a workspace");
+        return not_run(Why::NotOffered, "no kernel of the base set requests a workspace");
     }
     Ok(())
 }
@@ -213,11 +213,11 @@ fn cancelled(rig: &Rig<'_>) -> Outcome {
         n_loops += n;
         ensure!(
             status == DEVBAY_STATUS_CANCELLED,
-            "a loop of {} gave CANCELLED, and the launch {}",
+            "a loop of {} returned CANCELLED, but the launch returned {}",
             kernel.op,
             status_name(status)
         );
-        ensure!(damage.is_empty(), "{}, cancelled, damaged {damage:?}", kernel.op);
+        ensure!(damage.is_empty(), "a cancelled {} damaged {damage:?}", kernel.op);
         Ok(())
     })?;
     if n_loops == 0 {
@@ -249,14 +249,14 @@ fn slots(rig: &Rig<'_>) -> Outcome {
             }
         }
         if of_slots.is_empty() {
-            return not_run(Why::NotOffered, "no DETERMINISTIC kernel of the base set");
+            return not_run(Why::NotOffered, "no kernel of the base set is DETERMINISTIC");
         }
         results.push(of_slots);
     }
     for (one, many) in results.iter().zip(&results[1..]) {
         for (one, many) in one.iter().zip(many) {
             if let Some(found) = difference(many, one) {
-                return failed(format!("with another number of threads: {found}"));
+                return failed(format!("with a different number of threads: {found}"));
             }
         }
     }
@@ -341,7 +341,7 @@ fn threads(rig: &Rig<'_>) -> Outcome {
         let node = again(device, request)?;
         let streams = device.streams(4)?;
         let Some(first) = streams.first() else {
-            return failed("the device gives no stream");
+            return failed("the device creates no stream");
         };
         let expected = node.run(kernel, first, &sample, How::default())?.output;
         let (node, sample, expected) = (&node, &sample, &expected);
@@ -350,7 +350,7 @@ fn threads(rig: &Rig<'_>) -> Outcome {
                 let found = node.run(kernel, stream, sample, How::default())?.output;
                 let difference = difference(&found, expected).filter(|_| kernel.deterministic);
                 if let Some(found) = difference {
-                    return failed(format!("{} beside other launches: {found}", kernel.op));
+                    return failed(format!("{} during other launches: {found}", kernel.op));
                 }
             }
             Ok(())
@@ -414,20 +414,22 @@ fn packed(rig: &Rig<'_>) -> Outcome {
             // SAFETY: the plugin's list, which lives until `unprepare`.
             let packs = match unsafe { read_growable_list::<ConstantPack>(&node.raw.packs) } {
                 Ok(packs) => packs,
-                Err(error) => return failed(format!("the packed constants of {}: {error}", kernel.op)),
+                Err(error) => {
+                    return failed(format!("invalid list of packed constants of {}: {error}", kernel.op));
+                }
             };
             let Some(wanted) = packs.first() else {
                 return Ok(());
             };
             ensure!(
                 wanted.input_idx == 1,
-                "{} packs input {}, which is no constant",
+                "{} packs input {}, which is not constant",
                 kernel.op,
                 wanted.input_idx
             );
             ensure!(
                 wanted.align == 0 || wanted.align.is_power_of_two(),
-                "{} packs to an alignment of {}",
+                "{} packs to an alignment of {}, expected a power of two",
                 kernel.op,
                 wanted.align
             );
@@ -444,15 +446,15 @@ fn packed(rig: &Rig<'_>) -> Outcome {
             let src = &constant.inputs[1];
             // SAFETY: the plugin's function with what it prepared; `dst` is zeroed and as large and aligned as asked.
             let status = unsafe { pack(instance, &node.raw, 1, src, dst.cast(), &mut detail.raw) };
-            ensure!(status == DEVBAY_STATUS_OK, "pack gave {}", detail.describe(status));
+            ensure!(status == DEVBAY_STATUS_OK, "pack returned {}", detail.describe(status));
             ensure!(
                 room[from + size..].iter().all(|&byte| byte == 0xa5),
-                "{} packed behind the {size} bytes that it asked for",
+                "{} packed beyond its requested {size} bytes",
                 kernel.op
             );
             // SAFETY: as above; input 0 was not asked for.
             let refusal = unsafe { pack(instance, &node.raw, 0, src, dst.cast(), std::ptr::null_mut()) };
-            ensure!(refusal == DEVBAY_STATUS_INVALID, "pack of an input that was not asked for was taken");
+            ensure!(refusal == DEVBAY_STATUS_INVALID, "pack accepted an input that the kernel does not pack");
 
             let stream = device.stream()?;
             let expected = plain.run(kernel, &stream, &sample, How::default())?.output;
@@ -468,7 +470,7 @@ fn packed(rig: &Rig<'_>) -> Outcome {
             match wrong {
                 None => Ok(()),
                 Some(i) => failed(format!(
-                    "{} with a packed constant: element {i} is {}, without {}",
+                    "{} with a packed constant: element {i} is {}, without packing it is {}",
                     kernel.op, values[i], plain[i]
                 )),
             }
@@ -532,8 +534,8 @@ impl Layout {
     /// Rows with a gap behind each, and columns one after the other.
     fn all(rows: i64, columns: i64) -> [Self; 2] {
         [
-            Self { name: "rows that stand apart", strides: [columns + 3, 1] },
-            Self { name: "columns one after the other", strides: [1, rows] },
+            Self { name: "rows with gaps between them", strides: [columns + 3, 1] },
+            Self { name: "transposed operands", strides: [1, rows] },
         ]
     }
 
@@ -574,7 +576,7 @@ fn strides(rig: &Rig<'_>) -> Outcome {
             let node = match request.prepare(device)? {
                 Ok(node) => node,
                 Err((_, words)) => {
-                    return failed(format!("{} of {}: {words}", kernel.op, layouts[0].name));
+                    return failed(format!("{} on {}: {words}", kernel.op, layouts[0].name));
                 }
             };
             let expected = layouts[sample.inputs.len()].spread(&sample.expected);
@@ -600,16 +602,16 @@ fn strides(rig: &Rig<'_>) -> Outcome {
             });
             if let Some((i, expected)) = wrong {
                 return failed(format!(
-                    "{} of {}: element {i} is not {expected}",
+                    "{} on {}: expected element {i} to be {expected}",
                     kernel.op, layouts[0].name
                 ));
             }
-            ensure!(ran.damage.is_empty(), "{} of {}: {:?}", kernel.op, layouts[0].name, ran.damage);
+            ensure!(ran.damage.is_empty(), "{} on {}: {:?}", kernel.op, layouts[0].name, ran.damage);
         }
         Ok(())
     })?;
     if n_strided == 0 {
-        return not_run(Why::NotOffered, "no kernel of the base set takes strides");
+        return not_run(Why::NotOffered, "no kernel of the base set accepts strides");
     }
     Ok(())
 }

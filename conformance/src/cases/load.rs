@@ -94,14 +94,14 @@ fn same(rig: &Rig<'_>) -> Outcome {
         threads.into_iter().map(|thread| thread.join().unwrap_or(0)).collect()
     });
     ensure!(answers.iter().all(|&found| found == first), "the entry returned two different pointers");
-    ensure!(before == bytes_of(rig), "what the entry returned has changed since the first call");
+    ensure!(before == bytes_of(rig), "the data that the entry returned changed since the first call");
     Ok(())
 }
 
 /// The file, read without loading it.
 fn with_file(rig: &Rig<'_>, body: impl FnOnce(&object::File<'_>) -> Outcome) -> Outcome {
     let Entry::Library(library) = rig.entry else {
-        return not_run(Why::OwnProcess, "the plugin is part of the program, there is no file to read");
+        return not_run(Why::OwnProcess, "the plugin is built into the program, so there is no file to read");
     };
     let bytes = match std::fs::read(library.path()) {
         Ok(bytes) => bytes,
@@ -124,7 +124,7 @@ fn exports(rig: &Rig<'_>) -> Outcome {
         match others.next() {
             None => Ok(()),
             Some(first) => failed(format!(
-                "{} more symbols are exported, the first is {first}; link with a version script, or make them static",
+                "{} other symbols are exported, starting with {first}; link with a version script, or make them static",
                 others.count() + 1
             )),
         }
@@ -137,7 +137,9 @@ fn imports(rig: &Rig<'_>) -> Outcome {
         let found = names.find_map(|symbol| symbol.name().ok().filter(|name| is_of_host(name)));
         match found {
             None => Ok(()),
-            Some(name) => failed(format!("the library imports {name}; services come in a table")),
+            Some(name) => {
+                failed(format!("the library imports {name} from the host; services come in a table"))
+            }
         }
     })
 }

@@ -88,7 +88,7 @@ fn constant(rig: &Rig<'_>) -> Outcome {
     let opened = rig.open()?;
     opened.device_infos()?;
     drop(opened);
-    ensure!(before == super::load::bytes_of(rig), "an instance wrote into what the entry returned");
+    ensure!(before == super::load::bytes_of(rig), "an instance wrote to the data that the entry returned");
     Ok(())
 }
 
@@ -100,7 +100,7 @@ fn older(rig: &Rig<'_>) -> Outcome {
     let plugin = rig.about()?.minors;
     let minors = plugin.min.max(MinorRange::CURRENT.min)..=plugin.max.min(MinorRange::CURRENT.max);
     if minors.start() == minors.end() {
-        return not_run(Why::NotOffered, format!("only {} is spoken by both sides", plugin));
+        return not_run(Why::NotOffered, format!("host and plugin share only the minor {}", plugin));
     }
     for minor in minors {
         let mut detail = Detail::new();
@@ -128,7 +128,7 @@ fn range(rig: &Rig<'_>) -> Outcome {
                     status_name(status)
                 ));
             }
-            Ok(_) => return failed(format!("minor {minor} outside {plugin} was taken")),
+            Ok(_) => return failed(format!("minor {minor} outside {plugin} was accepted")),
         }
     }
     Ok(())
@@ -164,7 +164,7 @@ fn sizes(rig: &Rig<'_>) -> Outcome {
                 Ok(opened) => drop(opened),
                 Err(status) => {
                     return failed(format!(
-                        "a description of {desc_size} bytes with services of {api_size}: {}",
+                        "a description of {desc_size} bytes with services of {api_size} bytes: {}",
                         detail.describe(status)
                     ));
                 }
@@ -181,7 +181,7 @@ fn unknown_option(rig: &Rig<'_>) -> Outcome {
     match rig.create(Desk::open(SLOTS), None, &given, Some(&mut detail))? {
         Err(DEVBAY_STATUS_INVALID) => Ok(()),
         Err(status) => failed(format!("expected INVALID, found {}", status_name(status))),
-        Ok(_) => failed(format!("the option {UNKNOWN_OPTION} was taken")),
+        Ok(_) => failed(format!("the unknown option {UNKNOWN_OPTION} was accepted")),
     }
 }
 
@@ -230,7 +230,7 @@ fn extensions(rig: &Rig<'_>) -> Outcome {
     for (id, revision) in asked.into_iter().chain(future) {
         // SAFETY: the plugin's function with its own instance.
         let table = unsafe { get(opened.handle.as_ptr(), id, revision) };
-        ensure!(table.is_null(), "extension {id:#x} of revision {revision} was not answered with NULL");
+        ensure!(table.is_null(), "extension {id:#x} of revision {revision}: expected NULL, found a table");
     }
     Ok(())
 }

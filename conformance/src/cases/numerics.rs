@@ -75,6 +75,6 @@ fn leak(text: String) -> &'static str {
 fn with_op(rig: &Rig<'_>, judge: fn(&Rig<'_>, OpName) -> Outcome) -> Outcome {
     match rig.op {
         Some(op) => judge(rig, op),
-        None => failed("the suite asked of no op"),
+        None => failed("the suite asked for no op"),
     }
 }

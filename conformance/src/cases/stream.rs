@@ -69,7 +69,7 @@ fn create(rig: &Rig<'_>) -> Outcome {
     rig.each_device(|device| {
         for _ in 0..3 {
             let mut streams = device.streams(8)?;
-            ensure!(!streams.is_empty(), "device {} gives no stream", device.index);
+            ensure!(!streams.is_empty(), "device {} creates no stream", device.index);
             let mut handles: Vec<_> = streams.iter().map(|stream| stream.handle).collect();
             handles.sort_unstable();
             handles.dedup();
@@ -105,7 +105,11 @@ fn max(rig: &Rig<'_>) -> Outcome {
         let mut streams: Vec<Stream<'_>> = (0..max).map(|_| device.stream()).collect::<Outcome<_>>()?;
         let mut detail = Detail::new();
         let (status, extra) = device.try_stream(&StreamDesc::empty(), &mut detail)?;
-        ensure!(extra.is_none(), "device {} says at most {max} streams and gave one more", device.index);
+        ensure!(
+            extra.is_none(),
+            "device {} declares at most {max} streams, but created one more",
+            device.index
+        );
         ensure!(
             status == DEVBAY_STATUS_FAILED_PRECONDITION,
             "stream {} of {max}: expected FAILED_PRECONDITION, found {}",
@@ -128,7 +132,7 @@ fn fresh(rig: &Rig<'_>) -> Outcome {
         let (value, status) = stream.reached()?;
         ensure!(
             status == DEVBAY_STATUS_OK && value == 0,
-            "a fresh stream has reached {value} with {}",
+            "a new stream has reached {value} with {}, expected 0 with OK",
             status_name(status)
         );
         Ok(())
@@ -142,7 +146,7 @@ fn signal(rig: &Rig<'_>) -> Outcome {
             stream.signal_value(value)?;
             stream.poll(value)?;
             let (reached, _) = stream.reached()?;
-            ensure!(reached == value, "{value} was signalled and {reached} reached");
+            ensure!(reached == value, "{value} was signalled, but {reached} was reached");
         }
         Ok(())
     })
@@ -176,9 +180,9 @@ fn signal_refused(rig: &Rig<'_>) -> Outcome {
         stream.signal_value(6)?;
         stream.poll(6)?;
         let (reached, _) = stream.reached()?;
-        ensure!(reached == 6, "6 was signalled last, and {reached} is reached");
+        ensure!(reached == 6, "6 was signalled last, but {reached} was reached");
         if let Some(difference) = difference(&found.done(), &source) {
-            return failed(format!("a copy in front of a signal that was refused: {difference}"));
+            return failed(format!("a copy before a refused signal: {difference}"));
         }
         Ok(())
     })
@@ -238,7 +242,7 @@ fn drive(stream: &Stream<'_>, source: &[u8], buffers: &[Buffer<'_>]) -> Outcome 
         step(stream, &mut last)?;
         ensure!(
             last <= stream.signalled(),
-            "the timeline has reached {last}, the last signal was {}",
+            "the timeline reached {last}, beyond the last signal, {}",
             stream.signalled()
         );
     }
@@ -246,7 +250,7 @@ fn drive(stream: &Stream<'_>, source: &[u8], buffers: &[Buffer<'_>]) -> Outcome 
     let (value, _) = stream.reached()?;
     ensure!(
         value == stream.signalled(),
-        "at the end {value} is reached, the last signal was {}",
+        "{value} was reached at the end, expected the last signal, {}",
         stream.signalled()
     );
     // Nothing moves a timeline that is at its end.
@@ -266,7 +270,7 @@ fn flush(rig: &Rig<'_>) -> Outcome {
         let flush = || {
             // SAFETY: the plugin's function with its own stream.
             let status = unsafe { flush(stream.handle.as_ptr()) };
-            ensure!(status == DEVBAY_STATUS_OK, "stream_flush gave {}", stream.error_words(status));
+            ensure!(status == DEVBAY_STATUS_OK, "stream_flush returned {}", stream.error_words(status));
             Ok(())
         };
         flush()?;

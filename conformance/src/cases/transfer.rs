@@ -135,14 +135,18 @@ fn round_trip(rig: &Rig<'_>) -> Outcome {
             stream.finish()?;
             if !is_whole {
                 let all = stream.download(&buffer, 0, behind.len())?;
-                expect(&all[padded..], &behind[padded..], &format!("what lies behind {size} bytes"))?;
+                expect(
+                    &all[padded..],
+                    &behind[padded..],
+                    &format!("the bytes after a copy of {size} bytes"),
+                )?;
             }
             drop(stream);
             expect(&room[GUARD..GUARD + size], &sent, &format!("{size} bytes to the device and back"))?;
             let guards = room[..GUARD].iter().chain(&room[GUARD + size..]);
             ensure!(
                 guards.into_iter().all(|&byte| byte == 0xa5),
-                "a copy of {size} bytes to the host wrote beside them"
+                "a copy of {size} bytes to the host wrote outside them"
             );
         }
         Ok(())
@@ -173,9 +177,9 @@ fn offsets(rig: &Rig<'_>) -> Outcome {
             stream.upload(&sent, &buffer, at * model.piece)?;
             model.content[at * model.piece..][..model.piece].copy_from_slice(&sent);
             let whole = stream.download(&buffer, 0, model.content.len())?;
-            expect(&whole, &model.content, "after a copy into the middle")?;
+            expect(&whole, &model.content, "the buffer after a copy into its middle")?;
             let part = stream.download(&buffer, at * model.piece, model.piece)?;
-            expect(&part, &sent, "a copy out of the middle")?;
+            expect(&part, &sent, "a copy from the buffer's middle")?;
         }
         Ok(())
     })
@@ -195,8 +199,8 @@ fn within_device(rig: &Rig<'_>) -> Outcome {
         unsafe { stream.enqueue_within(first.part(2 * piece, piece), second.part(5 * piece, piece), piece) }?;
         b.content[5 * piece..6 * piece].copy_from_slice(&a.content[2 * piece..3 * piece]);
         stream.finish()?;
-        expect(&stream.download(&second, 0, b.content.len())?, &b.content, "between two buffers")?;
-        expect(&stream.download(&first, 0, a.content.len())?, &a.content, "the source of a copy")?;
+        expect(&stream.download(&second, 0, b.content.len())?, &b.content, "a copy between two buffers")?;
+        expect(&stream.download(&first, 0, a.content.len())?, &a.content, "the source after a copy")?;
         // Neighbours in one buffer are disjoint.
         // SAFETY: as above.
         unsafe {
@@ -205,7 +209,7 @@ fn within_device(rig: &Rig<'_>) -> Outcome {
         let moved = b.content[5 * piece..6 * piece].to_vec();
         b.content[6 * piece..7 * piece].copy_from_slice(&moved);
         stream.finish()?;
-        expect(&stream.download(&second, 0, b.content.len())?, &b.content, "within one buffer")
+        expect(&stream.download(&second, 0, b.content.len())?, &b.content, "a copy within one buffer")
     })
 }
 
@@ -237,7 +241,7 @@ fn order(rig: &Rig<'_>) -> Outcome {
         }
         stream.finish()?;
         let found = stream.download(&buffer, 0, model.content.len())?;
-        expect(&found, &model.content, "after 200 copies whose order matters")
+        expect(&found, &model.content, "the buffer after 200 copies whose order matters")
     })
 }
 
@@ -264,12 +268,12 @@ fn leaves_alone(
             status_name(expected),
             status_name(status)
         ),
-        None => ensure!(status != DEVBAY_STATUS_OK, "{what} was taken"),
+        None => ensure!(status != DEVBAY_STATUS_OK, "{what} was accepted"),
     }
     let found = stream.download(&buffer, 0, content.len())?;
     drop(stream);
-    expect(&found, &content, &format!("{what}: the buffer has changed"))?;
-    ensure!(host.iter().all(|&byte| byte == 0xa5), "{what}: the host's memory has changed");
+    expect(&found, &content, &format!("{what}: the buffer changed"))?;
+    ensure!(host.iter().all(|&byte| byte == 0xa5), "{what}: the host's memory changed");
     Ok(())
 }
 
@@ -318,24 +322,22 @@ fn range(rig: &Rig<'_>) -> Outcome {
         let step = device.step();
         let invalid = Some(DEVBAY_STATUS_INVALID);
         // More than the reference has, though the buffer has it.
-        leaves_alone(device, invalid, "a copy of more bytes than its source has", |buffer, host| CopyDesc {
+        leaves_alone(device, invalid, "a copy larger than its source", |buffer, host| CopyDesc {
             kind: DEVBAY_COPY_BUFFER_TO_HOST,
             src: buffer.part(0, step),
             host_dst: host.as_mut_ptr().cast(),
             size_bytes: 2 * step as u64,
             ..empty_copy()
         })?;
-        leaves_alone(device, invalid, "a copy of more bytes than its destination has", |buffer, host| {
-            CopyDesc {
-                kind: DEVBAY_COPY_HOST_TO_BUFFER,
-                dst: buffer.part(step, step),
-                host_src: host.as_ptr().cast(),
-                size_bytes: 2 * step as u64,
-                ..empty_copy()
-            }
+        leaves_alone(device, invalid, "a copy larger than its destination", |buffer, host| CopyDesc {
+            kind: DEVBAY_COPY_HOST_TO_BUFFER,
+            dst: buffer.part(step, step),
+            host_src: host.as_ptr().cast(),
+            size_bytes: 2 * step as u64,
+            ..empty_copy()
         })?;
         // More than the buffer has: the reference itself goes beyond it.
-        leaves_alone(device, invalid, "a copy from behind its buffer's end", |buffer, host| CopyDesc {
+        leaves_alone(device, invalid, "a copy from beyond its buffer's end", |buffer, host| CopyDesc {
             kind: DEVBAY_COPY_BUFFER_TO_HOST,
             src: buffer.part(buffer.usable as usize - step, 2 * step),
             host_dst: host.as_mut_ptr().cast(),
@@ -387,7 +389,7 @@ fn goes_on(rig: &Rig<'_>) -> Outcome {
             };
             // SAFETY: a copy without a destination, which is refused.
             let status = unsafe { stream.copy(&nonsense) }?;
-            ensure!(status != DEVBAY_STATUS_OK, "a copy without a destination was taken");
+            ensure!(status != DEVBAY_STATUS_OK, "a copy without a destination was accepted");
             stream.upload(&sent, buffer, 0)?;
             let found = stream.download(buffer, 0, sent.len())?;
             expect(&found, &sent, "a copy after a refused one")?;
@@ -414,7 +416,7 @@ fn sizes(rig: &Rig<'_>) -> Outcome {
             let status = unsafe { stream.copy(desc.as_ptr()) }?;
             ensure!(
                 status == DEVBAY_STATUS_OK,
-                "a description of {size} bytes gave {}",
+                "a description of {size} bytes returned {}",
                 stream.error_words(status)
             );
             stream.finish()?;
@@ -439,14 +441,18 @@ fn host_visible(rig: &Rig<'_>) -> Outcome {
         let base = buffer.base as *mut u8;
         // SAFETY: the space says that the host may write there, and no work uses the buffer.
         unsafe { std::ptr::copy_nonoverlapping(first.as_ptr(), base, first.len()) };
-        expect(&stream.download(&buffer, 0, first.len())?, &first, "written by the host, read by a copy")?;
+        expect(&stream.download(&buffer, 0, first.len())?, &first, "a copy of bytes that the host wrote")?;
         stream.upload(&second, &buffer, 0)?;
         // SAFETY: the space says that the host may read there, and the copy is done.
         let found = unsafe { std::slice::from_raw_parts(base, second.len()) };
-        expect(found, &second, "written by a copy, read by the host")?;
+        expect(found, &second, "a host read of copied bytes")?;
         // SAFETY: as above.
         unsafe { std::ptr::copy_nonoverlapping(first.as_ptr(), base, first.len()) };
-        expect(&stream.download(&buffer, 0, first.len())?, &first, "written by the host after a copy")
+        expect(
+            &stream.download(&buffer, 0, first.len())?,
+            &first,
+            "a copy of bytes that the host wrote after a copy",
+        )
     })?;
     if n_visible == 0 {
         let why = crate::verdict::Why::NotOffered;

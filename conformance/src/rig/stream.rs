@@ -57,7 +57,7 @@ impl Stream<'_> {
             DEVBAY_STATUS_OK => Ok(()),
             status => {
                 let words = self.error_words(status);
-                failed(format!("a copy of {} bytes {what} gave {words}", desc.size_bytes))
+                failed(format!("a copy of {} bytes {what} returned {words}", desc.size_bytes))
             }
         }
     }
@@ -139,7 +139,7 @@ impl Stream<'_> {
     /// Enqueues a point.
     pub(crate) fn signal_value(&self, value: u64) -> Outcome<u64> {
         let Some(signal) = self.table().stream_signal else {
-            return failed("a device with a timeline, and no stream_signal");
+            return failed("the device is not inline, but the plugin has no stream_signal");
         };
         // SAFETY: the plugin's function with its own stream.
         match unsafe { signal(self.handle.as_ptr(), value) } {
@@ -147,7 +147,7 @@ impl Stream<'_> {
                 self.signalled.store(value, Ordering::Relaxed);
                 Ok(value)
             }
-            status => failed(format!("stream_signal({value}) gave {}", self.error_words(status))),
+            status => failed(format!("stream_signal({value}) returned {}", self.error_words(status))),
         }
     }
 
@@ -159,7 +159,7 @@ impl Stream<'_> {
     /// Asks what was reached.
     pub(crate) fn reached(&self) -> Outcome<(u64, Status)> {
         let Some(reached) = self.table().stream_reached else {
-            return failed("a device with a timeline, and no stream_reached");
+            return failed("the device is not inline, but the plugin has no stream_reached");
         };
         let mut value = 0;
         // SAFETY: the plugin's function with its own stream; `value` is ours.
@@ -188,7 +188,7 @@ impl Stream<'_> {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                return failed(format!("value {value} was not reached within {PATIENCE:?}, but {reached}"));
+                return failed(format!("value {value} was not reached within {PATIENCE:?}, only {reached}"));
             }
             n_polls += 1;
             if n_polls > 100 {
@@ -214,7 +214,7 @@ impl Stream<'_> {
             return Ok(DEVBAY_STATUS_OK);
         }
         let Some(signal) = self.table().stream_signal else {
-            return failed("a device with a timeline, and no stream_signal");
+            return failed("the device is not inline, but the plugin has no stream_signal");
         };
         let value = self.signalled() + 1;
         // SAFETY: the plugin's function with its own stream.
