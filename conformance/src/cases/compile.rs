@@ -276,7 +276,7 @@ fn program(rig: &Rig<'_>) -> Outcome {
             ("the second input", &inputs[1], &b),
         ] {
             let found = stream.download(buffer, 0, SIZE)?;
-            ensure!(found == *expected, "{what} has the bytes {found:?}, expected {expected:?}");
+            ensure!(found == *expected, "{what} contains the bytes {found:?}, expected {expected:?}");
         }
         Ok(())
     })

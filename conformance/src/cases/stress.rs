@@ -114,7 +114,7 @@ fn leaks(rig: &Rig<'_>, what: &str, n_devices: usize, mut round: impl FnMut(u32)
         verdict = match left.iter().find(|(_, left, max)| left >= max) {
             None => Ok(()),
             Some((name, left, _)) => {
-                failed(format!("{n} rounds of {what} each leak at least {left:.1} bytes, {name}"))
+                failed(format!("{n} rounds of {what} leak at least {left:.1} {name} bytes each"))
             }
         };
     }

@@ -43,7 +43,7 @@ pub fn to_html(report: &Report, rules_url: &str) -> String {
         let _ = writeln!(
             page,
             "<details{open}><summary><b>{}</b> {}</summary>\n<table><thead><tr><th>test<th>rules<th>outcome\
-             <th>what, and why</tr></thead><tbody>",
+             <th>requirement and reason</tr></thead><tbody>",
             escape(topic),
             counts(&summary)
         );
