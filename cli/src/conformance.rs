@@ -389,7 +389,7 @@ fn text(report: &Report) -> String {
     for test in report.failures() {
         text.push_str(&format!("\n{} requires: {}\n", test.id, test.requires));
         if let Some(command) = &test.reproduce {
-            text.push_str(&format!("  again alone: {command}\n"));
+            text.push_str(&format!("  run it alone: {command}\n"));
         }
     }
     text + "\n" + &last_lines(report)

@@ -113,7 +113,7 @@ pub fn answer(
     };
     let items: Vec<Item> = ids
         .iter()
-        .map(|id| find(id).ok_or_else(|| format!("there is no test {id}")))
+        .map(|id| find(id).ok_or_else(|| format!("test {id} does not exist")))
         .collect::<Result<_, _>>()?;
     let mut nodes = None;
     for item in &items {
@@ -147,7 +147,7 @@ pub fn read_arguments(arguments: &[String]) -> Result<(Vec<String>, Settings), S
             VALIDATION => settings.validation = true,
             "--plugin-option" => {
                 let pair = rest.next().and_then(|pair| pair.split_once('='));
-                let (key, value) = pair.ok_or("--plugin-option is KEY=VALUE")?;
+                let (key, value) = pair.ok_or("expected --plugin-option KEY=VALUE")?;
                 settings.options.push((key.to_owned(), value.to_owned()));
             }
             id => ids.push(id.to_owned()),
@@ -281,7 +281,7 @@ impl Said {
             Some(status) => {
                 let how = describe(status);
                 let after = format!("the process ended with {how} after the test: {last_words}");
-                let reason = format!("the process ended with {how} in the middle of the test: {last_words}");
+                let reason = format!("the process ended with {how} during the test: {last_words}");
                 (Failure::Died, reason, (!status.success()).then_some(after))
             }
         };

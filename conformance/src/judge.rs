@@ -311,7 +311,7 @@ pub(crate) fn run_here(subject: &Subject, case: &Case, settings: &Settings, own_
     let mut answer = std::panic::catch_unwind(run).unwrap_or_else(|payload| {
         let words = payload.downcast_ref::<String>().map(String::as_str);
         let words = words.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
-        Answer::failed(Failure::Suite, format!("the suite panicked, which is a bug in it: {words}"))
+        Answer::failed(Failure::Suite, format!("the suite panicked, a bug in the suite: {words}"))
     });
     if let (Some(Ok(wrapped)), Verdict::Passed) = (&wrapped, &answer.verdict)
         && let Some(found) = wrapped.report().violations().into_iter().find(|found| found.by == Side::Plugin)

@@ -91,7 +91,7 @@ pub(crate) unsafe fn prepare_raw<'a>(
     out: *mut Prepared,
 ) -> Outcome<Result<Node<'a>, (Status, String)>> {
     let Some(prepare) = device.opened.table.prepare else {
-        return failed("a plugin with kernels, and no prepare");
+        return failed("the plugin has kernels, but no prepare");
     };
     let mut detail = Detail::new();
     // SAFETY: the instance is the plugin's own; the pointers are as `PluginTable::prepare` says (# Safety).
@@ -99,12 +99,12 @@ pub(crate) unsafe fn prepare_raw<'a>(
     // SAFETY: the result is at least as large as every version's.
     let raw = match unsafe { read_struct(out) } {
         Ok(raw) => raw,
-        Err(error) => return failed(format!("prepare broke the struct for its result: {error}")),
+        Err(error) => return failed(format!("prepare wrote an invalid result: {error}")),
     };
     if status != DEVBAY_STATUS_OK {
         ensure!(
             raw.launch.is_none() && raw.state.is_null() && raw.workspace_bytes == 0,
-            "prepare gave {} and wrote a result",
+            "prepare returned {}, but wrote a result",
             status_name(status)
         );
         return Ok(Err((status, detail.describe(status))));
@@ -112,7 +112,7 @@ pub(crate) unsafe fn prepare_raw<'a>(
     ensure!(raw.launch.is_some(), "prepare succeeded without a launch function");
     ensure!(
         raw.workspace_align == 0 || raw.workspace_align.is_power_of_two(),
-        "prepare asks for a workspace aligned to {}, expected a power of two",
+        "prepare requests a workspace aligned to {}, expected a power of two",
         raw.workspace_align
     );
     Ok(Ok(Node { device, raw }))
@@ -349,14 +349,14 @@ impl Node<'_> {
     pub(crate) fn launch(&self, kernel: &KernelDef, stream: &Stream<'_>, refs: &[BufferRef]) -> Outcome {
         match self.launch_status(stream, refs)? {
             DEVBAY_STATUS_OK => Ok(()),
-            status => failed(format!("a launch of {} gave {}", kernel.op, stream.error_words(status))),
+            status => failed(format!("a launch of {} returned {}", kernel.op, stream.error_words(status))),
         }
     }
 
     /// As [`Node::launch`], and gives the status.
     fn launch_status(&self, stream: &Stream<'_>, refs: &[BufferRef]) -> Outcome<Status> {
         let Some(launch) = self.raw.launch else {
-            return failed("a prepared kernel without a launch function");
+            return failed("a prepared kernel has no launch function");
         };
         let state: *const c_void = self.raw.state.cast_const();
         // SAFETY: the plugin's function with its own state and stream, and as many references as `prepare` fixed.
@@ -442,7 +442,7 @@ pub(crate) fn each_node_of(
         return not_run(Why::NotOffered, format!("the plugin has no kernel for {}", names.join(", ")));
     }
     if n_taken == 0 {
-        return not_run(Why::Refused, "prepare answered UNSUPPORTED for all that was asked");
+        return not_run(Why::Refused, "prepare returned UNSUPPORTED for every node");
     }
     Ok(())
 }

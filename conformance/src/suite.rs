@@ -74,7 +74,7 @@ impl Item {
             Self::Case(case) => case.requires.to_owned(),
             Self::Node(name) => {
                 let ops = onnx::index().get(*name).map(|about| about.ops.join(", ")).unwrap_or_default();
-                format!("{ops} gives what ONNX's test {name} expects")
+                format!("{ops} gives the results that ONNX's test {name} expects")
             }
         }
     }

@@ -53,7 +53,7 @@ const BY_CHANCE: &[(&str, &[&str])] = &[
     // leaked.
     ("the-host-is-called-after-destroy", OPS),
     // Buffers are freed after unreached points, while copies in them continue.
-    ("a-point-is-reached-when-it-is-signalled-async", &["event.host_wait", "event.wait"]),
+    ("a-point-is-reached-as-soon-as-it-is-signalled-async", &["event.host_wait", "event.wait"]),
 ];
 
 fn judge_defect(name: &str, only: &[&str], except: &[&str], all_numbers: bool) -> Report {
@@ -225,18 +225,18 @@ topics! {
 
 /// Cases that no defect here trips, with reasons.
 const WITHOUT_A_DEFECT: &[(&str, &str)] = &[
-    ("negotiate.older", "there is no older minor yet that hosts of 0.9 speak"),
-    ("figure.launch", "a figure for a person, which nothing fails"),
-    ("figure.copy", "a figure for a person, which nothing fails"),
-    ("load.exports", "about a file's symbols: see processes.rs"),
-    ("load.imports", "about a file's symbols: see processes.rs"),
+    ("negotiate.older", "hosts of 0.9 do not support an older minor yet"),
+    ("figure.launch", "a figure for information, which no plugin fails"),
+    ("figure.copy", "a figure for information, which no plugin fails"),
+    ("load.exports", "concerns a file's symbols: see processes.rs"),
+    ("load.imports", "concerns a file's symbols: see processes.rs"),
     ("error.absent", "a plugin that writes through NULL ends the process: see processes.rs"),
     ("memory.host_visible", "a host that cannot write there ends the process: see processes.rs"),
-    ("interop.streams", "about native streams, which the plugin underneath does not have"),
-    ("compile.program", "about StableHLO, which the compiler among the fixtures does not read"),
-    ("shutdown.rounds", "counted in a process of the case's own: see processes.rs"),
-    ("shutdown.memory", "measured in a process of the case's own: see processes.rs"),
-    ("shutdown.output", "collected from processes of the cases' own: see processes.rs"),
+    ("interop.streams", "concerns native streams, which the underlying plugin does not have"),
+    ("compile.program", "concerns StableHLO, which the fixture's compiler does not read"),
+    ("shutdown.rounds", "counted in a separate process: see processes.rs"),
+    ("shutdown.memory", "measured in a separate process: see processes.rs"),
+    ("shutdown.output", "collected from the cases' processes: see processes.rs"),
 ];
 
 #[test]
@@ -245,7 +245,7 @@ fn every_case_has_a_defect_or_is_on_the_list_of_those_without() {
     let excused: BTreeSet<&str> = WITHOUT_A_DEFECT.iter().map(|(id, _)| *id).collect();
     let without: Vec<&str> =
         case::all().map(|case| case.id).filter(|id| !tripped.contains(id) && !excused.contains(id)).collect();
-    assert!(without.is_empty(), "cases that nothing trips: {}", without.join(", "));
+    assert!(without.is_empty(), "cases that no defect trips: {}", without.join(", "));
     let stale: Vec<_> = tripped.intersection(&excused).collect();
     assert!(stale.is_empty(), "these have a defect and an excuse: {stale:?}");
 }
@@ -272,7 +272,7 @@ fn the_document_lists_every_case() {
     let mut known: BTreeSet<&str> = case::all().filter(|case| !of_ops(case)).map(|case| case.id).collect();
     known.extend(["numerics.OP", "specials.OP"]);
     let stale: Vec<_> = listed.iter().filter(|id| id.contains('.') && !known.contains(*id)).collect();
-    assert!(stale.is_empty(), "docs/conformance.md has rows of cases that are no more: {stale:?}");
+    assert!(stale.is_empty(), "docs/conformance.md has rows of removed cases: {stale:?}");
 }
 
 /// The document lists the suite's defects.
@@ -284,5 +284,5 @@ fn the_document_lists_every_defect() {
     let missing: Vec<String> = all().iter().map(row).filter(|row| !text.contains(row)).collect();
     assert!(missing.is_empty(), "docs/conformance-defects.md lacks these rows:\n{}", missing.join("\n"));
     let n_rows = text.lines().filter(|line| line.starts_with("| `")).count();
-    assert_eq!(n_rows, all().len(), "rows of defects that are no more");
+    assert_eq!(n_rows, all().len(), "the document has rows of removed defects");
 }

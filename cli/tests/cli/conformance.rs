@@ -153,7 +153,7 @@ fn wrong_command_lines_are_refused() {
     std::fs::write(&text, "{}").unwrap();
     devbay(["conformance", "--index", &text.display().to_string()])
         .expect(2)
-        .says(&["text.json", "no report"]);
+        .says(&["text.json", "not a report"]);
     let nowhere = folder.path("no/such/folder.json").display().to_string();
     devbay(few(&["-o", &nowhere])).expect(1).says(&["cannot write"]);
 }

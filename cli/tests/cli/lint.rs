@@ -72,7 +72,7 @@ fn errors_fail_and_are_data() {
 fn what_is_no_library_is_refused() {
     let folder = Folder::new();
     let text = folder.write("libtext.so", "no library");
-    devbay(lint(&text, &[])).expect(6).says(&["libtext.so", "does not begin as an ELF file does"]);
+    devbay(lint(&text, &[])).expect(6).says(&["libtext.so", "does not begin with an ELF header"]);
     let bytes = std::fs::read(minimal(&folder, &[])).unwrap();
     let cut = folder.write("libcut.so", &bytes[..bytes.len() / 2]);
     devbay(lint(&cut, &[])).expect(6).says(&["libcut.so", "damaged", "cut off"]);

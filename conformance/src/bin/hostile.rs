@@ -66,7 +66,7 @@ fn seeds(arguments: &[String]) -> Result<(), String> {
         "onnx_run" => Form::Model,
         "text" => Form::Text,
         "arrays" => Form::Inputs,
-        other => return Err(format!("there are no seeds for {other}")),
+        other => return Err(format!("no seeds exist for {other}")),
     };
     let n = write_seeds(form, Path::new(folder)).map_err(|error| error.to_string())?;
     println!("{n} seeds in {folder}");
@@ -128,7 +128,7 @@ fn campaign(arguments: &Arguments) -> Result<bool, String> {
     let corpus = Corpus::select(&arguments.selection);
     let cases = corpus.cases();
     println!(
-        "{} cases of {} seeds for {} ops; {} node tests are left out, which are no models of tensors",
+        "{} cases of {} seeds for {} ops; {} node tests are left out, as they are not models of tensors",
         cases.len(),
         corpus.n_seeds(),
         corpus.n_ops(),

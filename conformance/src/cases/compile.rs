@@ -18,22 +18,23 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "compile.formats",
         rules: &["B5", "B6", "B23"],
-        requires: "a device with a compiler names the formats that it reads, each once",
+        requires: "a device with a compiler lists the formats that it reads, each once",
         needs: &["devices.list", "negotiate.extensions"],
         run: formats,
     },
     Case {
         id: "compile.refusals",
         rules: &["B18", "B23"],
-        requires: "another format is refused as UNSUPPORTED, and code that is none with words; no program is given",
+        requires: "an unknown format is refused with UNSUPPORTED, and invalid code with a message; neither gives \
+                   a program",
         needs: &["compile.formats"],
         run: refusals,
     },
     Case {
         id: "compile.program",
         rules: &["B9", "B12", "B23"],
-        requires: "a program gives what it says, twice at once in buffers of their own, leaves its inputs as they are, and \
-                   its results outlive it",
+        requires: "two runs of a program give the right results in separate buffers; the inputs do not change, \
+                   and the results outlive the program",
         needs: &["compile.formats", "stream.signal"],
         run: program,
     },
@@ -46,24 +47,24 @@ fn table(device: &Device<'_>) -> Outcome<CompileTable> {
 /// Returns the formats of a device.
 fn names(table: &CompileTable, device: &Device<'_>) -> Outcome<Vec<String>> {
     let Some(ask) = table.formats else {
-        ensure!(table.claim.is_some(), "the extension that compiles programs has neither formats nor claim");
-        return not_run(Why::NotOffered, "the compiler takes graphs alone");
+        ensure!(table.claim.is_some(), "the compiler extension has neither formats nor claim");
+        return not_run(Why::NotOffered, "the compiler accepts only graphs");
     };
     let (mut list, mut detail) = (List::EMPTY, Detail::new());
     // SAFETY: the plugin's function with its own device; the places are ours.
     let status = unsafe { ask(device.info.handle, &mut list, &mut detail.raw) };
-    ensure!(status == DEVBAY_STATUS_OK, "formats gave {}", detail.describe(status));
+    ensure!(status == DEVBAY_STATUS_OK, "formats returned {}", detail.describe(status));
     // SAFETY: the plugin keeps the list as long as the instance.
     let texts = match unsafe { read_list::<Str>(&list, "Str") } {
         Ok(texts) => texts,
-        Err(error) => return failed(format!("the list of formats: {error}")),
+        Err(error) => return failed(format!("invalid list of formats: {error}")),
     };
     let mut names = Vec::new();
     for text in texts {
         // SAFETY: the plugin keeps the texts of the list as long as the instance.
         match unsafe { text.get() } {
             Ok(name) => names.push(name.to_owned()),
-            Err(error) => return failed(format!("the name of a format: {error}")),
+            Err(error) => return failed(format!("invalid name of a format: {error}")),
         }
     }
     Ok(names)
@@ -73,7 +74,7 @@ fn formats(rig: &Rig<'_>) -> Outcome {
     rig.each_device(|device| {
         let names = names(&table(device)?, device)?;
         let distinct: BTreeSet<&String> = names.iter().collect();
-        ensure!(!names.is_empty(), "a compiler that reads no format");
+        ensure!(!names.is_empty(), "the compiler lists no format");
         ensure!(distinct.len() == names.len() && !names.contains(&String::new()), "formats {names:?}");
         Ok(())
     })
@@ -113,7 +114,7 @@ fn make(
     desc: CompileDesc,
 ) -> Outcome<(Status, Program, Detail)> {
     let Some(function) = function else {
-        return failed("the extension that compiles programs has no compile");
+        return failed("the compiler extension has no compile");
     };
     let desc = CompileDesc { device: device.info.handle, label: Str::new("conformance"), ..desc };
     let (mut out, mut detail) = (null_mut(), Detail::new());
@@ -146,7 +147,7 @@ fn refusals(rig: &Rig<'_>) -> Outcome {
         let (status, program, _) = compile(&table, device, "devbay-no-such-format", b"nothing", &[])?;
         ensure!(
             status == DEVBAY_STATUS_UNSUPPORTED && program.handle.is_null(),
-            "code of a format that there is not gave {}",
+            "code of an unknown format returned {}, expected UNSUPPORTED and no program",
             status_name(status)
         );
         for format in formats {
@@ -154,10 +155,10 @@ fn refusals(rig: &Rig<'_>) -> Outcome {
                 let (status, program, detail) = compile(&table, device, &format, code, &[])?;
                 ensure!(
                     status != DEVBAY_STATUS_OK && program.handle.is_null(),
-                    "{} bytes that are no program were compiled as {format}",
+                    "{} bytes of invalid code were compiled as {format}",
                     code.len()
                 );
-                ensure!(!detail.text().is_empty(), "{} without words", detail.describe(status));
+                ensure!(!detail.text().is_empty(), "{} without a message", detail.describe(status));
             }
         }
         Ok(())
@@ -189,7 +190,7 @@ fn alloc<'a>(device: &'a Device<'a>, shape: &[i64]) -> Outcome<Buffer<'a>> {
     let status = unsafe { device.alloc_raw(&desc, &mut out, &mut detail.raw) }?;
     ensure!(
         status == DEVBAY_STATUS_OK,
-        "buffer_alloc of a tensor of {shape:?} f32 gave {}",
+        "buffer_alloc of a tensor of {shape:?} f32 returned {}",
         detail.describe(status)
     );
     device.own(out, size)
@@ -206,25 +207,33 @@ fn program(rig: &Rig<'_>) -> Outcome {
         if !names(&table, device)?.iter().any(|name| name == "stablehlo") {
             return not_run(
                 Why::NotOffered,
-                "the compiler reads no StableHLO, which the suite has a program in",
+                "the compiler does not read StableHLO, the format of the suite's program",
             );
         }
         let (status, program, detail) =
             compile(&table, device, "stablehlo", ADD.as_bytes(), &[vector(), vector()])?;
-        ensure!(status == DEVBAY_STATUS_OK, "a sum of two vectors gave {}", detail.describe(status));
+        ensure!(
+            status == DEVBAY_STATUS_OK,
+            "compiling a sum of two vectors returned {}",
+            detail.describe(status)
+        );
         let (Some(ask), Some(execute)) = (table.executable_info, table.execute) else {
-            return failed("the extension that compiles programs has no executable_info or execute");
+            return failed("the compiler extension lacks executable_info or execute");
         };
         let (mut info, mut detail) = (ExecutableInfo::empty(), Detail::new());
         // SAFETY: the plugin's function with its own program; the struct is ours.
         let status = unsafe { ask(program.handle, &mut info, &mut detail.raw) };
-        ensure!(status == DEVBAY_STATUS_OK, "executable_info gave {}", detail.describe(status));
+        ensure!(status == DEVBAY_STATUS_OK, "executable_info returned {}", detail.describe(status));
         // SAFETY: the plugin keeps the list as long as the program, which is freed below.
         let outputs = match unsafe { read_growable_list::<Tensor>(&info.outputs) } {
             Ok(outputs) => outputs,
-            Err(error) => return failed(format!("the list of results: {error}")),
+            Err(error) => return failed(format!("invalid list of results: {error}")),
         };
-        ensure!(info.inputs.len == 0, "a program of code names {} values of a graph", info.inputs.len);
+        ensure!(
+            info.inputs.len == 0,
+            "a program compiled from code lists {} values of a graph as inputs",
+            info.inputs.len
+        );
         let is_vector = |tensor: &Tensor| {
             // SAFETY: the shape is not NULL and has an extent, as the rank says.
             tensor.dtype == F32
@@ -234,7 +243,7 @@ fn program(rig: &Rig<'_>) -> Outcome {
         };
         ensure!(
             outputs.len() == 1 && is_vector(&outputs[0]),
-            "a sum of two vectors of four gives another result"
+            "a sum of two vectors of four f32 has a result of another type"
         );
 
         let (a, b) = (bytes(&[1.0, -2.0, 3.5, 0.0]), bytes(&[0.25, 2.0, 1e6, -0.5]));
@@ -250,17 +259,17 @@ fn program(rig: &Rig<'_>) -> Outcome {
             // SAFETY: the plugin's function with its own program and stream; the arrays are as long as they say.
             let status =
                 unsafe { execute(program.handle, stream.handle.as_ptr(), &run_of(&references, &mut out)) };
-            ensure!(status == DEVBAY_STATUS_OK, "execute gave {}", stream.error_words(status));
+            ensure!(status == DEVBAY_STATUS_OK, "execute returned {}", stream.error_words(status));
             let made = Allocation { buffer: out, size_bytes: SIZE as u64, ..Allocation::empty() };
             results.push(device.own(made, SIZE)?);
         }
-        ensure!(results[0].handle != results[1].handle, "two runs gave one buffer");
+        ensure!(results[0].handle != results[1].handle, "two runs returned the same buffer");
         // Another number of inputs is not run.
         let mut out = null_mut();
         // SAFETY: program and stream are alive, and the arrays are as long as they say.
         let status =
             unsafe { execute(program.handle, stream.handle.as_ptr(), &run_of(&references[..1], &mut out)) };
-        ensure!(status != DEVBAY_STATUS_OK && out.is_null(), "a program of two inputs was run with one");
+        ensure!(status != DEVBAY_STATUS_OK && out.is_null(), "a program with two inputs ran with only one");
         stream.finish()?;
         drop(program);
         for (what, buffer, expected) in [
@@ -270,7 +279,7 @@ fn program(rig: &Rig<'_>) -> Outcome {
             ("the second input", &inputs[1], &b),
         ] {
             let found = stream.download(buffer, 0, SIZE)?;
-            ensure!(found == *expected, "{what} has the bytes {found:?}, expected {expected:?}");
+            ensure!(found == *expected, "{what} contains the bytes {found:?}, expected {expected:?}");
         }
         Ok(())
     })

@@ -17,28 +17,28 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "devices.same",
         rules: &["B29"],
-        requires: "asked again, also of another instance, the devices have the same ids, names and properties",
+        requires: "a second list, from this or another instance, has the same ids, names and properties",
         needs: &["devices.list"],
         run: same,
     },
     Case {
         id: "devices.snapshot",
         rules: &["B17", "B29"],
-        requires: "asked for by several threads at once, lists are the same, and the first one stays as it was",
+        requires: "several threads that list the devices at once get the same list, and the first list does not change",
         needs: &["devices.same"],
         run: snapshot,
     },
     Case {
         id: "devices.ids",
         rules: &["B29"],
-        requires: "every device has an id of its own, and a name",
+        requires: "every device has a unique id, and a name",
         needs: &["devices.list"],
         run: ids,
     },
     Case {
         id: "devices.spaces",
         rules: &["B11"],
-        requires: "alignments are powers of two, limits do not contradict each other",
+        requires: "alignments are powers of two, and limits do not contradict each other",
         needs: &["devices.list"],
         run: spaces,
     },
@@ -52,7 +52,7 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "devices.memory_info",
         rules: &["B11"],
-        requires: "`memory_info` answers for every space, and refuses one that is not there with INVALID",
+        requires: "`memory_info` succeeds for every space, and refuses a nonexistent one with INVALID",
         needs: &["devices.list"],
         run: memory_info,
     },
@@ -68,7 +68,7 @@ pub(super) fn descriptions(opened: &Opened<'_>, list: &List) -> Outcome<Vec<Stri
         // SAFETY: the plugin keeps the text as long as the instance.
         match unsafe { text.get() } {
             Ok(text) => Ok(text.to_owned()),
-            Err(error) => failed(format!("a text of a device is broken: {error}")),
+            Err(error) => failed(format!("a device has an invalid text: {error}")),
         }
     };
     let describe = |info: &DeviceInfo| {
@@ -96,11 +96,16 @@ fn same(rig: &Rig<'_>) -> Outcome {
     let (first, before) = (descriptions(&opened, &list)?, handles(&opened, &list)?);
     let list = opened.device_list()?;
     let again = descriptions(&opened, &list)?;
-    ensure!(first == again, "listed again: first {}, then {}", first.join("; "), again.join("; "));
-    ensure!(before == handles(&opened, &list)?, "listed again, the devices have other handles");
+    ensure!(first == again, "the list changed: first {}, then {}", first.join("; "), again.join("; "));
+    ensure!(before == handles(&opened, &list)?, "a second list has different handles");
     let second = rig.open()?;
     let other = descriptions(&second, &second.device_list()?)?;
-    ensure!(first == other, "another instance: first {}, then {}", first.join("; "), other.join("; "));
+    ensure!(
+        first == other,
+        "another instance lists other devices: first {}, then {}",
+        first.join("; "),
+        other.join("; ")
+    );
     Ok(())
 }
 
@@ -113,15 +118,25 @@ fn snapshot(rig: &Rig<'_>) -> Outcome {
         for _ in 0..N {
             let now = opened.device_list()?;
             let (found, now) = (descriptions(&opened, &now)?, handles(&opened, &now)?);
-            ensure!(found == words, "first {}, then {}", words.join("; "), found.join("; "));
-            ensure!(now == devices, "listed again, the devices have other handles");
+            ensure!(
+                found == words,
+                "the list changed: first {}, then {}",
+                words.join("; "),
+                found.join("; ")
+            );
+            ensure!(now == devices, "a second list has different handles");
         }
         Ok(())
     };
     at_once(0..if rig.allows_threads().is_ok() { 4 } else { 1 }, ask)?;
     let found = descriptions(&opened, &list)?;
-    ensure!(found == words, "the first list said {}, and says {}", words.join("; "), found.join("; "));
-    ensure!(handles(&opened, &list)? == devices, "the first list has other handles than it had");
+    ensure!(
+        found == words,
+        "the first list changed: it was {}, and is now {}",
+        words.join("; "),
+        found.join("; ")
+    );
+    ensure!(handles(&opened, &list)? == devices, "the first list's handles changed");
     Ok(())
 }
 
@@ -132,7 +147,7 @@ fn ids(rig: &Rig<'_>) -> Outcome {
         // SAFETY: the plugin keeps the texts as long as the instance.
         let texts = unsafe { (device.info.id.get(), device.info.name.get()) };
         let (Ok(id), Ok(name)) = texts else {
-            return failed(format!("a text of device {} is broken", device.index));
+            return failed(format!("device {} has an invalid text", device.index));
         };
         ensure!(!id.is_empty(), "device {} has no id", device.index);
         ensure!(!name.is_empty(), "device {} has no name", device.index);
@@ -160,14 +175,14 @@ fn spaces(rig: &Rig<'_>) -> Outcome {
             let contradiction = space.bytes_total > 0 && space.alloc_max > space.bytes_total;
             ensure!(
                 !contradiction,
-                "{place} allows allocations of {} bytes and has {}",
+                "{place} allows allocations of {} bytes, but has only {}",
                 space.alloc_max,
                 space.bytes_total
             );
             let visible = space.flags & DEVBAY_SPACE_HOST_VISIBLE != 0;
             ensure!(
                 !(visible && space.flags & DEVBAY_SPACE_WRITE_ONCE != 0),
-                "{place} is HOST_VISIBLE and WRITE_ONCE"
+                "{place} is both HOST_VISIBLE and WRITE_ONCE"
             );
         }
         Ok(())
@@ -179,7 +194,7 @@ fn timeline(rig: &Rig<'_>) -> Outcome {
     rig.each_timeline(|device| {
         ensure!(
             table.stream_signal.is_some() && table.stream_reached.is_some(),
-            "device {} is not inline, and the plugin has no stream_signal or no stream_reached",
+            "device {} is not inline, but the plugin lacks stream_signal or stream_reached",
             device.index
         );
         Ok(())
@@ -202,7 +217,7 @@ fn memory_info(rig: &Rig<'_>) -> Outcome {
             }
             ensure!(
                 space.bytes_total == 0 || info.bytes_available <= space.bytes_total,
-                "space {i} has {} bytes available of {}",
+                "space {i} reports {} available bytes of a total of {}",
                 info.bytes_available,
                 space.bytes_total
             );
@@ -219,7 +234,7 @@ fn memory_info(rig: &Rig<'_>) -> Outcome {
         Ok(())
     })?;
     if n_answers == 0 {
-        return not_run(Why::NotOffered, "`memory_info` answers UNSUPPORTED for every space");
+        return not_run(Why::NotOffered, "`memory_info` returns UNSUPPORTED for every space");
     }
     Ok(())
 }

@@ -14,42 +14,42 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "error.text",
         rules: &["B18"],
-        requires: "a failure writes its status, and words in UTF-8 that say what was found",
+        requires: "a failure writes its status, and a UTF-8 message that says what was found",
         needs: &["negotiate.options.unknown"],
         run: text,
     },
     Case {
         id: "error.capacity",
         rules: &["B18"],
-        requires: "no more than the caller's room is written, and the whole length is said",
+        requires: "no text is written beyond the caller's capacity, and the full length is reported",
         needs: &["error.text"],
         run: capacity,
     },
     Case {
         id: "error.sizes",
         rules: &["B4", "B18"],
-        requires: "details of older and newer hosts are filled as far as they go",
+        requires: "error details of older and newer hosts are filled up to their size",
         needs: &["error.text"],
         run: sizes,
     },
     Case {
         id: "error.absent",
         rules: &["B18"],
-        requires: "a failure without a place for its words, or with one without room, is only a status",
+        requires: "a failed call without an error detail, or with a detail of capacity 0, still returns its status",
         needs: &["negotiate.options.unknown"],
         run: absent,
     },
     Case {
         id: "error.success",
         rules: &["B18"],
-        requires: "a call that succeeds leaves the place for errors alone",
+        requires: "a successful call leaves the error detail unchanged",
         needs: &["negotiate.create"],
         run: success,
     },
     Case {
         id: "error.stream",
         rules: &["B13", "B18"],
-        requires: "`stream_error` has the words of the stream's last refusal, and OK before one",
+        requires: "`stream_error` gives the message of the stream's last refusal, and OK before the first",
         needs: &["devices.list"],
         run: stream,
     },
@@ -67,7 +67,7 @@ fn fail(rig: &Rig<'_>, error: *mut ErrorDetail) -> Outcome<Status> {
         CreateDesc { abi_minor: minor, host: desk.api(), options: List::new(&pairs), ..CreateDesc::empty() };
     match rig.create_raw(&desc, desk, error)? {
         Err(status) => Ok(status),
-        Ok(_) => failed("an unknown option was taken"),
+        Ok(_) => failed("an unknown option was accepted"),
     }
 }
 
@@ -81,16 +81,16 @@ fn text(rig: &Rig<'_>) -> Outcome {
     let status = fail(rig, &mut detail)?;
     ensure!(
         detail.status == status,
-        "the call gave {}, its detail says {}",
+        "the call returned {}, but its detail says {}",
         status_name(status),
         status_name(detail.status)
     );
-    ensure!(detail.text_len > 0, "a failure without words");
-    ensure!(detail.text_len <= 4096, "a text of {} bytes for one option", detail.text_len);
+    ensure!(detail.text_len > 0, "a failure without a message");
+    ensure!(detail.text_len <= 4096, "a message of {} bytes about one option", detail.text_len);
     match std::str::from_utf8(&bytes[..detail.text_len as usize]) {
-        Err(error) => failed(format!("the text is not UTF-8: {error}")),
+        Err(error) => failed(format!("the message is not UTF-8: {error}")),
         Ok(text) if !text.contains(UNKNOWN_OPTION) => {
-            failed(format!("the text does not name the option: {text}"))
+            failed(format!("the message does not name the option: {text}"))
         }
         Ok(_) => Ok(()),
     }
@@ -109,18 +109,18 @@ fn capacity(rig: &Rig<'_>) -> Outcome {
         fail(rig, &mut detail)?;
         ensure!(
             bytes[capacity..].iter().all(|&byte| byte == 0xa5),
-            "with room for {capacity} bytes, more were written"
+            "text was written beyond a capacity of {capacity} bytes"
         );
         ensure!(
             detail.text_len == whole.raw.text_len,
-            "with room for {capacity} bytes the length is {}, the whole text has {}",
+            "with a capacity of {capacity} bytes the reported length is {}, expected the full {}",
             detail.text_len,
             whole.raw.text_len
         );
         let filled = bytes[..capacity].iter().take_while(|&&byte| byte != 0xa5).count();
         ensure!(
             std::str::from_utf8(&bytes[..filled]).is_ok(),
-            "the text was cut within a character at {capacity} bytes"
+            "the message was cut within a character at {capacity} bytes"
         );
     }
     Ok(())
@@ -136,16 +136,16 @@ fn sizes(rig: &Rig<'_>) -> Outcome {
         };
         let mut detail = AnySize::new(&detail, size);
         let status = fail(rig, detail.as_ptr())?;
-        ensure!(detail.is_intact(), "a detail of {size} bytes was written behind its end");
+        ensure!(detail.is_intact(), "the plugin wrote beyond the end of a detail of {size} bytes");
         let value = detail.value();
         ensure!(
             value.struct_size as usize == size,
-            "a detail of {size} bytes now says {}: the size is the caller's",
+            "the plugin changed the struct_size of a detail from {size} to {}",
             value.struct_size
         );
         ensure!(
             value.status == status && value.text_len > 0,
-            "a detail of {size} bytes was not filled as far as it goes"
+            "a detail of {size} bytes was not filled up to its size"
         );
     }
     Ok(())
@@ -165,13 +165,13 @@ fn success(rig: &Rig<'_>) -> Outcome {
     detail.raw.text_len = 3;
     detail.raw.native_code = 99;
     match rig.create(Desk::open(SLOTS), None, &pairs, Some(&mut detail))? {
-        Err(status) => return failed(format!("create gave {}", detail.describe(status))),
+        Err(status) => return failed(format!("create returned {}", detail.describe(status))),
         Ok(opened) => drop(opened),
     }
     let raw = &detail.raw;
     ensure!(
         raw.status == 77 && raw.text_len == 3 && raw.native_code == 99,
-        "`create` succeeded and wrote into the place for errors"
+        "`create` succeeded, but changed the error detail"
     );
     Ok(())
 }
@@ -183,24 +183,24 @@ fn stream(rig: &Rig<'_>) -> Outcome {
         let mut detail = Detail::new();
         // SAFETY: the stream is the plugin's own and alive; the struct is ours for the call.
         let status = unsafe { stream_error(stream.handle.as_ptr(), &mut detail.raw) };
-        ensure!(status == DEVBAY_STATUS_OK, "a fresh stream's error is {}", detail.describe(status));
+        ensure!(status == DEVBAY_STATUS_OK, "a new stream's error is {}", detail.describe(status));
         let nonsense = CopyDesc { kind: 0x7fff, size_bytes: 64, ..empty_copy() };
         // SAFETY: the copy names nothing.
         let refusal = unsafe { stream.copy(&nonsense) }?;
-        ensure!(refusal != DEVBAY_STATUS_OK, "a copy of an unknown kind was taken");
+        ensure!(refusal != DEVBAY_STATUS_OK, "a copy of an unknown kind was accepted");
         // SAFETY: the stream is the plugin's own and alive; the struct is ours.
         let status = unsafe { stream_error(stream.handle.as_ptr(), &mut detail.raw) };
         ensure!(
             status == refusal && detail.raw.status == refusal,
-            "the copy gave {}, and then `stream_error` {} with a detail of {}",
+            "the copy returned {}, then `stream_error` returned {} with a detail of {}",
             status_name(refusal),
             status_name(status),
             status_name(detail.raw.status)
         );
-        ensure!(detail.raw.text_len > 0, "`stream_error` has no words for {}", status_name(refusal));
+        ensure!(detail.raw.text_len > 0, "`stream_error` has no message for {}", status_name(refusal));
         // SAFETY: the stream is the plugin's own and alive; NULL stands for no place for words.
         let status = unsafe { stream_error(stream.handle.as_ptr(), null_mut()) };
-        ensure!(status == refusal, "`stream_error` without a place gave {}", status_name(status));
+        ensure!(status == refusal, "`stream_error` without a detail returned {}", status_name(status));
         Ok(())
     })
 }

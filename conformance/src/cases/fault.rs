@@ -18,7 +18,8 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "fault.memory",
         rules: &["B18"],
-        requires: "when memory is used up, allocations give OUT_OF_MEMORY, and what is given back can be had again",
+        requires: "allocations fail with OUT_OF_MEMORY when memory is exhausted, and freed memory can be \
+                   allocated again",
         needs: &["memory.too_large", "transfer.round_trip"],
         run: memory,
     },
@@ -32,28 +33,31 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "fault.poison",
         rules: &["B13", "B16"],
-        requires: "what fails on the device fails the points behind it, their callbacks and who waits for them, and nothing else",
+        requires: "a failure on the device fails the later points of its stream, their callbacks and streams \
+                   that wait for them, and nothing else",
         needs: &["event.callback.once", "event.wait"],
         run: poison,
     },
     Case {
         id: "fault.refuse",
         rules: &["B13"],
-        requires: "copies, waits, signals and flushes on a stream whose failure was reported give it, and do nothing",
+        requires: "copies, waits, signals and flushes on a stream whose failure was reported return that \
+                   failure, and do nothing",
         needs: &["fault.poison"],
         run: refuse,
     },
     Case {
         id: "fault.refuse.launch",
         rules: &["B13", "B21"],
-        requires: "launches on a stream whose failure was reported give it, and write nothing",
+        requires: "launches on a stream whose failure was reported return that failure, and write nothing",
         needs: &["fault.poison", "launch.order"],
         run: refuse_launches,
     },
     Case {
         id: "fault.lost",
         rules: &["B13", "B29"],
-        requires: "a device that is lost gives DEVICE_LOST and is listed no more, or anew; all others go on",
+        requires: "a lost device returns DEVICE_LOST and is no longer listed, or is listed anew; all other \
+                   devices continue",
         needs: &["devices.snapshot", "memory.alloc"],
         run: lost,
     },
@@ -69,7 +73,7 @@ const MORE: u64 = 1 << 30;
 
 fn memory(rig: &Rig<'_>) -> Outcome {
     if !rig.own_process {
-        return not_run(Why::OwnProcess, "memory is used up in a process of the test's own");
+        return not_run(Why::OwnProcess, "exhausting memory needs a separate process");
     }
     rig.each_device(|device| {
         device.plain_memory()?;
@@ -80,14 +84,14 @@ fn memory(rig: &Rig<'_>) -> Outcome {
         stream.upload(&sent, &device.alloc(sent.len())?, 0)?;
         let is_limited = device.space().kind != DEVBAY_SPACE_DEVICE;
         if is_limited && limit_mapped(MORE).is_none() {
-            return not_run(Why::OwnProcess, "the host's memory is limited on Linux alone");
+            return not_run(Why::OwnProcess, "host memory can be limited only on Linux");
         }
         let mut kept = Vec::new();
         let refusal = loop {
             if kept.len() == CHUNKS_MAX {
                 return not_run(
                     Why::NotOffered,
-                    format!("the device has more than {CHUNKS_MAX} times {size} bytes"),
+                    format!("the device has more memory than {CHUNKS_MAX} buffers of {size} bytes"),
                 );
             }
             let mut detail = Detail::new();
@@ -100,16 +104,16 @@ fn memory(rig: &Rig<'_>) -> Outcome {
         };
         ensure!(
             refusal == DEVBAY_STATUS_OUT_OF_MEMORY,
-            "after {} buffers of {size} bytes the next gave {}, expected OUT_OF_MEMORY",
+            "after {} buffers of {size} bytes the next allocation returned {}, expected OUT_OF_MEMORY",
             kept.len(),
             status_name(refusal)
         );
-        ensure!(!kept.is_empty(), "not even one buffer of {size} bytes can be had");
+        ensure!(!kept.is_empty(), "not even one buffer of {size} bytes could be allocated");
         // The earlier content is whole, also now.
         stream.upload(&sent, &kept[0], 0)?;
         let found = stream.download(&kept[0], 0, sent.len())?;
         if let Some(found) = difference(&found, &sent) {
-            return failed(format!("with no memory left, a copy to a buffer and back: {found}"));
+            return failed(format!("a copy to a buffer and back with memory exhausted: {found}"));
         }
         let n = kept.len();
         kept.clear();
@@ -134,7 +138,11 @@ fn in_flight(rig: &Rig<'_>) -> Outcome {
                     // SAFETY: both streams are the device's and alive, and the value was signalled.
                     let status =
                         unsafe { wait(stream.handle.as_ptr(), streams[other].handle.as_ptr(), value) };
-                    ensure!(status == DEVBAY_STATUS_OK, "stream_wait gave {}", stream.error_words(status));
+                    ensure!(
+                        status == DEVBAY_STATUS_OK,
+                        "stream_wait returned {}",
+                        stream.error_words(status)
+                    );
                 }
                 // SAFETY: source and buffers were made before the streams, whose drop waits for their work.
                 unsafe { stream.enqueue_in(&source, buffers[i].whole()) }?;
@@ -170,10 +178,10 @@ type FailFn = unsafe extern "C" fn(*mut abi::Stream, Status) -> Status;
 
 /// Returns the function that makes a stream fail, if the plugin has the extension.
 fn stream_fail(device: &Device<'_>) -> Outcome<FailFn> {
-    let table: FaultTable = device.extension(extension::FAULT, "makes streams fail")?;
+    let table: FaultTable = device.extension(extension::FAULT, "injects failures")?;
     match table.stream_fail {
         Some(fail) => Ok(fail),
-        None => not_run(Why::NotOffered, "the extension that makes streams fail has no stream_fail"),
+        None => not_run(Why::NotOffered, "the fault extension has no stream_fail"),
     }
 }
 
@@ -184,12 +192,12 @@ fn failure_of(stream: &Stream<'_>, last_good: u64) -> Outcome<Status> {
         let (reached, status) = stream.reached()?;
         ensure!(
             reached <= last_good,
-            "value {reached} was reached, though what stands before it failed; the last good one is {last_good}"
+            "value {reached} was reached despite a failure before it; the last good value is {last_good}"
         );
         if status != DEVBAY_STATUS_OK {
             ensure!(
                 reached == last_good,
-                "value {last_good} was signalled before the failure, and {reached} is reached"
+                "value {last_good} was signalled before the failure, but only {reached} was reached"
             );
             return Ok(status);
         }
@@ -219,7 +227,10 @@ fn poison_once(device: &Device<'_>, fail: FailFn) -> Outcome<bool> {
     let source = pattern(device.pad(device.at_most(1 << 20)), 1);
     let buffers: Vec<_> = (0..3).map(|_| device.alloc(source.len())).collect::<Outcome<_>>()?;
     let [failing, waiting, other] = device.streams(3)?.try_into().map_err(|_| {
-        crate::verdict::Stop::NotRun(Why::NotOffered, "the device has fewer than three streams".to_owned())
+        crate::verdict::Stop::NotRun(
+            Why::NotOffered,
+            "the device supports fewer than three streams".to_owned(),
+        )
     })?;
     let calls = Calls::new(4);
 
@@ -228,7 +239,7 @@ fn poison_once(device: &Device<'_>, fail: FailFn) -> Outcome<bool> {
     let good = failing.signal()?;
     // SAFETY: the stream is the plugin's own, and alive until `Stream` is dropped.
     let status = unsafe { fail(failing.handle.as_ptr(), DEVBAY_STATUS_INTERNAL) };
-    ensure!(status == DEVBAY_STATUS_OK, "stream_fail gave {}", failing.error_words(status));
+    ensure!(status == DEVBAY_STATUS_OK, "stream_fail returned {}", failing.error_words(status));
     // The stream may know by now: then it refuses the signal, and there is no point to wait for.
     let bad = failing.signal().ok();
     call_back(&failing, good, count, calls.arg(0))?;
@@ -239,7 +250,7 @@ fn poison_once(device: &Device<'_>, fail: FailFn) -> Outcome<bool> {
             let status = unsafe { wait(waiting.handle.as_ptr(), failing.handle.as_ptr(), bad) };
             ensure!(
                 matches!(status, DEVBAY_STATUS_OK | DEVBAY_STATUS_ABORTED),
-                "stream_wait gave {}",
+                "stream_wait returned {}",
                 waiting.error_words(status)
             );
             // This stream may know by now as well, and then refuses later work.
@@ -252,7 +263,7 @@ fn poison_once(device: &Device<'_>, fail: FailFn) -> Outcome<bool> {
                     let (_, status) = waiting.reached()?;
                     ensure!(
                         status == DEVBAY_STATUS_ABORTED,
-                        "a signal was refused on a stream that gives {}, expected ABORTED",
+                        "a signal was refused on a stream whose status is {}, expected ABORTED",
                         status_name(status)
                     );
                 }
@@ -260,14 +271,14 @@ fn poison_once(device: &Device<'_>, fail: FailFn) -> Outcome<bool> {
             let status = failure_of(&waiting, 0)?;
             ensure!(
                 status == DEVBAY_STATUS_ABORTED,
-                "a stream that waits for one that failed gives {}, expected ABORTED",
+                "a stream that waits for a failed stream returned {}, expected ABORTED",
                 status_name(status)
             );
             if value.is_some() {
-                expect_call(&calls, 2, DEVBAY_STATUS_ABORTED, "of the stream that waits")?;
+                expect_call(&calls, 2, DEVBAY_STATUS_ABORTED, "of the waiting stream")?;
             }
         }
-        expect_call(&calls, 1, DEVBAY_STATUS_INTERNAL, "of the point behind the failure")?;
+        expect_call(&calls, 1, DEVBAY_STATUS_INTERNAL, "of the point after the failure")?;
     }
     let status = failure_of(&failing, good)?;
     ensure!(
@@ -280,18 +291,18 @@ fn poison_once(device: &Device<'_>, fail: FailFn) -> Outcome<bool> {
         let mut detail = Detail::new();
         // SAFETY: the stream is the plugin's own and alive; the struct is ours for the call.
         unsafe { stream_error(failing.handle.as_ptr(), &mut detail.raw) };
-        ensure!(!detail.text().is_empty(), "stream_error has no words for the failure");
+        ensure!(!detail.text().is_empty(), "stream_error has no message for the failure");
     }
     // A point that can be reached no more still calls back, at once.
     if let Some(bad) = bad {
         call_back(&failing, bad, count, calls.arg(3))?;
-        expect_call(&calls, 3, DEVBAY_STATUS_INTERNAL, "of a point that had failed before it was asked for")?;
+        expect_call(&calls, 3, DEVBAY_STATUS_INTERNAL, "of a point that had already failed")?;
     }
     // Others do not notice.
     other.upload(&source, &buffers[2], 0)?;
     let found = other.download(&buffers[2], 0, source.len())?;
     if let Some(found) = difference(&found, &source) {
-        return failed(format!("a copy on a stream that did not fail: {found}"));
+        return failed(format!("a copy on a healthy stream: {found}"));
     }
     drop((failing, waiting));
     let again = device.stream()?;
@@ -305,11 +316,11 @@ fn expect_call(calls: &Calls, i: usize, expected: Status, whose: &str) -> Outcom
     while calls.of(i) == 0 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_micros(200));
     }
-    ensure!(calls.of(i) == 1, "the callback {whose} came {} times", calls.of(i));
+    ensure!(calls.of(i) == 1, "the callback {whose} ran {} times", calls.of(i));
     let status = calls.status(i);
     ensure!(
         status == expected,
-        "the callback {whose} came with {}, expected {}",
+        "the callback {whose} received {}, expected {}",
         status_name(status),
         status_name(expected)
     );
@@ -322,7 +333,7 @@ fn failed_stream<'a>(device: &'a Device<'a>, fail: FailFn) -> Outcome<Stream<'a>
     let good = stream.signal()?;
     // SAFETY: the stream is the plugin's own, and alive until `Stream` is dropped.
     let status = unsafe { fail(stream.handle.as_ptr(), DEVBAY_STATUS_INTERNAL) };
-    ensure!(status == DEVBAY_STATUS_OK, "stream_fail gave {}", stream.error_words(status));
+    ensure!(status == DEVBAY_STATUS_OK, "stream_fail returned {}", stream.error_words(status));
     // The stream may know by now, and refuse this.
     let _ = stream.signal();
     let status = failure_of(&stream, good)?;
@@ -338,7 +349,7 @@ fn failed_stream<'a>(device: &'a Device<'a>, fail: FailFn) -> Outcome<Stream<'a>
 fn expect_refusal(what: &str, status: Status) -> Outcome {
     ensure!(
         status == DEVBAY_STATUS_INTERNAL,
-        "{what} on a stream that has failed with INTERNAL gave {}",
+        "{what} on a stream that failed with INTERNAL returned {}",
         status_name(status)
     );
     Ok(())
@@ -379,7 +390,7 @@ fn refuse(rig: &Rig<'_>) -> Outcome {
         drop(failing);
         let found = other.download(&buffer, 0, kept.len())?;
         if let Some(found) = difference(&found, &kept) {
-            return failed(format!("a copy that was refused has written: {found}"));
+            return failed(format!("a refused copy changed its destination: {found}"));
         }
         Ok(())
     })
@@ -392,13 +403,13 @@ fn refuse_launches(rig: &Rig<'_>) -> Outcome {
             return Ok(());
         }
         let Ok(node) = request.prepare(device)? else {
-            return failed("what was prepared is refused a second time");
+            return failed("a kernel that was prepared once is refused a second time");
         };
         let other = device.stream()?;
         let failing = failed_stream(device, stream_fail(device)?)?;
         let (status, is_whole) = node.run_on_failed(&failing, &other, &sample)?;
         expect_refusal(&format!("a launch of {}", kernel.op), status)?;
-        ensure!(is_whole, "a launch of {} that was refused has written", kernel.op);
+        ensure!(is_whole, "a refused launch of {} changed memory", kernel.op);
         Ok(())
     })
 }
@@ -418,16 +429,16 @@ fn lose(opened: &Opened<'_>, i: usize) -> Outcome {
     let (words, before) = (descriptions(opened, &list)?, handles(opened, &list)?);
     let devices = opened.devices()?;
     let Some(device) = devices.get(i) else {
-        return failed(format!("another instance lists {} devices, expected {i} and more", devices.len()));
+        return failed(format!("another instance lists {} devices, expected more than {i}", devices.len()));
     };
-    let table: FaultTable = device.extension(extension::FAULT, "makes devices be lost")?;
+    let table: FaultTable = device.extension(extension::FAULT, "injects failures")?;
     let Some(lose) = table.device_lose else {
-        return not_run(Why::NotOffered, "the extension that makes streams fail has no device_lose");
+        return not_run(Why::NotOffered, "the fault extension has no device_lose");
     };
     let expect = |what: &str, status: Status| {
         ensure!(
             status == DEVBAY_STATUS_DEVICE_LOST,
-            "{what} on device {i}, which is lost, gave {}, expected DEVICE_LOST",
+            "{what} on the lost device {i} returned {}, expected DEVICE_LOST",
             status_name(status)
         );
         Ok(())
@@ -437,11 +448,11 @@ fn lose(opened: &Opened<'_>, i: usize) -> Outcome {
     stream.finish()?;
     // SAFETY: the device is the plugin's own, and listed as long as the instance.
     let status = unsafe { lose(device.info.handle) };
-    ensure!(status == DEVBAY_STATUS_OK, "device_lose gave {}", status_name(status));
+    ensure!(status == DEVBAY_STATUS_OK, "device_lose returned {}", status_name(status));
     // SAFETY: the device is still listed, though it is lost.
     expect("device_lose", unsafe { lose(device.info.handle) })?;
     if !device.inline() {
-        expect("a signal, or the point behind it,", stream.end_status()?)?;
+        expect("a signal, or its point,", stream.end_status()?)?;
     }
     let mut detail = Detail::new();
     expect("buffer_alloc", device.try_alloc(0, 1000, device.space().alloc_align.max(1), &mut detail)?.0)?;
@@ -449,15 +460,20 @@ fn lose(opened: &Opened<'_>, i: usize) -> Outcome {
 
     let now = opened.device_list()?;
     let left = handles(opened, &now)?;
-    ensure!(!left.contains(&before[i]), "device {i} is lost, and listed with the handle that it had");
+    ensure!(!left.contains(&before[i]), "the lost device {i} is still listed with its old handle");
     for (other, handle) in before.iter().enumerate().filter(|&(other, _)| other != i) {
         ensure!(
             left.contains(handle),
-            "device {i} was lost, and device {other} is listed with its handle no more"
+            "after the loss of device {i}, device {other} is no longer listed with its handle"
         );
     }
     let found = descriptions(opened, &list)?;
-    ensure!(found == words, "the first list said {}, and says {}", words.join("; "), found.join("; "));
+    ensure!(
+        found == words,
+        "the first list changed: it was {}, and is now {}",
+        words.join("; "),
+        found.join("; ")
+    );
     // The remaining devices, including one that has come back, are as good as before.
     for (other, info) in opened.read_devices(&now)?.into_iter().enumerate() {
         let device = Device::read(opened, other, info)?;
@@ -468,7 +484,9 @@ fn lose(opened: &Opened<'_>, i: usize) -> Outcome {
         let (stream, buffer) = (device.stream()?, device.alloc(sent.len())?);
         stream.upload(&sent, &buffer, 0)?;
         if let Some(found) = difference(&stream.download(&buffer, 0, sent.len())?, &sent) {
-            return failed(format!("device {i} was lost, and a copy to device {other} and back: {found}"));
+            return failed(format!(
+                "a copy to device {other} and back, after the loss of device {i}: {found}"
+            ));
         }
     }
     drop((kept, stream));

@@ -15,14 +15,14 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "figure.launch",
         rules: &["B21"],
-        requires: "a launch of a small kernel can be timed; the figure is for a person, and no gate",
+        requires: "a launch of a small kernel can be timed, for information only",
         needs: &["launch.bounds"],
         run: launch,
     },
     Case {
         id: "figure.copy",
         rules: &["B9"],
-        requires: "copies to and from the device can be timed; the figure is for a person, and no gate",
+        requires: "copies to and from the device can be timed, for information only",
         needs: &["transfer.round_trip"],
         run: copy,
     },

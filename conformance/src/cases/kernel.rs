@@ -13,84 +13,86 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "kernel.table",
         rules: &["B20"],
-        requires: "every kernel has an op, a version, operands with type variables, and dtypes that exist",
+        requires: "every kernel has an op, a version, operands with type variables, and valid dtypes",
         needs: &["load.structs", "load.required", "load.name"],
         run: table,
     },
     Case {
         id: "kernel.operands",
         rules: &["B20"],
-        requires: "a kernel of a known op requires the operands that the op requires, and has no more than the op",
+        requires: "a kernel of a known op requires the op's required operands, and accepts no more than the op has",
         needs: &["kernel.table"],
         run: operands,
     },
     Case {
         id: "kernel.listed",
         rules: &["B4", "B20"],
-        requires: "the kernels that a device lists are of the plugin's list or described, and the same when asked again",
+        requires: "a device lists only kernels that are in the plugin's list or described, and a second call \
+                   gives the same list",
         needs: &["kernel.table", "devices.list"],
         run: listed,
     },
     Case {
         id: "kernel.prepare",
         rules: &["B21"],
-        requires: "kernels of the base set are prepared for plain shapes of their dtypes",
+        requires: "`prepare` accepts plain shapes for kernels of the base set, in each of their dtypes",
         needs: &["kernel.table", "devices.list"],
         run: prepare,
     },
     Case {
         id: "kernel.prepare.index",
         rules: &["B18", "B21"],
-        requires: "a kernel that is not in the table is refused, and the result stays zero",
+        requires: "a kernel index outside the table is refused, and the result stays zero",
         needs: &["kernel.prepare"],
         run: index,
     },
     Case {
         id: "kernel.prepare.dtype",
         rules: &["B5", "B21"],
-        requires: "an unknown dtype is refused with UNSUPPORTED or INVALID, and with words",
+        requires: "an unknown dtype is refused with UNSUPPORTED or INVALID, and a message",
         needs: &["kernel.prepare"],
         run: dtype,
     },
     Case {
         id: "kernel.prepare.attribute",
         rules: &["B5", "B21"],
-        requires: "an attribute of an unknown kind, or of a name that no op has, is refused with UNSUPPORTED",
+        requires: "an attribute of an unknown kind, or with a name that no op has, is refused with UNSUPPORTED",
         needs: &["kernel.prepare"],
         run: attribute,
     },
     Case {
         id: "kernel.prepare.shape",
         rules: &["B21"],
-        requires: "shapes that the op does not allow, or that overflow, are refused; `prepare` checks everything",
+        requires: "`prepare` checks everything: it refuses shapes that the op does not allow, or that overflow",
         needs: &["kernel.prepare"],
         run: shape,
     },
     Case {
         id: "kernel.prepare.sizes",
         rules: &["B4"],
-        requires: "`prepare` takes descriptions and tensors of older and newer hosts, and writes within its result",
+        requires: "`prepare` accepts descriptions and tensors of older and newer hosts, and writes only within \
+                   its result",
         needs: &["kernel.prepare"],
         run: sizes,
     },
     Case {
         id: "kernel.prepare.threads",
         rules: &["B17", "B21"],
-        requires: "kernels may be prepared and given back from many threads at once",
+        requires: "many threads can prepare and release kernels at once",
         needs: &["kernel.prepare"],
         run: threads,
     },
     Case {
         id: "kernel.cost",
         rules: &["B20"],
-        requires: "an estimated cost agrees with the operands: bytes written, and flops of a product",
+        requires: "an estimated cost matches the operands: bytes written, and the flops of a product",
         needs: &["kernel.prepare"],
         run: cost,
     },
     Case {
         id: "kernel.shape",
         rules: &["B20"],
-        requires: "a shape function agrees with the op, and keeps to the room that it is given",
+        requires: "a shape function agrees with the op, and writes only within its given capacity",
         needs: &["kernel.prepare"],
         run: shape_function,
     },
@@ -113,7 +115,7 @@ fn operands(rig: &Rig<'_>) -> Outcome {
         }
     }
     if n == 0 {
-        return not_run(Why::NotOffered, "the plugin has no kernel of an op whose operands are known");
+        return not_run(Why::NotOffered, "the plugin has no kernel of a known op");
     }
     Ok(())
 }
@@ -143,21 +145,21 @@ fn table(rig: &Rig<'_>) -> Outcome {
     for kernel in kernels.iter() {
         let name = format!("kernel {} ({})", kernel.idx, kernel.op);
         ensure!(!kernel.op.is_empty(), "kernel {} has no op", kernel.idx);
-        ensure!(kernel.since_version > 0, "{name} implements version 0");
+        ensure!(kernel.since_version > 0, "{name} has op version 0");
         for (what, (min, max), vars) in [
             ("inputs", kernel.n_inputs, &kernel.input_typevars),
             ("outputs", kernel.n_outputs, &kernel.output_typevars),
         ] {
-            ensure!(min <= max, "{name} takes {min} to {max} {what}");
+            ensure!(min <= max, "{name} accepts {min} to {max} {what}");
             let named = if max == DEVBAY_VARIADIC { 1 } else { max as usize };
             // Fewer than `max` means that the last is repeated.
             ensure!(
                 named == 0 || !vars.is_empty(),
-                "{name} takes up to {named} {what}, none of which has a type variable"
+                "{name} accepts up to {named} {what}, none of which has a type variable"
             );
             ensure!(
                 max == DEVBAY_VARIADIC || vars.len() <= max as usize,
-                "{name} has type variables for {} {what}, and takes at most {max}",
+                "{name} has type variables for {} {what}, but accepts at most {max}",
                 vars.len()
             );
             for &var in vars {
@@ -171,7 +173,7 @@ fn table(rig: &Rig<'_>) -> Outcome {
         for dtypes in &kernel.typevars {
             ensure!(!dtypes.is_empty(), "{name} has a type variable without dtypes");
             if let Some(wrong) = dtypes.iter().find(|dtype| !exists(**dtype)) {
-                return failed(format!("{name} names a dtype that does not exist: {wrong:?}"));
+                return failed(format!("{name} lists an invalid dtype: {wrong:?}"));
             }
         }
         for (output, input) in kernel.in_place.iter().enumerate() {
@@ -179,13 +181,13 @@ fn table(rig: &Rig<'_>) -> Outcome {
             let max = kernel.n_inputs.1;
             ensure!(
                 max == DEVBAY_VARIADIC || (*input as u64) < u64::from(max),
-                "{name}: output {output} may share the memory of input {input}, which it does not have"
+                "{name}: output {output} may share the memory of the nonexistent input {input}"
             );
         }
         let inputs = kernel.n_inputs.1.min(64);
         ensure!(
             inputs == 64 || kernel.host_value_inputs >> inputs == 0,
-            "{name} wants values of inputs that it does not have: {:#b}",
+            "{name} requests values of nonexistent inputs: {:#b}",
             kernel.host_value_inputs
         );
     }
@@ -203,9 +205,9 @@ fn refused(rig: &Rig<'_>, what: &str, wrong: impl Fn(&mut Request)) -> Outcome {
         wrong(&mut request);
         let what = format!("{what} for {}", kernel.op);
         match request.prepare(device)? {
-            Ok(_) => failed(format!("{what} was taken")),
+            Ok(_) => failed(format!("{what} was accepted")),
             Err((DEVBAY_STATUS_UNSUPPORTED | DEVBAY_STATUS_INVALID, words)) => {
-                ensure!(words.contains('('), "{what} was refused without words");
+                ensure!(words.contains('('), "{what} was refused without a message");
                 Ok(())
             }
             Err((_, words)) => failed(format!("{what}: expected UNSUPPORTED or INVALID, found {words}")),
@@ -220,11 +222,11 @@ fn ask(rig: &Rig<'_>, device: &Device<'_>) -> Outcome<Vec<(u32, Option<String>)>
     // SAFETY: the plugin's function with its own instance and device; the places are ours.
     let status =
         unsafe { ask(device.opened.handle.as_ptr(), device.info.handle, &mut list, &mut detail.raw) };
-    ensure!(status == DEVBAY_STATUS_OK, "device_kernels gave {}", detail.describe(status));
+    ensure!(status == DEVBAY_STATUS_OK, "device_kernels returned {}", detail.describe(status));
     // SAFETY: the plugin keeps the list as long as the instance.
     let kernels = match unsafe { read_growable_list::<DeviceKernel>(&list) } {
         Ok(kernels) => kernels,
-        Err(error) => return failed(format!("the list of a device's kernels: {error}")),
+        Err(error) => return failed(format!("invalid list of a device's kernels: {error}")),
     };
     let mut found = Vec::new();
     for DeviceKernel { kernel_idx, info, .. } in kernels {
@@ -236,7 +238,7 @@ fn ask(rig: &Rig<'_>, device: &Device<'_>) -> Outcome<Vec<(u32, Option<String>)>
             // SAFETY: the plugin keeps the description's text as long as the list.
             match read.and_then(|info| Ok(unsafe { info.op.get() }?.to_owned())) {
                 Ok(op) => Some(op),
-                Err(error) => return failed(format!("kernel {kernel_idx} of a device: {error}")),
+                Err(error) => return failed(format!("invalid kernel {kernel_idx} of a device: {error}")),
             }
         };
         found.push((kernel_idx, op));
@@ -250,17 +252,17 @@ fn listed(rig: &Rig<'_>) -> Outcome {
         let n = unsafe { (*rig.query()).kernels.len };
         let kernels = ask(rig, device)?;
         for (position, (idx, op)) in kernels.iter().enumerate() {
-            ensure!(*idx < 1 << 31, "kernel {idx}: numbers from 2^31 on are reserved");
+            ensure!(*idx < 1 << 31, "kernel {idx}: indices from 2^31 are reserved");
             ensure!(
                 op.is_some() || u64::from(*idx) < n,
-                "kernel {idx} is not described, and the plugin lists {n}"
+                "kernel {idx} is not described, and the plugin lists only {n} kernels"
             );
             ensure!(
                 !kernels[..position].iter().any(|(other, _)| other == idx),
                 "kernel {idx} is listed twice"
             );
         }
-        ensure!(kernels == ask(rig, device)?, "asked again, a device has other kernels");
+        ensure!(kernels == ask(rig, device)?, "a second call listed different kernels");
         Ok(())
     })
 }
@@ -293,7 +295,7 @@ fn attribute(rig: &Rig<'_>) -> Outcome {
     each_node(rig, Op::typical, |device, kernel, _, sample| {
         let of_kind = |kind: u32| (format!("an attribute of kind {kind}"), kind);
         let unknown = [0, 99, u32::MAX].map(of_kind);
-        let named = (format!("an attribute called {UNKNOWN_ATTRIBUTE}"), DEVBAY_ATTR_INT);
+        let named = (format!("the unknown attribute {UNKNOWN_ATTRIBUTE}"), DEVBAY_ATTR_INT);
         for (what, kind) in unknown.into_iter().chain([named]) {
             let mut request = Request::new(device, kernel.idx, &sample);
             request.attrs.push(Attr { kind, name: Str::new(UNKNOWN_ATTRIBUTE), ..Attr::empty() });
@@ -302,7 +304,7 @@ fn attribute(rig: &Rig<'_>) -> Outcome {
                 Err((_, words)) => {
                     return failed(format!("{} with {what}: expected UNSUPPORTED, found {words}", kernel.op));
                 }
-                Ok(_) => return failed(format!("{} with {what} was taken", kernel.op)),
+                Ok(_) => return failed(format!("{} with {what} was accepted", kernel.op)),
             }
         }
         Ok(())
@@ -313,7 +315,7 @@ fn shape(rig: &Rig<'_>) -> Outcome {
     // Static: requests borrow them for as long as they like.
     static LARGER: [i64; 2] = [97, 101];
     static HUGE: [i64; 4] = [1 << 40, 1 << 40, 1 << 40, 1 << 40];
-    refused(rig, "an output of another shape than the op gives", |request| {
+    refused(rig, "an output whose shape differs from the op's", |request| {
         for tensor in &mut request.outputs {
             tensor.rank = 2;
             tensor.shape = LARGER.as_ptr();
@@ -346,7 +348,8 @@ fn sizes(rig: &Rig<'_>) -> Outcome {
                     // SAFETY: every struct has as many bytes as it says (`AnySize`, `Strided`).
                     let answer = unsafe { prepare_raw(device, desc.as_ptr(), out.as_ptr()) }?;
                     let what = format!(
-                        "{} with a description of {desc_size} bytes, tensors of {tensor_size}, a result of {out_size}",
+                        "{} with a description of {desc_size} bytes, tensors of {tensor_size} and a result of \
+                         {out_size}",
                         kernel.op
                     );
                     match answer {
@@ -355,7 +358,7 @@ fn sizes(rig: &Rig<'_>) -> Outcome {
                         Err((DEVBAY_STATUS_UNSUPPORTED, _)) if out_size == Prepared::REQUIRED_SIZE => {}
                         Err((_, words)) => return failed(format!("{what}: {words}")),
                     }
-                    ensure!(out.is_intact(), "{what}: it was written behind its end");
+                    ensure!(out.is_intact(), "{what}: the plugin wrote beyond the result's end");
                 }
             }
         }
@@ -430,7 +433,7 @@ fn cost(rig: &Rig<'_>) -> Outcome {
         let written = sample.expected.size() as u64;
         ensure!(
             out.bytes_written == written,
-            "{} writes {written} bytes, its cost says {}",
+            "{} writes {written} bytes, but its cost says {}",
             kernel.op,
             out.bytes_written
         );
@@ -438,7 +441,7 @@ fn cost(rig: &Rig<'_>) -> Outcome {
         // A kernel may read an operand more than once, and still counts it once.
         ensure!(
             out.bytes_read == read,
-            "{} reads operands of {read} bytes, its cost says {}",
+            "{} reads operands of {read} bytes, but its cost says {}",
             kernel.op,
             out.bytes_read
         );
@@ -447,14 +450,14 @@ fn cost(rig: &Rig<'_>) -> Outcome {
             let flops = 2 * sample.expected.values.len() as u64 * inner;
             ensure!(
                 (flops / 2..=flops * 2).contains(&out.flops),
-                "a product of {flops} flops, its cost says {}",
+                "a product takes {flops} flops, but its cost says {}",
                 out.flops
             );
         }
         Ok(())
     })?;
     if n_answers == 0 {
-        return not_run(Why::NotOffered, "`kernel_cost` answers UNSUPPORTED for the base set");
+        return not_run(Why::NotOffered, "`kernel_cost` returns UNSUPPORTED for the base set");
     }
     Ok(())
 }
@@ -506,12 +509,12 @@ fn shape_function(rig: &Rig<'_>) -> Outcome {
             let (status, _, shape, _) = ask(0, expected.shape.len() as u32 - 1);
             ensure!(
                 status == DEVBAY_STATUS_INVALID && shape[expected.shape.len() - 1] == GUARD,
-                "{}: room for one extent too few gave {}",
+                "{}: a capacity of one extent too few returned {}",
                 kernel.op,
                 status_name(status)
             );
             let (status, ..) = ask(7, 8);
-            ensure!(status != DEVBAY_STATUS_OK, "{} has one output, and output 7 has a type", kernel.op);
+            ensure!(status != DEVBAY_STATUS_OK, "{} has one output, but output 7 has a type", kernel.op);
             Ok(())
         },
     )?;

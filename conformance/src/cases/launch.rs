@@ -13,91 +13,92 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "launch.inputs_kept",
         rules: &["B9", "B21"],
-        requires: "a launch does not write into its inputs",
+        requires: "a launch does not write to its inputs",
         needs: &["kernel.prepare", "transfer.offsets"],
         run: inputs_kept,
     },
     Case {
         id: "launch.bounds",
         rules: &["B9", "B10"],
-        requires: "a launch writes nothing beside its operands, which are aligned no better than the device asks",
+        requires: "a launch writes nothing outside its operands, even if they have only the device's minimum alignment",
         needs: &["kernel.prepare", "transfer.offsets"],
         run: bounds,
     },
     Case {
         id: "launch.workspace",
         rules: &["B21"],
-        requires: "a launch stays within the workspace it asked for, and does not mind what is in it",
+        requires: "a launch stays within its requested workspace, and does not depend on the workspace's contents",
         needs: &["kernel.prepare", "transfer.offsets"],
         run: workspace,
     },
     Case {
         id: "launch.repeat",
         rules: &["B20", "B21"],
-        requires: "a DETERMINISTIC kernel gives the same bits every time, whatever its output held before",
+        requires: "a DETERMINISTIC kernel gives the same bits every time, whatever its output contained before",
         needs: &["kernel.prepare", "transfer.offsets"],
         run: repeat,
     },
     Case {
         id: "launch.slots",
         rules: &["B2", "B20"],
-        requires: "a DETERMINISTIC kernel gives the same bits with any number of the host's threads",
+        requires: "a DETERMINISTIC kernel gives the same bits with any number of host threads",
         needs: &["launch.repeat"],
         run: slots,
     },
     Case {
         id: "launch.in_place",
         rules: &["B20"],
-        requires: "an output that may share an input's memory gives the same there",
+        requires: "an output that may share an input's memory gets the same values there",
         needs: &["launch.repeat"],
         run: in_place,
     },
     Case {
         id: "launch.order",
         rules: &["B12"],
-        requires: "a launch runs after what was enqueued before it, and before what follows",
+        requires: "a launch runs after work enqueued before it, and before work enqueued after it",
         needs: &["launch.repeat", "launch.bounds", "launch.workspace", "transfer.order"],
         run: order,
     },
     Case {
         id: "launch.hand_over",
         rules: &["B17"],
-        requires: "a stream made by one thread is used by another, one after the other",
+        requires: "a stream created by one thread can be used by another, one thread at a time",
         needs: &["launch.repeat"],
         run: hand_over,
     },
     Case {
         id: "launch.threads",
         rules: &["B17", "B21"],
-        requires: "one prepared kernel is launched from several threads and streams at once",
+        requires: "one prepared kernel can be launched from several threads and streams at once",
         needs: &["launch.hand_over", "transfer.threads"],
         run: threads,
     },
     Case {
         id: "launch.host_refs",
         rules: &["B10"],
-        requires: "on a device with HOST_REFS an input may be the host's memory",
+        requires: "on a device with HOST_REFS, an input may be in host memory",
         needs: &["launch.repeat"],
         run: host_refs,
     },
     Case {
         id: "launch.cancelled",
         rules: &["B2"],
-        requires: "a launch whose loop on the host's threads gives CANCELLED gives it back, and writes nothing beside its operands",
+        requires: "if a loop on the host's threads returns CANCELLED, its launch returns it too, and writes \
+                   nothing outside its operands",
         needs: &["launch.repeat", "launch.inputs_kept", "launch.bounds", "launch.workspace", "launch.order"],
         run: cancelled,
     },
     Case {
         id: "launch.packed",
         rules: &["B21"],
-        requires: "a constant input that a kernel packs gives the same result as one that it does not",
+        requires: "a packed constant input gives the same result as an unpacked one",
         needs: &["launch.repeat", "launch.bounds", "launch.workspace"],
         run: packed,
     },
     Case {
         id: "launch.strides",
         rules: &["B10", "B21"],
-        requires: "a STRIDED kernel gives the same on operands whose rows stand apart, or that are turned",
+        requires: "a STRIDED kernel gives the same result on operands that have gaps between rows, or are transposed",
         needs: &["launch.repeat", "launch.bounds", "launch.workspace"],
         run: strides,
     },
@@ -107,7 +108,7 @@ pub(crate) const CASES: &[Case] = &[
 fn again<'a>(device: &'a Device<'a>, request: &Request) -> Outcome<Node<'a>> {
     match request.prepare(device)? {
         Ok(node) => Ok(node),
-        Err((_, words)) => failed(format!("prepared a second time: {words}")),
+        Err((_, words)) => failed(format!("the second prepare failed: {words}")),
     }
 }
 
@@ -126,14 +127,14 @@ fn refuse_damage(rig: &Rig<'_>, what: impl Fn(&KernelDef, Damage) -> Option<Stri
 
 fn inputs_kept(rig: &Rig<'_>) -> Outcome {
     refuse_damage(rig, |kernel, damage| match damage {
-        Damage::Input(i) => Some(format!("{} wrote into its input {i}", kernel.op)),
+        Damage::Input(i) => Some(format!("{} wrote to its input {i}", kernel.op)),
         _ => None,
     })
 }
 
 fn bounds(rig: &Rig<'_>) -> Outcome {
     refuse_damage(rig, |kernel, damage| match damage {
-        Damage::Beside(i) => Some(format!("{} wrote beside its operand {i}", kernel.op)),
+        Damage::Beside(i) => Some(format!("{} wrote outside its operand {i}", kernel.op)),
         _ => None,
     })
 }
@@ -159,20 +160,20 @@ fn workspace(rig: &Rig<'_>) -> Outcome {
                 let ran = node.run(kernel, &stream, &sample, How { fill, ..How::default() })?;
                 ensure!(
                     !ran.damage.contains(&Damage::Workspace),
-                    "{} wrote beside its workspace of {} bytes",
+                    "{} wrote outside its workspace of {} bytes",
                     kernel.op,
                     node.raw.workspace_bytes
                 );
                 results.push(ran.output);
             }
             if let Some(found) = difference(&results[1], &results[0]) {
-                return failed(format!("{} depends on what its workspace held: {found}", kernel.op));
+                return failed(format!("{} depends on its workspace's contents: {found}", kernel.op));
             }
             Ok(())
         })?;
     }
     if n_workspaces == 0 {
-        return not_run(Why::NotOffered, "no kernel of the base set asks for a workspace");
+        return not_run(Why::NotOffered, "no kernel of the base set requests a workspace");
     }
     Ok(())
 }
@@ -212,11 +213,11 @@ fn cancelled(rig: &Rig<'_>) -> Outcome {
         n_loops += n;
         ensure!(
             status == DEVBAY_STATUS_CANCELLED,
-            "a loop of {} gave CANCELLED, and the launch {}",
+            "a loop of {} returned CANCELLED, but the launch returned {}",
             kernel.op,
             status_name(status)
         );
-        ensure!(damage.is_empty(), "{}, cancelled, damaged {damage:?}", kernel.op);
+        ensure!(damage.is_empty(), "a cancelled {} damaged {damage:?}", kernel.op);
         Ok(())
     })?;
     if n_loops == 0 {
@@ -248,14 +249,14 @@ fn slots(rig: &Rig<'_>) -> Outcome {
             }
         }
         if of_slots.is_empty() {
-            return not_run(Why::NotOffered, "no DETERMINISTIC kernel of the base set");
+            return not_run(Why::NotOffered, "no kernel of the base set is DETERMINISTIC");
         }
         results.push(of_slots);
     }
     for (one, many) in results.iter().zip(&results[1..]) {
         for (one, many) in one.iter().zip(many) {
             if let Some(found) = difference(many, one) {
-                return failed(format!("with another number of threads: {found}"));
+                return failed(format!("with a different number of threads: {found}"));
             }
         }
     }
@@ -340,7 +341,7 @@ fn threads(rig: &Rig<'_>) -> Outcome {
         let node = again(device, request)?;
         let streams = device.streams(4)?;
         let Some(first) = streams.first() else {
-            return failed("the device gives no stream");
+            return failed("the device creates no stream");
         };
         let expected = node.run(kernel, first, &sample, How::default())?.output;
         let (node, sample, expected) = (&node, &sample, &expected);
@@ -349,7 +350,7 @@ fn threads(rig: &Rig<'_>) -> Outcome {
                 let found = node.run(kernel, stream, sample, How::default())?.output;
                 let difference = difference(&found, expected).filter(|_| kernel.deterministic);
                 if let Some(found) = difference {
-                    return failed(format!("{} beside other launches: {found}", kernel.op));
+                    return failed(format!("{} during other launches: {found}", kernel.op));
                 }
             }
             Ok(())
@@ -413,20 +414,22 @@ fn packed(rig: &Rig<'_>) -> Outcome {
             // SAFETY: the plugin keeps the list until `unprepare`, which comes with the node's drop.
             let packs = match unsafe { read_growable_list::<ConstantPack>(&node.raw.packs) } {
                 Ok(packs) => packs,
-                Err(error) => return failed(format!("the packed constants of {}: {error}", kernel.op)),
+                Err(error) => {
+                    return failed(format!("invalid list of packed constants of {}: {error}", kernel.op));
+                }
             };
             let Some(wanted) = packs.first() else {
                 return Ok(());
             };
             ensure!(
                 wanted.input_idx == 1,
-                "{} packs input {}, which is no constant",
+                "{} packs input {}, which is not constant",
                 kernel.op,
                 wanted.input_idx
             );
             ensure!(
                 wanted.align == 0 || wanted.align.is_power_of_two(),
-                "{} packs to an alignment of {}",
+                "{} packs to an alignment of {}, expected a power of two",
                 kernel.op,
                 wanted.align
             );
@@ -444,15 +447,15 @@ fn packed(rig: &Rig<'_>) -> Outcome {
             // SAFETY: the plugin's function with the node that it prepared; `dst` is zeroed and as large and aligned as
             // asked.
             let status = unsafe { pack(instance, &node.raw, 1, src, dst.cast(), &mut detail.raw) };
-            ensure!(status == DEVBAY_STATUS_OK, "pack gave {}", detail.describe(status));
+            ensure!(status == DEVBAY_STATUS_OK, "pack returned {}", detail.describe(status));
             ensure!(
                 room[from + size..].iter().all(|&byte| byte == 0xa5),
-                "{} packed behind the {size} bytes that it asked for",
+                "{} packed beyond its requested {size} bytes",
                 kernel.op
             );
             // SAFETY: `dst` is the same memory; input 0 was not asked for.
             let refusal = unsafe { pack(instance, &node.raw, 0, src, dst.cast(), std::ptr::null_mut()) };
-            ensure!(refusal == DEVBAY_STATUS_INVALID, "pack of an input that was not asked for was taken");
+            ensure!(refusal == DEVBAY_STATUS_INVALID, "pack accepted an input that the kernel does not pack");
 
             let stream = device.stream()?;
             let expected = plain.run(kernel, &stream, &sample, How::default())?.output;
@@ -468,7 +471,7 @@ fn packed(rig: &Rig<'_>) -> Outcome {
             match wrong {
                 None => Ok(()),
                 Some(i) => failed(format!(
-                    "{} with a packed constant: element {i} is {}, without {}",
+                    "{} with a packed constant: element {i} is {}, without packing it is {}",
                     kernel.op, values[i], plain[i]
                 )),
             }
@@ -532,8 +535,8 @@ impl Layout {
     /// Rows with a gap behind each, and columns one after the other.
     fn all(rows: i64, columns: i64) -> [Self; 2] {
         [
-            Self { name: "rows that stand apart", strides: [columns + 3, 1] },
-            Self { name: "columns one after the other", strides: [1, rows] },
+            Self { name: "rows with gaps between them", strides: [columns + 3, 1] },
+            Self { name: "transposed operands", strides: [1, rows] },
         ]
     }
 
@@ -574,7 +577,7 @@ fn strides(rig: &Rig<'_>) -> Outcome {
             let node = match request.prepare(device)? {
                 Ok(node) => node,
                 Err((_, words)) => {
-                    return failed(format!("{} of {}: {words}", kernel.op, layouts[0].name));
+                    return failed(format!("{} on {}: {words}", kernel.op, layouts[0].name));
                 }
             };
             let expected = layouts[sample.inputs.len()].spread(&sample.expected);
@@ -600,16 +603,16 @@ fn strides(rig: &Rig<'_>) -> Outcome {
             });
             if let Some((i, expected)) = wrong {
                 return failed(format!(
-                    "{} of {}: element {i} is not {expected}",
+                    "{} on {}: expected element {i} to be {expected}",
                     kernel.op, layouts[0].name
                 ));
             }
-            ensure!(ran.damage.is_empty(), "{} of {}: {:?}", kernel.op, layouts[0].name, ran.damage);
+            ensure!(ran.damage.is_empty(), "{} on {}: {:?}", kernel.op, layouts[0].name, ran.damage);
         }
         Ok(())
     })?;
     if n_strided == 0 {
-        return not_run(Why::NotOffered, "no kernel of the base set takes strides");
+        return not_run(Why::NotOffered, "no kernel of the base set accepts strides");
     }
     Ok(())
 }

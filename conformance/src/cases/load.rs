@@ -13,21 +13,21 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "load.entry",
         rules: &["B1"],
-        requires: "the entry answers, and not with NULL",
+        requires: "the entry returns a pointer other than NULL",
         needs: &[],
         run: entry,
     },
     Case {
         id: "load.entry.same",
         rules: &["B1"],
-        requires: "the entry gives the same pointer to the same bytes every time, also from several threads",
+        requires: "every call of the entry, from any thread, returns the same pointer to the same bytes",
         needs: &["load.entry"],
         run: same,
     },
     Case {
         id: "load.exports",
         rules: &["B1", "B28"],
-        requires: "the library exports the entry, and nothing else that could meet another library's symbols",
+        requires: "the library exports the entry, and no symbol that could clash with another library's",
         needs: &["load.entry"],
         run: exports,
     },
@@ -41,7 +41,7 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "load.structs",
         rules: &["B4", "B5", "B20"],
-        requires: "sizes, strides, texts and lists of the plugin's data are such as can be read",
+        requires: "sizes, strides, texts and lists in the plugin's data are valid",
         needs: &["load.entry"],
         run: structs,
     },
@@ -55,7 +55,7 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "load.name",
         rules: &["B25"],
-        requires: "the plugin's name is [a-z][a-z0-9_-]*",
+        requires: "the plugin's name matches [a-z][a-z0-9_-]*",
         needs: &["load.structs"],
         run: name,
     },
@@ -94,14 +94,14 @@ fn same(rig: &Rig<'_>) -> Outcome {
         threads.into_iter().map(|thread| thread.join().unwrap_or(0)).collect()
     });
     ensure!(answers.iter().all(|&found| found == first), "the entry returned two different pointers");
-    ensure!(before == bytes_of(rig), "what the entry returned has changed since the first call");
+    ensure!(before == bytes_of(rig), "the data that the entry returned changed since the first call");
     Ok(())
 }
 
 /// The file, read without loading it.
 fn with_file(rig: &Rig<'_>, body: impl FnOnce(&object::File<'_>) -> Outcome) -> Outcome {
     let Entry::Library(library) = rig.entry else {
-        return not_run(Why::OwnProcess, "the plugin is part of the program, there is no file to read");
+        return not_run(Why::OwnProcess, "the plugin is built into the program, so there is no file to read");
     };
     let bytes = match std::fs::read(library.path()) {
         Ok(bytes) => bytes,
@@ -124,7 +124,7 @@ fn exports(rig: &Rig<'_>) -> Outcome {
         match others.next() {
             None => Ok(()),
             Some(first) => failed(format!(
-                "{} more symbols are exported, the first is {first}; link with a version script, or make them static",
+                "{} other symbols are exported, starting with {first}; link with a version script, or make them static",
                 others.count() + 1
             )),
         }
@@ -137,7 +137,9 @@ fn imports(rig: &Rig<'_>) -> Outcome {
         let found = names.find_map(|symbol| symbol.name().ok().filter(|name| is_of_host(name)));
         match found {
             None => Ok(()),
-            Some(name) => failed(format!("the library imports {name}; services come in a table")),
+            Some(name) => {
+                failed(format!("the library imports {name} from the host; services come in a table"))
+            }
         }
     })
 }

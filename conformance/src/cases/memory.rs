@@ -13,50 +13,50 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "memory.alloc",
         rules: &["B9", "B11"],
-        requires: "every space gives buffers of common sizes, with at least the bytes and the alignment asked for",
+        requires: "every space allocates buffers of common sizes, with at least the requested size and alignment",
         needs: &["devices.list", "devices.spaces"],
         run: alloc,
     },
     Case {
         id: "memory.align",
         rules: &["B11"],
-        requires: "a stricter alignment is kept to, or refused with INVALID",
+        requires: "a stricter alignment is honoured, or refused with INVALID",
         needs: &["memory.alloc"],
         run: align,
     },
     Case {
         id: "memory.zero",
         rules: &["B9"],
-        requires: "an allocation of 0 bytes gives a buffer",
+        requires: "an allocation of 0 bytes returns a buffer",
         needs: &["memory.alloc"],
         run: zero,
     },
     Case {
         id: "memory.too_large",
         rules: &["B18"],
-        requires: "what cannot be had is refused with OUT_OF_MEMORY or INVALID, and small allocations go on",
+        requires: "impossible allocations fail with OUT_OF_MEMORY or INVALID, and small ones still succeed",
         needs: &["memory.alloc"],
         run: too_large,
     },
     Case {
         id: "memory.refusals",
         rules: &["B11", "B18"],
-        requires: "a space that is not there and an alignment that is none are refused with INVALID",
+        requires: "a nonexistent space and an invalid alignment are refused with INVALID",
         needs: &["memory.alloc"],
         run: refusals,
     },
     Case {
         id: "memory.limit",
         rules: &["B11", "B25"],
-        requires: "with `devbay.memory_limit` buffers may have as many bytes together, what goes beyond is OUT_OF_MEMORY, and \
-                   freeing makes room",
+        requires: "with `devbay.memory_limit`, buffers may total that many bytes; requests beyond it fail with \
+                   OUT_OF_MEMORY, and freeing makes room",
         needs: &["memory.alloc", "negotiate.options.hosts"],
         run: limit,
     },
     Case {
         id: "memory.disjoint",
         rules: &["B9"],
-        requires: "live buffers have no byte in common, also after others were freed",
+        requires: "live buffers never overlap, even after others were freed",
         needs: &["memory.alloc"],
         run: disjoint,
     },
@@ -70,14 +70,15 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "memory.sizes",
         rules: &["B4"],
-        requires: "`buffer_alloc` takes descriptions of older and newer hosts, and writes into no struct's end",
+        requires: "`buffer_alloc` accepts descriptions of older and newer hosts, and never writes beyond a \
+                   struct's end",
         needs: &["memory.alloc"],
         run: sizes,
     },
     Case {
         id: "memory.threads",
         rules: &["B17"],
-        requires: "memory may be allocated and freed from many threads at once",
+        requires: "many threads can allocate and free memory at once",
         needs: &["memory.disjoint"],
         run: threads,
     },
@@ -94,20 +95,20 @@ fn alloc(rig: &Rig<'_>) -> Outcome {
                 let buffer = device.alloc_in(i as u32, limited(space, size))?;
                 ensure!(
                     buffer.usable >= buffer.size as u64,
-                    "space {i} gave {} bytes where {} were asked for",
+                    "space {i} allocated {} bytes, but {} were requested",
                     buffer.usable,
                     buffer.size
                 );
                 ensure!(
                     buffer.base.is_multiple_of(space.alloc_align),
-                    "space {i} gave the address {:#x}, its alloc_align is {}",
+                    "space {i} returned the address {:#x}, but its alloc_align is {}",
                     buffer.base,
                     space.alloc_align
                 );
                 let addressed = DEVBAY_SPACE_HOST_VISIBLE | DEVBAY_SPACE_ADDRESSABLE;
                 ensure!(
                     space.flags & addressed == 0 || buffer.base != 0,
-                    "space {i} is HOST_VISIBLE or ADDRESSABLE, and its buffer has no address"
+                    "space {i} is HOST_VISIBLE or ADDRESSABLE, but its buffer has no address"
                 );
             }
         }
@@ -131,7 +132,7 @@ fn align(rig: &Rig<'_>) -> Outcome {
                             let buffer = device.own(out, size as usize)?;
                             ensure!(
                                 buffer.base.is_multiple_of(align),
-                                "space {i} gave the address {:#x} for an alignment of {align}",
+                                "space {i} returned the address {:#x} for an alignment of {align}",
                                 buffer.base
                             );
                             live.push(buffer);
@@ -163,7 +164,7 @@ fn zero(rig: &Rig<'_>) -> Outcome {
 fn nothing_written(out: &Allocation, what: &str) -> Outcome {
     ensure!(
         out.buffer.is_null() && out.base == 0 && out.size_bytes == 0,
-        "{what} was refused, and yet a result was written"
+        "{what} was refused, but a result was written"
     );
     Ok(())
 }
@@ -171,7 +172,10 @@ fn nothing_written(out: &Allocation, what: &str) -> Outcome {
 fn too_large(rig: &Rig<'_>) -> Outcome {
     rig.each_device(|device| {
         if !device.spaces.iter().any(is_plain) {
-            return not_run(Why::Memory, "every space is TYPED, and may have its memory when it is written");
+            return not_run(
+                Why::Memory,
+                "every space is TYPED, and may allocate memory only on the first write",
+            );
         }
         for (i, space) in device.spaces.iter().enumerate().filter(|(_, space)| is_plain(space)) {
             // Sizes that overflow when something is added, and some that no machine has.
@@ -185,7 +189,7 @@ fn too_large(rig: &Rig<'_>) -> Outcome {
                 match status {
                     DEVBAY_STATUS_OUT_OF_MEMORY | DEVBAY_STATUS_INVALID => {}
                     DEVBAY_STATUS_OK => {
-                        return failed(format!("space {i} says that it gave {size} bytes"));
+                        return failed(format!("space {i} reported an allocation of {size} bytes"));
                     }
                     status => {
                         return failed(format!(
@@ -212,7 +216,7 @@ fn refusals(rig: &Rig<'_>) -> Outcome {
             let (status, out) = device.try_alloc(space_idx, 64, align, &mut detail)?;
             if status == DEVBAY_STATUS_OK {
                 drop(device.own(out, 64)?);
-                return failed(format!("{what} was taken"));
+                return failed(format!("{what} was accepted"));
             }
             ensure!(
                 status == DEVBAY_STATUS_INVALID,
@@ -253,7 +257,7 @@ fn limit(rig: &Rig<'_>) -> Outcome {
             drop((half, quarter));
         }
     }
-    if keeps { Ok(()) } else { not_run(Why::NotOffered, "the plugin knows no limit of memory") }
+    if keeps { Ok(()) } else { not_run(Why::NotOffered, "the plugin does not limit memory") }
 }
 
 /// Refuses two buffers with a byte in common.
@@ -336,14 +340,14 @@ fn sizes(rig: &Rig<'_>) -> Outcome {
                 let mut detail = Detail::new();
                 // SAFETY: both structs have as many bytes as they say (`AnySize`).
                 let status = unsafe { device.alloc_raw(desc.as_ptr(), out.as_ptr(), &mut detail.raw) }?;
-                let what = format!("a description of {desc_size} bytes, a result of {out_size}");
+                let what = format!("a description of {desc_size} bytes and a result of {out_size}");
                 ensure!(status == DEVBAY_STATUS_OK, "{what}: {}", detail.describe(status));
                 let buffer = device.own(out.value(), size as usize)?;
-                ensure!(out.is_intact(), "{what}: it was written behind its end");
-                ensure!(buffer.usable >= size, "{what}: {} bytes were given", buffer.usable);
+                ensure!(out.is_intact(), "{what}: the plugin wrote beyond the result's end");
+                ensure!(buffer.usable >= size, "{what}: only {} bytes were allocated", buffer.usable);
                 ensure!(
                     out.value().struct_size as usize == out_size,
-                    "{what}: the result now says {} bytes",
+                    "{what}: the plugin changed the result's struct_size to {}",
                     out.value().struct_size
                 );
             }

@@ -12,21 +12,21 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "negotiate.create",
         rules: &["B3", "B7"],
-        requires: "`create` makes an instance that speaks the highest common minor, and `destroy` ends it",
+        requires: "`create` makes an instance of the highest common minor, and `destroy` ends it",
         needs: &["load.entry", "load.structs", "load.required", "load.name"],
         run: create,
     },
     Case {
         id: "negotiate.constant",
         rules: &["B1"],
-        requires: "what the entry returned is never written, whatever instances do",
+        requires: "instances never write to the data that the entry returned",
         needs: &["negotiate.create", "load.entry.same"],
         run: constant,
     },
     Case {
         id: "negotiate.older",
         rules: &["B3", "B8"],
-        requires: "every minor of the plugin's range is spoken, also those before the highest common one",
+        requires: "`create` accepts every minor in the plugin's range, including those below the highest common one",
         needs: &["negotiate.create"],
         run: older,
     },
@@ -40,7 +40,8 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "negotiate.sizes",
         rules: &["B4"],
-        requires: "`create` takes descriptions and services of older and newer hosts, and reads what is there",
+        requires: "`create` accepts descriptions and services of older and newer hosts, and reads only the \
+                   fields they have",
         needs: &["negotiate.create"],
         run: sizes,
     },
@@ -54,21 +55,21 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "negotiate.options.hosts",
         rules: &["B25"],
-        requires: "an option of the host's that the plugin does not know is ignored: its key begins with `devbay.`",
+        requires: "an unknown host option, whose key begins with `devbay.`, is ignored",
         needs: &["negotiate.create"],
         run: hosts_option,
     },
     Case {
         id: "negotiate.options.known",
         rules: &["B25"],
-        requires: "every option that the plugin lists is taken with its default value",
+        requires: "every listed option is accepted with its default value",
         needs: &["negotiate.create"],
         run: known_options,
     },
     Case {
         id: "negotiate.extensions",
         rules: &["B6"],
-        requires: "an unknown extension, or a revision of the future, is answered with NULL",
+        requires: "a request for an unknown extension, or for a future revision, returns NULL",
         needs: &["negotiate.create"],
         run: extensions,
     },
@@ -87,7 +88,7 @@ fn constant(rig: &Rig<'_>) -> Outcome {
     let opened = rig.open()?;
     opened.device_infos()?;
     drop(opened);
-    ensure!(before == super::load::bytes_of(rig), "an instance wrote into what the entry returned");
+    ensure!(before == super::load::bytes_of(rig), "an instance wrote to the data that the entry returned");
     Ok(())
 }
 
@@ -99,7 +100,7 @@ fn older(rig: &Rig<'_>) -> Outcome {
     let plugin = rig.about()?.minors;
     let minors = plugin.min.max(MinorRange::CURRENT.min)..=plugin.max.min(MinorRange::CURRENT.max);
     if minors.start() == minors.end() {
-        return not_run(Why::NotOffered, format!("only {} is spoken by both sides", plugin));
+        return not_run(Why::NotOffered, format!("host and plugin share only the minor {}", plugin));
     }
     for minor in minors {
         let mut detail = Detail::new();
@@ -127,7 +128,7 @@ fn range(rig: &Rig<'_>) -> Outcome {
                     status_name(status)
                 ));
             }
-            Ok(_) => return failed(format!("minor {minor} outside {plugin} was taken")),
+            Ok(_) => return failed(format!("minor {minor} outside {plugin} was accepted")),
         }
     }
     Ok(())
@@ -163,7 +164,7 @@ fn sizes(rig: &Rig<'_>) -> Outcome {
                 Ok(opened) => drop(opened),
                 Err(status) => {
                     return failed(format!(
-                        "a description of {desc_size} bytes with services of {api_size}: {}",
+                        "a description of {desc_size} bytes with services of {api_size} bytes: {}",
                         detail.describe(status)
                     ));
                 }
@@ -180,7 +181,7 @@ fn unknown_option(rig: &Rig<'_>) -> Outcome {
     match rig.create(Desk::open(SLOTS), None, &given, Some(&mut detail))? {
         Err(DEVBAY_STATUS_INVALID) => Ok(()),
         Err(status) => failed(format!("expected INVALID, found {}", status_name(status))),
-        Ok(_) => failed(format!("the option {UNKNOWN_OPTION} was taken")),
+        Ok(_) => failed(format!("the unknown option {UNKNOWN_OPTION} was accepted")),
     }
 }
 
@@ -229,7 +230,7 @@ fn extensions(rig: &Rig<'_>) -> Outcome {
     for (id, revision) in asked.into_iter().chain(future) {
         // SAFETY: the instance is the plugin's own, and alive until it is dropped.
         let table = unsafe { get(opened.handle.as_ptr(), id, revision) };
-        ensure!(table.is_null(), "extension {id:#x} of revision {revision} was not answered with NULL");
+        ensure!(table.is_null(), "extension {id:#x} of revision {revision}: expected NULL, found a table");
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ pub(crate) fn cases() -> Vec<Case> {
         id: id("numerics", op),
         rules: RULES,
         requires: leak(format!(
-            "{} is right within its bound, in every dtype offered, over fuzzed shapes and edges",
+            "{} is correct within its bound, in every offered dtype, on random shapes and edge values",
             op.1
         )),
         needs: &["memory.zero", "transfer.offsets", "launch.bounds", "launch.host_refs"],
@@ -35,7 +35,7 @@ pub(crate) fn specials() -> Vec<Case> {
         id: id("specials", op),
         rules: RULES,
         requires: leak(format!(
-            "{} gives NaN, infinities and finite numbers where its definition does",
+            "{} gives NaN, infinities and finite numbers wherever its definition does",
             op.1
         )),
         needs: Box::leak(Box::new([
@@ -75,6 +75,6 @@ fn leak(text: String) -> &'static str {
 fn with_op(rig: &Rig<'_>, judge: fn(&Rig<'_>, OpName) -> Outcome) -> Outcome {
     match rig.op {
         Some(op) => judge(rig, op),
-        None => failed("the suite asked of no op"),
+        None => failed("the suite asked for no op"),
     }
 }

@@ -13,35 +13,38 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "replay.launches",
         rules: &["B9", "B12", "B22"],
-        requires: "what is recorded does not run, and runs with each replay, in the stream's order, on what its memory then holds",
+        requires: "recorded launches run only when replayed, in stream order and on the memory's current contents",
         needs: &["launch.order"],
         run: launches,
     },
     Case {
         id: "replay.nothing_else",
         rules: &["B22"],
-        requires: "a stream that records refuses all but launches and copies between buffers, and works as before when it has ended",
+        requires: "a recording stream refuses everything but launches and copies between buffers, and works \
+                   normally after the recording ends",
         needs: &["replay.launches"],
         run: nothing_else,
     },
     Case {
         id: "replay.copies",
         rules: &["B9", "B12", "B22"],
-        requires: "copies between buffers that are recorded do not run, and run with each replay, among its launches",
+        requires: "recorded copies between buffers run only when replayed, in order with the recorded launches",
         needs: &["replay.launches"],
         run: copies,
     },
     Case {
         id: "replay.elsewhere",
         rules: &["B12", "B22"],
-        requires: "any stream of the device replays a recording, in its own order, also when the one that recorded is gone",
+        requires: "any stream of the device can replay a recording, in its own order, even after the recording \
+                   stream was destroyed",
         needs: &["replay.launches"],
         run: elsewhere,
     },
     Case {
         id: "replay.bindings",
         rules: &["B9", "B22"],
-        requires: "a replay takes the memory that stands in the place of a binding, and refuses bindings that do not fit; what was recorded stays as it was",
+        requires: "a replay uses the memory that it is given for a binding, and refuses bindings that do not \
+                   fit; the recording does not change",
         needs: &["replay.launches"],
         run: bindings,
     },
@@ -67,7 +70,7 @@ impl Replays {
             ..
         } = device.extension(extension::REPLAY, "records launches")?
         else {
-            return failed("the extension that records launches lacks functions");
+            return failed("the replay extension lacks functions");
         };
         Ok(Self { begin, end, replay, free })
     }
@@ -103,7 +106,7 @@ impl Recorded {
 
     fn replay_bound(&self, stream: &Stream<'_>, bindings: &[BufferRef]) -> Outcome {
         let status = self.try_replay(stream, bindings);
-        ensure!(status == DEVBAY_STATUS_OK, "replay gave {}", stream.error_words(status));
+        ensure!(status == DEVBAY_STATUS_OK, "replay returned {}", stream.error_words(status));
         Ok(())
     }
 
@@ -131,7 +134,7 @@ fn prepared<'a>(
 ) -> Outcome<Option<Node<'a>>> {
     let node = match request.prepare(device)? {
         Ok(node) => node,
-        Err((_, words)) => return failed(format!("prepare refused what it took before: {words}")),
+        Err((_, words)) => return failed(format!("prepare refused a node that it accepted before: {words}")),
     };
     let fits = node.raw.workspace_bytes == 0 && sample.inputs[0].size() == size;
     Ok(fits.then_some(node))
@@ -181,19 +184,19 @@ fn launches(rig: &Rig<'_>) -> Outcome {
         stream.upload(&images[0], &x, 0)?;
         stream.upload(&before, &y, 0)?;
         let status = replays.begin(&stream);
-        ensure!(status == DEVBAY_STATUS_OK, "record_begin gave {}", stream.error_words(status));
+        ensure!(status == DEVBAY_STATUS_OK, "record_begin returned {}", stream.error_words(status));
         let refs = [x.part(0, size), y.part(0, size)];
         let launched = node.launch(kernel, &stream, &refs);
         let recorded = match replays.end(&stream) {
             Ok(recorded) => recorded,
             // The plugin may say that of any kernel; the stream is then as it was.
             Err(DEVBAY_STATUS_UNSUPPORTED) => return launched,
-            Err(status) => return failed(format!("record_end gave {}", stream.error_words(status))),
+            Err(status) => return failed(format!("record_end returned {}", stream.error_words(status))),
         };
         launched?;
         let found = stream.download(&y, 0, padded)?;
         if let Some(found) = difference(&found, &before) {
-            return failed(format!("{} ran while it was recorded: {found}", kernel.op));
+            return failed(format!("{} ran during its recording: {found}", kernel.op));
         }
         // Nothing waits in between.
         for (image, late) in images.iter().zip(&mut late) {
@@ -226,14 +229,14 @@ fn record(
 ) -> Outcome<Option<Recorded>> {
     let status = replays.begin_bound(stream, bindings);
     if status == DEVBAY_STATUS_UNSUPPORTED && !bindings.is_empty() {
-        return not_run(Why::NotOffered, "the plugin records no bindings");
+        return not_run(Why::NotOffered, "the plugin does not support bindings");
     }
-    ensure!(status == DEVBAY_STATUS_OK, "record_begin gave {}", stream.error_words(status));
+    ensure!(status == DEVBAY_STATUS_OK, "record_begin returned {}", stream.error_words(status));
     let worked = work();
     let recorded = match replays.end(stream) {
         Ok(recorded) => Some(recorded),
         Err(DEVBAY_STATUS_UNSUPPORTED) => None,
-        Err(status) => return failed(format!("record_end gave {}", stream.error_words(status))),
+        Err(status) => return failed(format!("record_end returned {}", stream.error_words(status))),
     };
     worked.map(|()| recorded)
 }
@@ -273,10 +276,10 @@ fn copies(rig: &Rig<'_>) -> Outcome {
             unsafe { stream.enqueue_within(y.whole(), z.whole(), padded) }
         })?;
         let Some(recorded) = recorded else { return Ok(()) };
-        for (buffer, name) in [(&x, "before"), (&z, "behind")] {
+        for (buffer, name) in [(&x, "before"), (&z, "after")] {
             let found = stream.download(buffer, 0, padded)?;
             refuse_difference(
-                &format!("a copy {name} {} ran while it was recorded", kernel.op),
+                &format!("a copy {name} {} ran during its recording", kernel.op),
                 &found,
                 &before,
             )?;
@@ -303,7 +306,7 @@ fn elsewhere(rig: &Rig<'_>) -> Outcome {
         let mut late = Lent::new(vec![0u8; padded]);
         let mut streams = device.streams(2)?;
         let (Some(other), Some(own)) = (streams.pop(), streams.pop()) else {
-            return not_run(Why::NotOffered, "the device has one stream");
+            return not_run(Why::NotOffered, "the device supports only one stream");
         };
         let expected = node.run(kernel, &own, sample, How::default())?.output;
         own.upload(&content, &x, 0)?;
@@ -325,7 +328,7 @@ fn elsewhere(rig: &Rig<'_>) -> Outcome {
             // SAFETY: `before` and the buffer were made before the streams.
             unsafe { other.enqueue_in(&before, y.whole()) }?;
             other.finish()?;
-            let what = format!("{} on another stream than recorded it, replay {round}", kernel.op);
+            let what = format!("{} on a different stream, replay {round}", kernel.op);
             refuse_difference(&what, &late.0[..size], &expected)?;
         }
         drop(own);
@@ -333,7 +336,7 @@ fn elsewhere(rig: &Rig<'_>) -> Outcome {
         recorded.replay(&other)?;
         let found = other.download(&y, 0, padded)?;
         late.done();
-        let what = format!("{} when the stream that recorded it was gone", kernel.op);
+        let what = format!("{} after the recording stream was destroyed", kernel.op);
         refuse_difference(&what, &found[..size], &expected)
     })
 }
@@ -361,26 +364,28 @@ fn bindings(rig: &Rig<'_>) -> Outcome {
         stream.upload(&before, &elsewhere, 2 * padded)?;
         // A binding of another size is refused, and enqueues nothing.
         let short = elsewhere.part(padded, padded);
-        for (wrong, what) in [(&[short][..], "of fewer bytes"), (&[bound_at, bound_at], "one too many")] {
+        for (wrong, what) in
+            [(&[short][..], "a binding of too few bytes"), (&[bound_at, bound_at], "one binding too many")]
+        {
             let status = recorded.try_replay(&stream, wrong);
             ensure!(
                 status == DEVBAY_STATUS_INVALID,
-                "bindings {what} gave {}, expected INVALID",
+                "a replay with {what} returned {}, expected INVALID",
                 stream.error_words(status)
             );
         }
         recorded.replay_bound(&stream, &[bound_at])?;
         let found = stream.download(&elsewhere, 2 * padded, padded)?;
-        refuse_difference(&format!("{} in bound memory", kernel.op), &found[..size], &expected_other)?;
+        refuse_difference(&format!("{} on bound memory", kernel.op), &found[..size], &expected_other)?;
         let found = stream.download(&both, padded, padded)?;
-        let what = format!("{} in bound memory wrote to what was recorded", kernel.op);
+        let what = format!("{} on bound memory wrote to the recorded memory", kernel.op);
         refuse_difference(&what, &found, &before)?;
         // And as it was recorded, in both ways to ask for it.
         for bindings in [&[][..], &[recorded_at]] {
             stream.upload(&before, &both, padded)?;
             recorded.replay_bound(&stream, bindings)?;
             let found = stream.download(&both, padded, padded)?;
-            let what = format!("{} where it was recorded, behind a replay in bound memory", kernel.op);
+            let what = format!("{} on the recorded memory, after a replay on bound memory", kernel.op);
             refuse_difference(&what, &found[..size], &expected)?;
         }
         Ok(())
@@ -395,16 +400,20 @@ fn nothing_else(rig: &Rig<'_>) -> Outcome {
         let stream = device.stream()?;
         let expected = node.run(kernel, &stream, sample, How::default())?.output;
         let refused = |status: Status, what: &str| {
-            ensure!(status == DEVBAY_STATUS_INVALID, "{what} gave {}, expected INVALID", status_name(status));
+            ensure!(
+                status == DEVBAY_STATUS_INVALID,
+                "{what} returned {}, expected INVALID",
+                status_name(status)
+            );
             Ok(())
         };
         match replays.end(&stream) {
-            Ok(_) => return failed("record_end without record_begin gave a recording"),
+            Ok(_) => return failed("record_end without record_begin returned a recording"),
             Err(status) => refused(status, "record_end without record_begin")?,
         }
         let status = replays.begin(&stream);
-        ensure!(status == DEVBAY_STATUS_OK, "record_begin gave {}", stream.error_words(status));
-        refused(replays.begin(&stream), "record_begin on a stream that records")?;
+        ensure!(status == DEVBAY_STATUS_OK, "record_begin returned {}", stream.error_words(status));
+        refused(replays.begin(&stream), "record_begin on a recording stream")?;
         let desc = CopyDesc {
             kind: DEVBAY_COPY_HOST_TO_BUFFER,
             dst: buffer.whole(),
@@ -414,19 +423,19 @@ fn nothing_else(rig: &Rig<'_>) -> Outcome {
         };
         // SAFETY: source and buffer were made before the stream, whose drop waits for its work.
         let status = unsafe { stream.copy(&desc) }?;
-        let copied = refused(status, "copy from the host on a stream that records");
+        let copied = refused(status, "copy from the host on a recording stream");
         let signalled = match device.opened.table.stream_signal {
             Some(signal) => {
                 // SAFETY: the stream is the plugin's own, and alive until `Stream` is dropped.
                 let status = unsafe { signal(stream.handle.as_ptr(), stream.signalled() + 1) };
-                refused(status, "stream_signal on a stream that records")
+                refused(status, "stream_signal on a recording stream")
             }
             None => Ok(()),
         };
         // An empty recording may be none.
         match replays.end(&stream) {
             Ok(_) | Err(DEVBAY_STATUS_UNSUPPORTED) => {}
-            Err(status) => return failed(format!("record_end gave {}", stream.error_words(status))),
+            Err(status) => return failed(format!("record_end returned {}", stream.error_words(status))),
         }
         copied?;
         signalled?;

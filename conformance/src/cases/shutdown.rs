@@ -13,35 +13,35 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "shutdown.instances",
         rules: &["B9"],
-        requires: "instances live beside each other: what one does or how it ends does not concern the other",
+        requires: "instances are independent: neither the work nor the end of one affects another",
         needs: &["transfer.round_trip", "kernel.prepare"],
         run: instances,
     },
     Case {
         id: "shutdown.thread",
         rules: &["B17"],
-        requires: "an instance made by one thread is used and ended by others",
+        requires: "an instance created by one thread can be used and destroyed by others",
         needs: &["transfer.round_trip", "kernel.prepare"],
         run: other_thread,
     },
     Case {
         id: "shutdown.host_services",
         rules: &["B2", "B26"],
-        requires: "after `destroy` nobody calls the host, and its log was given texts in UTF-8",
+        requires: "nothing calls the host after `destroy`, and all log messages are UTF-8",
         needs: &["transfer.round_trip", "kernel.prepare"],
         run: host_services,
     },
     Case {
         id: "shutdown.rounds",
         rules: &["B26"],
-        requires: "instances made and ended 50 times leave no thread and no open file behind",
+        requires: "50 instances, created and destroyed, leave no thread and no open file behind",
         needs: &["transfer.round_trip", "kernel.prepare"],
         run: rounds,
     },
     Case {
         id: "shutdown.memory",
         rules: &["B9"],
-        requires: "buffers, streams and kernels that are given back leave no memory behind",
+        requires: "released buffers, streams and kernels leave no memory behind",
         needs: &["transfer.round_trip"],
         run: memory,
     },
@@ -51,9 +51,9 @@ pub(crate) const CASES: &[Case] = &[
 pub(crate) const LAST_CASES: &[Case] = &[Case {
     id: OUTPUT_CASE,
     rules: &["B28"],
-    requires: "the plugin writes nothing to standard output, in any case that ran",
+    requires: "the plugin writes nothing to standard output during any test",
     needs: &[],
-    run: |_| not_run(Why::OwnProcess, "output is collected from processes of the cases' own"),
+    run: |_| not_run(Why::OwnProcess, "collecting output needs separate processes"),
 }];
 
 /// Does a little of everything with an instance.
@@ -117,7 +117,7 @@ fn host_services(rig: &Rig<'_>) -> Outcome {
     let n_threads = count("task");
     match rig.create(desk, None, &pairs, None)? {
         Ok(opened) => exercise(rig, &opened, 7)?,
-        Err(status) => return failed(format!("create gave {}", crate::rig::status_name(status))),
+        Err(status) => return failed(format!("create returned {}", crate::rig::status_name(status))),
     }
     std::thread::sleep(std::time::Duration::from_millis(50));
     // A thread that outlives the instance may come late on a busy machine; a driver's may stay for good.
@@ -126,19 +126,19 @@ fn host_services(rig: &Rig<'_>) -> Outcome {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     ensure!(desk.late_calls() == 0, "the host was called {} times after `destroy`", desk.late_calls());
-    ensure!(desk.broken_texts() == 0, "{} log messages were broken", desk.broken_texts());
+    ensure!(desk.broken_texts() == 0, "{} log messages were not UTF-8", desk.broken_texts());
     Ok(())
 }
 
 fn rounds(rig: &Rig<'_>) -> Outcome {
     let counts = || Some((count("task")?, count("fd")?));
     if !rig.own_process {
-        return not_run(Why::OwnProcess, "threads and files are counted in a process of the case's own");
+        return not_run(Why::OwnProcess, "counting threads and files needs a separate process");
     }
     // The first round starts threads and memory that stay for good.
     exercise(rig, &rig.open()?, 8)?;
     let Some(before) = counts() else {
-        return not_run(Why::OwnProcess, "this system does not show a process's threads and files");
+        return not_run(Why::OwnProcess, "this system does not report a process's threads and files");
     };
     for round in 0..50 {
         exercise(rig, &rig.open()?, 9 + round)?;
@@ -153,13 +153,13 @@ fn rounds(rig: &Rig<'_>) -> Outcome {
     let after = counts().unwrap_or(before);
     ensure!(
         after.0 <= before.0,
-        "50 instances later there are {} threads, before there were {}",
+        "after 50 instances there are {} threads, expected at most {}",
         after.0,
         before.0
     );
     ensure!(
         after.1 <= before.1,
-        "50 instances later there are {} open files, before there were {}",
+        "after 50 instances there are {} open files, expected at most {}",
         after.1,
         before.1
     );
@@ -168,7 +168,7 @@ fn rounds(rig: &Rig<'_>) -> Outcome {
 
 fn memory(rig: &Rig<'_>) -> Outcome {
     if !rig.own_process {
-        return not_run(Why::OwnProcess, "memory is measured in a process of the case's own");
+        return not_run(Why::OwnProcess, "measuring memory needs a separate process");
     }
     rig.each_device(|device| {
         // Written, so that leaked memory is resident.
@@ -182,7 +182,7 @@ fn memory(rig: &Rig<'_>) -> Outcome {
             once()?;
         }
         let Some(before) = resident() else {
-            return not_run(Why::OwnProcess, "this system does not show a process's memory");
+            return not_run(Why::OwnProcess, "this system does not report a process's memory");
         };
         const ROUNDS: u64 = 200;
         for _ in 0..ROUNDS {
@@ -192,7 +192,7 @@ fn memory(rig: &Rig<'_>) -> Outcome {
         // A quarter of the growth if every buffer leaked; allocators keep a little.
         ensure!(
             grown < ROUNDS * sent.len() as u64 / 4,
-            "{ROUNDS} buffers of {} bytes, each given back, left {grown} bytes behind",
+            "{ROUNDS} freed buffers of {} bytes left {grown} bytes behind",
             sent.len()
         );
         Ok(())

@@ -10,56 +10,56 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "stream.create",
         rules: &["B9", "B12"],
-        requires: "streams can be made and destroyed, several at once",
+        requires: "streams can be created and destroyed, and several can exist at once",
         needs: &["devices.list"],
         run: create,
     },
     Case {
         id: "stream.sizes",
         rules: &["B4"],
-        requires: "`stream_create` takes descriptions of older and newer hosts",
+        requires: "`stream_create` accepts descriptions of older and newer hosts",
         needs: &["stream.create"],
         run: sizes,
     },
     Case {
         id: "stream.max",
         rules: &["B11"],
-        requires: "beyond `streams_max` a stream is refused with FAILED_PRECONDITION, and freed ones come back",
+        requires: "a stream beyond `streams_max` is refused with FAILED_PRECONDITION, and destroying one makes room",
         needs: &["stream.create"],
         run: max,
     },
     Case {
         id: "stream.fresh",
         rules: &["B12"],
-        requires: "a fresh stream has reached 0, and has not failed",
+        requires: "a new stream has reached 0, and has not failed",
         needs: &["stream.create", "devices.timeline"],
         run: fresh,
     },
     Case {
         id: "stream.signal",
         rules: &["B12"],
-        requires: "every signalled value is reached, whatever the distance between them",
+        requires: "every signalled value is reached, however far apart the values are",
         needs: &["stream.fresh"],
         run: signal,
     },
     Case {
         id: "stream.timeline.monotonic",
         rules: &["B12"],
-        requires: "the value reached never falls, and never passes the last that was signalled",
+        requires: "the reached value never falls, and never exceeds the last signalled one",
         needs: &["stream.signal"],
         run: monotonic,
     },
     Case {
         id: "stream.signal.refused",
         rules: &["B12"],
-        requires: "a signal of a value that does not rise is INVALID and changes nothing",
+        requires: "a signal whose value does not rise is refused with INVALID, and changes nothing",
         needs: &["stream.signal"],
         run: signal_refused,
     },
     Case {
         id: "stream.flush",
         rules: &["B22"],
-        requires: "a flush is legal at any time and changes nothing but when work begins",
+        requires: "a flush is legal at any time, and affects only when work begins",
         needs: &["stream.signal"],
         run: flush,
     },
@@ -69,7 +69,7 @@ fn create(rig: &Rig<'_>) -> Outcome {
     rig.each_device(|device| {
         for _ in 0..3 {
             let mut streams = device.streams(8)?;
-            ensure!(!streams.is_empty(), "device {} gives no stream", device.index);
+            ensure!(!streams.is_empty(), "device {} creates no stream", device.index);
             let mut handles: Vec<_> = streams.iter().map(|stream| stream.handle).collect();
             handles.sort_unstable();
             handles.dedup();
@@ -105,7 +105,11 @@ fn max(rig: &Rig<'_>) -> Outcome {
         let mut streams: Vec<Stream<'_>> = (0..max).map(|_| device.stream()).collect::<Outcome<_>>()?;
         let mut detail = Detail::new();
         let (status, extra) = device.try_stream(&StreamDesc::empty(), &mut detail)?;
-        ensure!(extra.is_none(), "device {} says at most {max} streams and gave one more", device.index);
+        ensure!(
+            extra.is_none(),
+            "device {} declares at most {max} streams, but created one more",
+            device.index
+        );
         ensure!(
             status == DEVBAY_STATUS_FAILED_PRECONDITION,
             "stream {} of {max}: expected FAILED_PRECONDITION, found {}",
@@ -128,7 +132,7 @@ fn fresh(rig: &Rig<'_>) -> Outcome {
         let (value, status) = stream.reached()?;
         ensure!(
             status == DEVBAY_STATUS_OK && value == 0,
-            "a fresh stream has reached {value} with {}",
+            "a new stream has reached {value} with {}, expected 0 with OK",
             status_name(status)
         );
         Ok(())
@@ -142,7 +146,7 @@ fn signal(rig: &Rig<'_>) -> Outcome {
             stream.signal_value(value)?;
             stream.poll(value)?;
             let (reached, _) = stream.reached()?;
-            ensure!(reached == value, "{value} was signalled and {reached} reached");
+            ensure!(reached == value, "{value} was signalled, but {reached} was reached");
         }
         Ok(())
     })
@@ -176,9 +180,9 @@ fn signal_refused(rig: &Rig<'_>) -> Outcome {
         stream.signal_value(6)?;
         stream.poll(6)?;
         let (reached, _) = stream.reached()?;
-        ensure!(reached == 6, "6 was signalled last, and {reached} is reached");
+        ensure!(reached == 6, "6 was signalled last, but {reached} was reached");
         if let Some(difference) = difference(&found.done(), &source) {
-            return failed(format!("a copy in front of a signal that was refused: {difference}"));
+            return failed(format!("a copy before a refused signal: {difference}"));
         }
         Ok(())
     })
@@ -238,7 +242,7 @@ fn drive(stream: &Stream<'_>, source: &[u8], buffers: &[Buffer<'_>]) -> Outcome 
         step(stream, &mut last)?;
         ensure!(
             last <= stream.signalled(),
-            "the timeline has reached {last}, the last signal was {}",
+            "the timeline reached {last}, beyond the last signal, {}",
             stream.signalled()
         );
     }
@@ -246,7 +250,7 @@ fn drive(stream: &Stream<'_>, source: &[u8], buffers: &[Buffer<'_>]) -> Outcome 
     let (value, _) = stream.reached()?;
     ensure!(
         value == stream.signalled(),
-        "at the end {value} is reached, the last signal was {}",
+        "{value} was reached at the end, expected the last signal, {}",
         stream.signalled()
     );
     // Nothing moves a timeline that is at its end.
@@ -266,7 +270,7 @@ fn flush(rig: &Rig<'_>) -> Outcome {
         let flush = || {
             // SAFETY: the stream is the plugin's own, and alive until `Stream` is dropped.
             let status = unsafe { flush(stream.handle.as_ptr()) };
-            ensure!(status == DEVBAY_STATUS_OK, "stream_flush gave {}", stream.error_words(status));
+            ensure!(status == DEVBAY_STATUS_OK, "stream_flush returned {}", stream.error_words(status));
             Ok(())
         };
         flush()?;

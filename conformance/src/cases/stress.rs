@@ -21,42 +21,42 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "stress.leak.objects",
         rules: &["B9"],
-        requires: "10,000 buffers, streams and copies, each given back, leave no byte behind",
+        requires: "10,000 buffers, streams and copies, each released, leak no byte",
         needs: &["transfer.round_trip", "shutdown.memory"],
         run: objects,
     },
     Case {
         id: "stress.leak.kernels",
         rules: &["B9", "B21"],
-        requires: "10,000 kernels, prepared, launched and given back, leave no byte behind",
+        requires: "10,000 kernels, prepared, launched and released, leak no byte",
         needs: &["launch.bounds", "stress.leak.objects"],
         run: kernels,
     },
     Case {
         id: "stress.leak.refusals",
         rules: &["B18"],
-        requires: "10,000 refused allocations, copies and kernels leave no byte behind",
+        requires: "10,000 refused allocations, copies and kernels leak no byte",
         needs: &["transfer.kind", "kernel.prepare.index", "stress.leak.objects"],
         run: refusals,
     },
     Case {
         id: "stress.leak.instances",
         rules: &["B9", "B26"],
-        requires: "instances, each made, used and ended, up to 10,000 of them, leave no byte behind",
+        requires: "up to 10,000 instances, each created, used and destroyed, leak no byte",
         needs: &["shutdown.instances", "shutdown.rounds", "stress.leak.objects"],
         run: instances,
     },
     Case {
         id: "stress.queue",
         rules: &["B12"],
-        requires: "a stream takes 10,000 copies and points, and does them all in order",
+        requires: "a stream accepts 10,000 copies and points, and completes them all in order",
         needs: &["transfer.order"],
         run: queue,
     },
     Case {
         id: "stress.threads",
         rules: &["B17"],
-        requires: "threads that meet at every call allocate, copy, prepare and launch without a wrong byte",
+        requires: "threads that synchronise before every call allocate, copy, prepare and launch without a wrong byte",
         needs: &["memory.threads", "transfer.threads", "kernel.prepare.threads", "launch.threads"],
         run: threads,
     },
@@ -77,13 +77,13 @@ const RESIDENT_MAX: f64 = 64.0;
 /// Runs rounds on one of so many devices, and refuses what they leave behind.
 fn leaks(rig: &Rig<'_>, what: &str, n_devices: usize, mut round: impl FnMut(u32) -> Outcome) -> Outcome {
     if !rig.own_process {
-        return not_run(Why::OwnProcess, "memory is measured in a process of the test's own");
+        return not_run(Why::OwnProcess, "measuring memory needs a separate process");
     }
     if rig.layered {
-        return not_run(Why::OwnProcess, "a layer keeps tables of what there was: ask without layers");
+        return not_run(Why::OwnProcess, "a layer keeps tables of its own: run without layers");
     }
     if resident().is_none() {
-        return not_run(Why::OwnProcess, "this system does not show a process's memory");
+        return not_run(Why::OwnProcess, "this system does not report a process's memory");
     }
     let begin = Instant::now();
     let time_max = TIME_MAX / n_devices.max(1) as u32;
@@ -94,10 +94,7 @@ fn leaks(rig: &Rig<'_>, what: &str, n_devices: usize, mut round: impl FnMut(u32)
     }
     if n < ROUNDS_MIN >> DOUBLINGS {
         let per_round = begin.elapsed() / n.max(1);
-        return not_run(
-            Why::Slow,
-            format!("a round of {what} takes {per_round:?}, too long to look for leaks"),
-        );
+        return not_run(Why::Slow, format!("a round of {what} takes {per_round:?}, too long to find leaks"));
     }
     let (mut given, mut held) = (vec![(n, allocated())], vec![(n, resident())]);
     let mut verdict = Ok(());
@@ -117,7 +114,7 @@ fn leaks(rig: &Rig<'_>, what: &str, n_devices: usize, mut round: impl FnMut(u32)
         verdict = match left.iter().find(|(_, left, max)| left >= max) {
             None => Ok(()),
             Some((name, left, _)) => {
-                failed(format!("{n} rounds of {what} leave at least {left:.1} bytes {name} behind in each"))
+                failed(format!("{n} rounds of {what} leak at least {left:.1} {name} bytes each"))
             }
         };
     }
@@ -181,7 +178,7 @@ fn refusals(rig: &Rig<'_>) -> Outcome {
         leaks(rig, "refusals", n_devices(device)?, |_| {
             let mut detail = crate::rig::Detail::new();
             let (status, _) = device.try_alloc(u32::MAX, 64, 0, &mut detail)?;
-            ensure!(status != 0, "memory of a space that is not there was given");
+            ensure!(status != 0, "memory of a nonexistent space was allocated");
             let mut copy = crate::rig::empty_copy();
             copy.kind = 99;
             copy.dst = buffer.whole();
@@ -189,11 +186,11 @@ fn refusals(rig: &Rig<'_>) -> Outcome {
             copy.size_bytes = source.len() as u64;
             // SAFETY: an unknown kind is refused; buffer and source were made before the stream.
             let status = unsafe { stream.copy(&copy) }?;
-            ensure!(status != 0, "a copy of an unknown kind was taken");
+            ensure!(status != 0, "a copy of an unknown kind was accepted");
             if let Some((op, (_, dtype))) = first {
                 let sample = op.typical(dtype);
                 let refused = Request::new(device, u32::MAX, &sample).prepare(device)?.is_err();
-                ensure!(refused, "a kernel that is not in the table was prepared");
+                ensure!(refused, "a kernel outside the table was prepared");
             }
             Ok(())
         })
@@ -207,7 +204,7 @@ fn instances(rig: &Rig<'_>) -> Outcome {
     leaks(rig, "an instance", 1, |i| {
         let opened = match rig.create(desk, None, &pairs, None)? {
             Ok(opened) => opened,
-            Err(status) => return failed(format!("create gave {}", status_name(status))),
+            Err(status) => return failed(format!("create returned {}", status_name(status))),
         };
         for device in opened.devices()? {
             let sent = pattern(device.pad(64), u64::from(i));
@@ -239,7 +236,7 @@ fn queue(rig: &Rig<'_>) -> Outcome {
         }
         let found = stream.download(&buffers[(N - 1) % buffers.len()], 0, granule)?;
         match difference(&found, &sources[N - 1]) {
-            Some(found) => failed(format!("after {N} copies, that of the last: {found}")),
+            Some(found) => failed(format!("after {N} copies, in the last: {found}")),
             None => Ok(()),
         }
     })
@@ -294,7 +291,7 @@ fn call(rig: &Rig<'_>, device: &Device<'_>, dice: &mut Dice, seed: u64) -> Outco
     }
     let found = stream.download(last, 0, sent.len())?;
     if let Some(found) = difference(&found, &sent) {
-        return failed(format!("{} bytes copied while others copied: {found}", sent.len()));
+        return failed(format!("{} bytes copied during other threads' copies: {found}", sent.len()));
     }
     let about = rig.about()?;
     let ops: Vec<_> = OPS.iter().filter(|op| !candidates(about, op).is_empty()).collect();
@@ -307,10 +304,12 @@ fn call(rig: &Rig<'_>, device: &Device<'_>, dice: &mut Dice, seed: u64) -> Outco
     let node = match Request::new(device, kernel.idx, &sample).prepare(device)? {
         Ok(node) => node,
         Err((DEVBAY_STATUS_UNSUPPORTED, _)) => return Ok(()),
-        Err((_, words)) => return failed(format!("prepare of {} beside others: {words}", op.name)),
+        Err((_, words)) => {
+            return failed(format!("prepare of {} during other threads' work: {words}", op.name));
+        }
     };
     let ran = node.run(kernel, &stream, &sample, How::default())?;
-    ensure!(ran.damage.is_empty(), "{} launched while others launched: {:?}", op.name, ran.damage);
+    ensure!(ran.damage.is_empty(), "{} launched during other threads' launches: {:?}", op.name, ran.damage);
     // Numbers are of the profile `kernels`: a plugin that does not claim it may have launched kernels that compute
     // nothing.
     if !about.profiles.iter().any(|profile| profile == "kernels") {
@@ -321,7 +320,11 @@ fn call(rig: &Rig<'_>, device: &Device<'_>, dice: &mut Dice, seed: u64) -> Outco
     // A NaN is within no bound.
     let n_right = pairs.filter(|((found, expected), bound)| (*found - *expected).abs() <= **bound).count();
     let n_wrong = sample.bounds.len() - n_right;
-    ensure!(n_wrong == 0, "{} launched while others launched: {n_wrong} elements are wrong", op.name);
+    ensure!(
+        n_wrong == 0,
+        "{} launched during other threads' launches: {n_wrong} elements are wrong",
+        op.name
+    );
     Ok(())
 }
 

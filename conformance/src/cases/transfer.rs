@@ -10,14 +10,14 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "transfer.round_trip",
         rules: &["B9", "B24"],
-        requires: "bytes copied to a buffer and back are the same, and those beside them are left alone",
+        requires: "bytes copied to a buffer and back are unchanged, and so are the bytes around them",
         needs: &["memory.alloc", "stream.create", "stream.signal", "event.not_early"],
         run: round_trip,
     },
     Case {
         id: "transfer.offsets",
         rules: &["B10"],
-        requires: "a copy begins at its offset, and leaves the rest of the buffer alone",
+        requires: "a copy begins at its offset, and leaves the rest of the buffer unchanged",
         needs: &["transfer.round_trip"],
         run: offsets,
     },
@@ -31,14 +31,14 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "transfer.order",
         rules: &["B12"],
-        requires: "copies on one stream happen in the order in which they were enqueued",
+        requires: "copies on one stream run in the order they were enqueued",
         needs: &["transfer.device"],
         run: order,
     },
     Case {
         id: "transfer.zero",
         rules: &["B9"],
-        requires: "a copy of 0 bytes is taken, and changes nothing",
+        requires: "a copy of 0 bytes is accepted, and changes nothing",
         needs: &["transfer.round_trip"],
         run: zero,
     },
@@ -52,7 +52,7 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "transfer.range",
         rules: &["B18"],
-        requires: "a copy of more than a reference or a buffer has is refused with INVALID, and changes nothing",
+        requires: "a copy beyond the end of a reference or a buffer is refused with INVALID, and changes nothing",
         needs: &["transfer.offsets"],
         run: range,
     },
@@ -66,28 +66,28 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "transfer.goes_on",
         rules: &["B13"],
-        requires: "a refused copy concerns itself alone: the stream goes on",
+        requires: "a stream continues to work after a refused copy",
         needs: &["transfer.range"],
         run: goes_on,
     },
     Case {
         id: "transfer.sizes",
         rules: &["B4"],
-        requires: "`copy` takes descriptions of newer hosts",
+        requires: "`copy` accepts descriptions of newer hosts",
         needs: &["transfer.round_trip"],
         run: sizes,
     },
     Case {
         id: "transfer.host_visible",
         rules: &["B11"],
-        requires: "what the host writes at a HOST_VISIBLE base is what copies read, and the other way round",
+        requires: "copies read what the host wrote at a HOST_VISIBLE base, and the host reads what copies wrote",
         needs: &["transfer.round_trip", "memory.host_visible"],
         run: host_visible,
     },
     Case {
         id: "transfer.threads",
         rules: &["B17"],
-        requires: "streams of one device copy at the same time from several threads",
+        requires: "several threads can copy at once, each on its own stream of one device",
         needs: &["transfer.round_trip", "memory.threads"],
         run: threads,
     },
@@ -136,14 +136,18 @@ fn round_trip(rig: &Rig<'_>) -> Outcome {
             stream.finish()?;
             if !is_whole {
                 let all = stream.download(&buffer, 0, behind.len())?;
-                expect(&all[padded..], &behind[padded..], &format!("what lies behind {size} bytes"))?;
+                expect(
+                    &all[padded..],
+                    &behind[padded..],
+                    &format!("the bytes after a copy of {size} bytes"),
+                )?;
             }
             drop(stream);
             expect(&room[GUARD..GUARD + size], &sent, &format!("{size} bytes to the device and back"))?;
             let guards = room[..GUARD].iter().chain(&room[GUARD + size..]);
             ensure!(
                 guards.into_iter().all(|&byte| byte == 0xa5),
-                "a copy of {size} bytes to the host wrote beside them"
+                "a copy of {size} bytes to the host wrote outside them"
             );
         }
         Ok(())
@@ -174,9 +178,9 @@ fn offsets(rig: &Rig<'_>) -> Outcome {
             stream.upload(&sent, &buffer, at * model.piece)?;
             model.content[at * model.piece..][..model.piece].copy_from_slice(&sent);
             let whole = stream.download(&buffer, 0, model.content.len())?;
-            expect(&whole, &model.content, "after a copy into the middle")?;
+            expect(&whole, &model.content, "the buffer after a copy into its middle")?;
             let part = stream.download(&buffer, at * model.piece, model.piece)?;
-            expect(&part, &sent, "a copy out of the middle")?;
+            expect(&part, &sent, "a copy from the buffer's middle")?;
         }
         Ok(())
     })
@@ -196,8 +200,8 @@ fn within_device(rig: &Rig<'_>) -> Outcome {
         unsafe { stream.enqueue_within(first.part(2 * piece, piece), second.part(5 * piece, piece), piece) }?;
         b.content[5 * piece..6 * piece].copy_from_slice(&a.content[2 * piece..3 * piece]);
         stream.finish()?;
-        expect(&stream.download(&second, 0, b.content.len())?, &b.content, "between two buffers")?;
-        expect(&stream.download(&first, 0, a.content.len())?, &a.content, "the source of a copy")?;
+        expect(&stream.download(&second, 0, b.content.len())?, &b.content, "a copy between two buffers")?;
+        expect(&stream.download(&first, 0, a.content.len())?, &a.content, "the source after a copy")?;
         // Neighbours in one buffer are disjoint.
         // SAFETY: the buffer was made before the stream, whose drop waits for its work; both parts are in it.
         unsafe {
@@ -206,7 +210,7 @@ fn within_device(rig: &Rig<'_>) -> Outcome {
         let moved = b.content[5 * piece..6 * piece].to_vec();
         b.content[6 * piece..7 * piece].copy_from_slice(&moved);
         stream.finish()?;
-        expect(&stream.download(&second, 0, b.content.len())?, &b.content, "within one buffer")
+        expect(&stream.download(&second, 0, b.content.len())?, &b.content, "a copy within one buffer")
     })
 }
 
@@ -238,7 +242,7 @@ fn order(rig: &Rig<'_>) -> Outcome {
         }
         stream.finish()?;
         let found = stream.download(&buffer, 0, model.content.len())?;
-        expect(&found, &model.content, "after 200 copies whose order matters")
+        expect(&found, &model.content, "the buffer after 200 copies whose order matters")
     })
 }
 
@@ -265,12 +269,12 @@ fn leaves_alone(
             status_name(expected),
             status_name(status)
         ),
-        None => ensure!(status != DEVBAY_STATUS_OK, "{what} was taken"),
+        None => ensure!(status != DEVBAY_STATUS_OK, "{what} was accepted"),
     }
     let found = stream.download(&buffer, 0, content.len())?;
     drop(stream);
-    expect(&found, &content, &format!("{what}: the buffer has changed"))?;
-    ensure!(host.iter().all(|&byte| byte == 0xa5), "{what}: the host's memory has changed");
+    expect(&found, &content, &format!("{what}: the buffer changed"))?;
+    ensure!(host.iter().all(|&byte| byte == 0xa5), "{what}: the host's memory changed");
     Ok(())
 }
 
@@ -319,24 +323,22 @@ fn range(rig: &Rig<'_>) -> Outcome {
         let step = device.step();
         let invalid = Some(DEVBAY_STATUS_INVALID);
         // More than the reference has, though the buffer has it.
-        leaves_alone(device, invalid, "a copy of more bytes than its source has", |buffer, host| CopyDesc {
+        leaves_alone(device, invalid, "a copy larger than its source", |buffer, host| CopyDesc {
             kind: DEVBAY_COPY_BUFFER_TO_HOST,
             src: buffer.part(0, step),
             host_dst: host.as_mut_ptr().cast(),
             size_bytes: 2 * step as u64,
             ..empty_copy()
         })?;
-        leaves_alone(device, invalid, "a copy of more bytes than its destination has", |buffer, host| {
-            CopyDesc {
-                kind: DEVBAY_COPY_HOST_TO_BUFFER,
-                dst: buffer.part(step, step),
-                host_src: host.as_ptr().cast(),
-                size_bytes: 2 * step as u64,
-                ..empty_copy()
-            }
+        leaves_alone(device, invalid, "a copy larger than its destination", |buffer, host| CopyDesc {
+            kind: DEVBAY_COPY_HOST_TO_BUFFER,
+            dst: buffer.part(step, step),
+            host_src: host.as_ptr().cast(),
+            size_bytes: 2 * step as u64,
+            ..empty_copy()
         })?;
         // More than the buffer has: the reference itself goes beyond it.
-        leaves_alone(device, invalid, "a copy from behind its buffer's end", |buffer, host| CopyDesc {
+        leaves_alone(device, invalid, "a copy from beyond its buffer's end", |buffer, host| CopyDesc {
             kind: DEVBAY_COPY_BUFFER_TO_HOST,
             src: buffer.part(buffer.usable as usize - step, 2 * step),
             host_dst: host.as_mut_ptr().cast(),
@@ -388,7 +390,7 @@ fn goes_on(rig: &Rig<'_>) -> Outcome {
             };
             // SAFETY: a copy without a destination, which is refused.
             let status = unsafe { stream.copy(&nonsense) }?;
-            ensure!(status != DEVBAY_STATUS_OK, "a copy without a destination was taken");
+            ensure!(status != DEVBAY_STATUS_OK, "a copy without a destination was accepted");
             stream.upload(&sent, buffer, 0)?;
             let found = stream.download(buffer, 0, sent.len())?;
             expect(&found, &sent, "a copy after a refused one")?;
@@ -415,7 +417,7 @@ fn sizes(rig: &Rig<'_>) -> Outcome {
             let status = unsafe { stream.copy(desc.as_ptr()) }?;
             ensure!(
                 status == DEVBAY_STATUS_OK,
-                "a description of {size} bytes gave {}",
+                "a description of {size} bytes returned {}",
                 stream.error_words(status)
             );
             stream.finish()?;
@@ -440,14 +442,18 @@ fn host_visible(rig: &Rig<'_>) -> Outcome {
         let base = buffer.base as *mut u8;
         // SAFETY: the space says that the host may write there, and no work uses the buffer.
         unsafe { std::ptr::copy_nonoverlapping(first.as_ptr(), base, first.len()) };
-        expect(&stream.download(&buffer, 0, first.len())?, &first, "written by the host, read by a copy")?;
+        expect(&stream.download(&buffer, 0, first.len())?, &first, "a copy of bytes that the host wrote")?;
         stream.upload(&second, &buffer, 0)?;
         // SAFETY: the space says that the host may read there, and the copy is done.
         let found = unsafe { std::slice::from_raw_parts(base, second.len()) };
-        expect(found, &second, "written by a copy, read by the host")?;
+        expect(found, &second, "a host read of copied bytes")?;
         // SAFETY: the space says that the host may write there, and no work uses the buffer.
         unsafe { std::ptr::copy_nonoverlapping(first.as_ptr(), base, first.len()) };
-        expect(&stream.download(&buffer, 0, first.len())?, &first, "written by the host after a copy")
+        expect(
+            &stream.download(&buffer, 0, first.len())?,
+            &first,
+            "a copy of bytes that the host wrote after a copy",
+        )
     })?;
     if n_visible == 0 {
         let why = crate::verdict::Why::NotOffered;

@@ -13,8 +13,8 @@ use devbay_plugin_api::sdk::{F32, I32, I64};
 pub(crate) const CASES: &[Case] = &[Case {
     id: "launch.values",
     rules: &["B9", "B13", "B21"],
-    requires: "an index that names nothing fails its launch or its stream with INVALID and words; nothing beside the \
-               operands is written, and other streams go on",
+    requires: "an out-of-range index fails its launch or its stream with INVALID and a message; nothing outside \
+               the operands is written, and other streams continue",
     needs: &["error.stream", "launch.inputs_kept", "launch.bounds", "launch.order", "launch.workspace"],
     run: values,
 }];
@@ -167,10 +167,10 @@ fn values(rig: &Rig<'_>) -> Outcome {
         Ok(())
     })?;
     if n_offered == 0 {
-        return not_run(Why::NotOffered, "the plugin has no kernel whose data may be at fault");
+        return not_run(Why::NotOffered, "the plugin has no kernel whose input data can be invalid");
     }
     if n_taken == 0 {
-        return not_run(Why::Refused, "prepare answered UNSUPPORTED for all that was asked");
+        return not_run(Why::Refused, "prepare returned UNSUPPORTED for every node");
     }
     Ok(())
 }
@@ -188,19 +188,19 @@ fn judge(device: &Device<'_>, kernel: &KernelDef, probe: &Probe, dtype: DType) -
     let other = device.stream()?;
     let expected = node.run(kernel, &other, &good, How::default())?.output;
     for value in probe.broken(dtype) {
-        let what = format!("{} with {value}, expected {low} up to {high},", kernel.op);
+        let what = format!("{} with {value} outside {low} to {high}", kernel.op);
         // A stream of its own: it may fail for good.
         let stream = device.stream()?;
         let sample = probe.sample(dtype, high, value);
         let (status, words, damage) = node.run_to_failure(&stream, &other, &sample, |_| ())?;
-        ensure!(status == DEVBAY_STATUS_INVALID, "{what} gave {}", crate::rig::status_name(status));
-        ensure!(!words.is_empty(), "{what} failed without words");
+        ensure!(status == DEVBAY_STATUS_INVALID, "{what} returned {}", crate::rig::status_name(status));
+        ensure!(!words.is_empty(), "{what} failed without a message");
         ensure!(damage.is_empty(), "{what} damaged {damage:?}");
         drop(stream);
         // The kernel, the device and other streams are as before.
         let found = node.run(kernel, &other, &good, How::default())?.output;
         if let Some(found) = difference(&found, &expected) {
-            return failed(format!("{what} and then without: {found}"));
+            return failed(format!("a launch after {what}: {found}"));
         }
     }
     Ok(true)

@@ -76,7 +76,7 @@ pub fn run_side(
         }
         false_starts += 1;
         if false_starts == FALSE_STARTS_MAX {
-            return Err(format!("{}: workers begin no case; the last one said: {last_words}", side.name));
+            return Err(format!("{}: workers start no case; the last one wrote: {last_words}", side.name));
         }
     }
     Ok(SideOutcomes { side: side.clone(), outcomes })
@@ -316,7 +316,7 @@ fn without_numbers(text: &str) -> String {
 /// If a file cannot be written.
 pub fn reproduce(corpus: &Corpus, case: &Case, side: &Side, folder: &Path) -> io::Result<String> {
     std::fs::create_dir_all(folder)?;
-    let model = corpus.model(case).ok_or_else(|| io::Error::other(format!("there is no case {case}")))?;
+    let model = corpus.model(case).ok_or_else(|| io::Error::other(format!("case {case} does not exist")))?;
     let path = folder.join("model.onnx");
     std::fs::write(&path, &model.model)?;
     let environment = side.environment.iter().map(|(key, value)| format!("{key}={value} "));

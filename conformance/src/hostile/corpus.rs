@@ -28,7 +28,7 @@ impl FromStr for Case {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let parts = text.rsplit_once('/').and_then(|(seed, idx)| Some((seed.to_owned(), idx.parse().ok()?)));
-        let (seed, mutation_idx) = parts.ok_or_else(|| format!("a case is SEED/N, found {text}"))?;
+        let (seed, mutation_idx) = parts.ok_or_else(|| format!("expected a case as SEED/N, found {text}"))?;
         Ok(Self { seed, mutation_idx })
     }
 }

@@ -166,10 +166,10 @@ fn words(letter: char) -> &'static str {
         'P' => "inf",
         'N' => "-inf",
         'H' => "very large",
-        'h' => "very large below zero",
+        'h' => "very large negative",
         '+' => "positive",
         '-' => "negative",
-        _ => "about zero",
+        _ => "near zero",
     }
 }
 

@@ -58,7 +58,7 @@ pub fn work(work: &Work) -> std::result::Result<(), String> {
     // An absent limit leaves the system's.
     let _ = limit_mapped(work.memory_max);
     for (i, case) in cases.iter().enumerate() {
-        let model = corpus.model(case).ok_or_else(|| format!("there is no case {case}"))?;
+        let model = corpus.model(case).ok_or_else(|| format!("case {case} does not exist"))?;
         let (_, device) = match &open {
             Some(open) => open,
             None => open.insert(self::open(work)?),

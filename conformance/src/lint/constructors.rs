@@ -76,14 +76,14 @@ pub(super) fn look(image: &Image<'_>, report: &mut Report) -> Result<(), String>
         );
     }
     if walk.is_cut {
-        report.not_checked.push(format!(
-            "all code that constructors reach: it is more than {INSTRUCTIONS_MAX} instructions, and that many were read"
-        ));
+        report
+            .not_checked
+            .push(format!("code that constructors reach beyond the first {INSTRUCTIONS_MAX} instructions"));
     }
     if n_unread > 0 {
         report
             .not_checked
-            .push(format!("{}, which are not code of this file", counted(n_unread, "constructor")));
+            .push(format!("{}, whose code is not in this file", counted(n_unread, "constructor")));
     }
     Ok(())
 }
@@ -230,7 +230,7 @@ impl Walk<'_, '_> {
         match at.checked_sub(1).map(|at| self.functions[at]) {
             Some((begin, name)) if begin == address => name.to_owned(),
             Some((begin, name)) => format!("{name}+{:#x}", address - begin),
-            None => "a function without a name".to_owned(),
+            None => "an unnamed function".to_owned(),
         }
     }
 }

@@ -64,7 +64,7 @@ impl<'data> Image<'data> {
                 Err(not_covered("a Mach-O file"))
             }
             Ok(FileKind::Pe32 | FileKind::Pe64 | FileKind::Coff) => Err(not_covered("a PE file")),
-            _ => Err("not a library: it does not begin as an ELF file does".to_owned()),
+            _ => Err("not a library: it does not begin with an ELF header".to_owned()),
         }
     }
 }
@@ -107,14 +107,14 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         }
         let header = Header::parse(data).map_err(|error| damaged(&error.to_string()))?;
         if header.e_type(LE) != elf::ET_DYN {
-            return Err("an ELF file, and not a shared library: link it with `-shared`".to_owned());
+            return Err("an ELF file, but not a shared library: link it with `-shared`".to_owned());
         }
         let segments = header.program_headers(LE, data).map_err(|error| damaged(&error.to_string()))?;
         let len = data.len().map_err(|()| damaged("it has no length"))?;
         for segment in segments.iter().filter(|segment| segment.p_type(LE) == elf::PT_LOAD) {
             let end = segment.p_offset(LE).saturating_add(segment.p_filesz(LE));
             if end > len {
-                return Err(damaged(&format!("it has {len} bytes and is cut off, it needs {end}")));
+                return Err(damaged(&format!("it is cut off: it has {len} bytes and needs {end}")));
             }
         }
         let mut image = Self {
@@ -127,7 +127,7 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         };
         image.dynamic = image.read_dynamic()?;
         if image.value(elf::DT_FLAGS_1).is_some_and(|flags| flags & elf::DF_1_PIE.0 != 0) {
-            return Err("a program, and not a shared library: link it with `-shared`".to_owned());
+            return Err("a program, not a shared library: link it with `-shared`".to_owned());
         }
         image.strings = image.read_strings()?;
         for (_, value) in image.dynamic.iter().filter(|(tag, _)| TEXTS.contains(tag)) {
@@ -139,14 +139,16 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
 
     fn read_dynamic(&self) -> Result<Vec<(elf::DynamicTag, u64)>, String> {
         let Some(segment) = self.segment(elf::PT_DYNAMIC) else {
-            return Err("an ELF file without a dynamic section, which no loader takes".to_owned());
+            return Err("an ELF file without a dynamic section, which no loader accepts".to_owned());
         };
         let entries = segment.dynamic(LE, self.data).map_err(|error| damaged(&error.to_string()))?;
         let entries = entries.unwrap_or_default().iter().map(|entry| (entry.d_tag(LE), entry.d_val(LE)));
         let entries: Vec<_> = entries.take_while(|(tag, _)| *tag != elf::DT_NULL).collect();
         if entries.is_empty() {
-            return Err("an ELF file with an empty dynamic section, which may be of debug information alone"
-                .to_owned());
+            return Err(
+                "an ELF file with an empty dynamic section, which may contain only debug information"
+                    .to_owned(),
+            );
         }
         Ok(entries)
     }
@@ -156,7 +158,7 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
             return Err(damaged("it has no table of names"));
         };
         let bytes =
-            self.bytes(address, size).ok_or_else(|| damaged("its table of names lies outside of it"))?;
+            self.bytes(address, size).ok_or_else(|| damaged("its table of names lies outside the file"))?;
         Ok(StringTable::new(bytes, 0, bytes.len() as u64))
     }
 
@@ -165,13 +167,13 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
             return Ok(Vec::new());
         };
         let n = self.n_symbols(address)?;
-        let outside = || damaged("its table of symbols lies outside of it");
+        let outside = || damaged("its table of symbols lies outside the file");
         let symbols: &[elf::Sym64<LE>] = self.array(address, n).ok_or_else(outside)?;
         let versions: &[U16<LE>] = match self.value(elf::DT_VERSYM) {
             None => &[],
-            Some(address) => {
-                self.array(address, n).ok_or_else(|| damaged("its table of versions lies outside of it"))?
-            }
+            Some(address) => self
+                .array(address, n)
+                .ok_or_else(|| damaged("its table of versions lies outside the file"))?,
         };
         let read = |(i, symbol): (usize, &elf::Sym64<LE>)| {
             let name = self.name(u64::from(symbol.st_name(LE)))?;
@@ -188,11 +190,11 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
     fn n_symbols(&self, symbols: u64) -> Result<u64, String> {
         if let Some(hash) = self.value(elf::DT_HASH) {
             let counts: &[object::U32<LE>] =
-                self.array(hash, 2).ok_or_else(|| damaged("its hash table lies outside of it"))?;
+                self.array(hash, 2).ok_or_else(|| damaged("its hash table lies outside the file"))?;
             return Ok(u64::from(counts[1].get(LE)));
         }
         if let Some(hash) = self.value(elf::DT_GNU_HASH) {
-            let bytes = self.rest(hash).ok_or_else(|| damaged("its hash table lies outside of it"))?;
+            let bytes = self.rest(hash).ok_or_else(|| damaged("its hash table lies outside the file"))?;
             let table = object::read::elf::GnuHashTable::<Header>::parse(LE, bytes)
                 .map_err(|error| damaged(&error.to_string()))?;
             if let Some(n) = table.symbol_table_length(LE) {
@@ -210,7 +212,7 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         let offset = u32::try_from(offset).ok();
         let bytes = offset.and_then(|offset| self.strings.get(offset).ok());
         let name = bytes.and_then(|bytes| std::str::from_utf8(bytes).ok());
-        name.ok_or_else(|| damaged("a name lies outside of its table, or is not text"))
+        name.ok_or_else(|| damaged("a name lies outside its table, or is not text"))
     }
 
     /// Returns the symbols that other libraries see.
@@ -279,7 +281,7 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
             return Ok(Vec::new());
         };
         let words: Option<&[U64<LE>]> = self.array(address, size / 8);
-        let words = words.ok_or_else(|| damaged("its list of constructors lies outside of it"))?;
+        let words = words.ok_or_else(|| damaged("its list of constructors lies outside the file"))?;
         let slots = (0..).map(|i: u64| address.wrapping_add(8 * i));
         Ok(slots.zip(words.iter().map(|word| word.get(LE))).collect())
     }
@@ -302,7 +304,7 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
                 continue;
             };
             let table: Option<&[elf::Rela64<LE>]> = self.array(address, n);
-            let table = table.ok_or_else(|| damaged("a table of relocations lies outside of it"))?;
+            let table = table.ok_or_else(|| damaged("a table of relocations lies outside the file"))?;
             let written = table.iter().filter_map(|entry| Some((entry.r_offset(LE), self.target(entry)?)));
             targets.extend(written);
         }

@@ -104,10 +104,10 @@ pub(super) fn look(image: &Image<'_>, origin: Option<&Path>, folders: &[PathBuf]
     }
     let symbols = format!("{}: {}", counted(wanted.len(), "symbol"), few(&wanted));
     if known.unread.is_empty() {
-        report.find(&IMPORTS_UNRESOLVED, format!("imports that no needed library has, {symbols}"));
+        report.find(&IMPORTS_UNRESOLVED, format!("no needed library exports {symbols}"));
     } else {
         let unread = few(&known.unread);
-        report.not_checked.push(format!("the origin of imports, {symbols}; unknown: {unread}"));
+        report.not_checked.push(format!("the origin of {symbols}; libraries with unknown exports: {unread}"));
     }
 }
 

@@ -66,7 +66,7 @@ const SYSTEM_FOLDERS: &[&str] = &["/usr/", "/lib/", "/lib64/", "/opt/", "/nix/st
 pub(super) fn look(image: &Image<'_>, report: &mut Report) {
     for name in image.texts(elf::DT_NEEDED) {
         if let Some(whose) = driver_of(name) {
-            report.find(&NEEDED_DRIVER, format!("{name} is needed at load, which comes with {whose}"));
+            report.find(&NEEDED_DRIVER, format!("{name}, which comes with {whose}, is needed at load"));
         } else if name.contains('/') {
             report.find(&NEEDED_PATH, format!("{name} is needed by its path"));
         }
@@ -79,9 +79,7 @@ pub(super) fn look(image: &Image<'_>, report: &mut Report) {
         }
     }
     match image.segment(elf::PT_GNU_STACK) {
-        None => {
-            report.find(&STACK_EXECUTABLE, "PT_GNU_STACK is absent, which stands for an executable stack")
-        }
+        None => report.find(&STACK_EXECUTABLE, "PT_GNU_STACK is absent, which means an executable stack"),
         Some(stack) if stack.p_flags(LE).contains(elf::PF_X) => {
             report.find(&STACK_EXECUTABLE, "PT_GNU_STACK asks for an executable stack");
         }
@@ -106,8 +104,13 @@ fn look_at_folder(folder: &str, title: &str, report: &mut Report) {
         return;
     }
     if !folder.starts_with('/') {
-        report
-            .find(&RUNPATH_RELATIVE, format!("{title} has `{folder}`, which begins at the process's folder"));
+        report.find(
+            &RUNPATH_RELATIVE,
+            format!(
+                "{title} has `{folder}`, which is relative to the process's current \
+                                              folder"
+            ),
+        );
     } else if !SYSTEM_FOLDERS.iter().any(|system| format!("{folder}/").starts_with(system)) {
         report.find(&RUNPATH_ABSOLUTE, format!("{title} has {folder}"));
     }

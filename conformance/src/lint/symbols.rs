@@ -34,9 +34,9 @@ pub(super) fn look(image: &Image<'_>, report: &mut Report) {
             &ENTRY_MISSING,
             match other {
                 Some(other) => {
-                    format!("{entry} is not exported, {} is: another major of the ABI", other.name)
+                    format!("{entry} is not exported, but {} is: another major of the ABI", other.name)
                 }
-                None if hidden => format!("{entry} is there and not exported: it is hidden"),
+                None if hidden => format!("{entry} is present but hidden, so it is not exported"),
                 None => format!("{entry} is not exported"),
             },
         );

@@ -305,12 +305,14 @@ fn judge_trials(
     if n_refused + n_unclaimed > 0 {
         // A case notes once.
         let _ = rig.note.set(format!(
-            "{n_right} trials right; {n_refused} refused by prepare, {n_unclaimed} of types not claimed"
+            "{n_right} trials correct; {n_refused} refused by prepare, {n_unclaimed} of unclaimed types"
         ));
     }
     match (n_right, n_refused) {
-        (0, 0) => not_run(Why::NotOffered, format!("no kernel for {op} takes a dtype that the suite judges")),
-        (0, _) => not_run(Why::Refused, "prepare answered UNSUPPORTED for every trial"),
+        (0, 0) => {
+            not_run(Why::NotOffered, format!("no kernel for {op} accepts a dtype that the suite tests"))
+        }
+        (0, _) => not_run(Why::Refused, "prepare returned UNSUPPORTED for every trial"),
         _ => Ok(()),
     }
 }

@@ -78,7 +78,7 @@ impl Loaded {
         };
         let program = match from_bytes(test.model.clone(), None) {
             Ok(program) => program,
-            Err(error) => return host_only(format!("the model is not imported: {}", one_line(&error))),
+            Err(error) => return host_only(format!("cannot import the model: {}", one_line(&error))),
         };
         let wider = WIDER.iter().find(|(wider, _)| *wider == name).map(|(_, tolerance)| *tolerance);
         let tolerance = wider.unwrap_or(Tolerance { relative: about.rtol, absolute: about.atol });
@@ -108,7 +108,7 @@ fn tensors(program: &Program, set: &DataSet) -> Result<(Vec<Tensor>, Vec<Tensor>
     let outputs: Vec<Tensor> = set.outputs.values().map(read).collect::<Result<_, _>>()?;
     if inputs.len() != program.main.inputs.len() || outputs.len() != program.main.outputs.len() {
         let reason = format!(
-            "a test of {} inputs and {} outputs, expected {} and {}",
+            "the test has {} inputs and {} outputs, expected {} and {}",
             inputs.len(),
             outputs.len(),
             program.main.inputs.len(),
@@ -188,7 +188,7 @@ fn on_kernels(program: &Program, set: &DataSet, device: &Arc<Device>, tolerance:
         Some(found) => judged(&found, &expected, tolerance),
         None => Verdict::Failed {
             failure: Failure::Suite,
-            reason: "an output of the model that no node makes".to_owned(),
+            reason: "no node computes an output of the model".to_owned(),
         },
     }
 }
@@ -242,6 +242,6 @@ pub(crate) fn types_unclaimed(
     for kernel in kernels.filter(|kernel| implements(kernel, node)) {
         refusals.push(kernel.takes(&inputs, &outputs).err()?);
     }
-    let reason = format!("no kernel for {} takes these operands: {}", node.op, refusals.join("; "));
+    let reason = format!("no kernel for {} accepts these operands: {}", node.op, refusals.join("; "));
     Some(Verdict::NotClaimed { why: Why::NotOffered, reason })
 }

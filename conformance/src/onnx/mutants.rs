@@ -152,14 +152,14 @@ fn of_arity(seed: &Seed) -> Vec<(String, Seed)> {
         add(format!("{i} inputs"), seed.with_inputs(|inputs| inputs.truncate(i)));
     }
     add(
-        "an input more".to_owned(),
+        "an extra input".to_owned(),
         seed.with_inputs(|inputs| {
             let first = inputs.first().copied().flatten();
             inputs.push(first);
         }),
     );
     add("nothing absent".to_owned(), seed.clone());
-    add("an absent input more".to_owned(), seed.with_inputs(|inputs| inputs.push(None)));
+    add("an extra absent input".to_owned(), seed.with_inputs(|inputs| inputs.push(None)));
     for i in 0..n_outputs {
         add(format!("output {i} absent"), seed.with_outputs(|_, outputs| outputs[i] = None));
         add(format!("{i} outputs"), seed.with_outputs(|_, outputs| outputs.truncate(i)));
@@ -168,7 +168,7 @@ fn of_arity(seed: &Seed) -> Vec<(String, Seed)> {
         let widened = seed.with_outputs(|program, outputs| {
             outputs.extend((0..more).map(|_| Some(program.add_value(Value::default()))));
         });
-        add(format!("{more} outputs more"), widened);
+        add(format!("{more} extra outputs"), widened);
     }
     mutants
 }
@@ -332,7 +332,7 @@ fn fault(seed: &Seed, answer: std::thread::Result<Result<()>>) -> Option<String>
             return Some(format!("panicked: {}", text.unwrap_or_default()));
         }
         (Ok(Ok(())), Ok(())) => return None,
-        (Ok(Ok(())), Err(fault)) => return Some(format!("ran, though {fault}")),
+        (Ok(Ok(())), Err(fault)) => return Some(format!("ran, although {fault}")),
         (Ok(Err(error)), Err(fault)) => {
             let says = error.kind() == ErrorKind::InvalidModel && error.text().contains(&fault.to_string());
             return (!says).then(|| format!("expected an invalid model, {fault}; found {error:?}"));

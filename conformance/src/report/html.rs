@@ -43,7 +43,7 @@ pub fn to_html(report: &Report, rules_url: &str) -> String {
         let _ = writeln!(
             page,
             "<details{open}><summary><b>{}</b> {}</summary>\n<table><thead><tr><th>test<th>rules<th>outcome\
-             <th>what, and why</tr></thead><tbody>",
+             <th>requirement and reason</tr></thead><tbody>",
             escape(topic),
             counts(&summary)
         );
@@ -73,7 +73,7 @@ fn title(page: &mut String, report: &Report, name: &str) {
     }
     let mut facts = vec![("file", report.subject.clone())];
     match &report.plugin {
-        None => facts.push(("plugin", "it could not be asked for its name".to_owned())),
+        None => facts.push(("plugin", "unknown: it did not describe itself".to_owned())),
         Some(plugin) => {
             let (min, max) = plugin.abi_minors;
             facts.push(("version", format!("{} by {}", plugin.version, plugin.vendor)));
@@ -82,8 +82,10 @@ fn title(page: &mut String, report: &Report, name: &str) {
             facts.push(("claims", format!("{}; {} kernels", plugin.profiles.join(", "), plugin.n_kernels)));
             let untested: Vec<&str> = plugin.claims_untested().collect();
             if !untested.is_empty() {
-                facts
-                    .push(("not judged", format!("{}: this suite has no tests for it", untested.join(", "))));
+                facts.push((
+                    "not judged",
+                    format!("{}: this suite has no tests for them", untested.join(", ")),
+                ));
             }
         }
     }
@@ -137,7 +139,7 @@ fn failures(page: &mut String, report: &Report, rules_url: &str) {
     for test in report.failures() {
         let _ = writeln!(
             page,
-            "<section class=\"failure\"><h3>{} {}</h3><p>The plugin has to: {}.</p><p class=\"reason\">{}</p>",
+            "<section class=\"failure\"><h3>{} {}</h3><p>Required: {}.</p><p class=\"reason\">{}</p>",
             escape(&test.id),
             rules(test, rules_url),
             escape(&test.requires),

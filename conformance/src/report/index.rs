@@ -62,9 +62,12 @@ impl Entry {
     /// # Errors
     /// In words, for what is no report, or one of another version.
     pub fn from_json(text: &str) -> Result<Self, String> {
-        let entry: Self = serde_json::from_str(text).map_err(|error| format!("no report: {error}"))?;
+        let entry: Self = serde_json::from_str(text).map_err(|error| format!("not a report: {error}"))?;
         if entry.report_version != REPORT_VERSION {
-            return Err(format!("a report of version {}, expected {REPORT_VERSION}", entry.report_version));
+            return Err(format!(
+                "the report has version {}, expected {REPORT_VERSION}",
+                entry.report_version
+            ));
         }
         Ok(entry)
     }

@@ -37,7 +37,7 @@ pub fn to_xml(report: &Report) -> Result<String, SerializeError> {
                 status.set_message(in_xml(reason));
                 let mut text = format!("{}\nrequires: {}\n", test.rules.join(" "), test.requires);
                 if let Some(command) = &test.reproduce {
-                    text.push_str(&format!("again alone: {command}\n"));
+                    text.push_str(&format!("run it alone: {command}\n"));
                 }
                 status.set_description(in_xml(&text));
             }

@@ -82,7 +82,7 @@ impl Report {
         } else if kernels.failed > 0 {
             (Grade::Bronze, missing("kernels", &kernels))
         } else if !claims_kernels || kernels.passed == 0 {
-            (Grade::Bronze, Some("no kernels are claimed".to_owned()))
+            (Grade::Bronze, Some("the plugin claims no kernels".to_owned()))
         } else if hard.failed > 0 {
             (Grade::Silver, missing("stress and faults", &hard))
         } else if let Some(test) = not_run {

@@ -41,7 +41,7 @@ impl<'a> Device<'a> {
         // SAFETY: the plugin keeps the list as long as the instance.
         let spaces = match unsafe { read_growable_list::<MemorySpace>(&info.spaces) } {
             Ok(spaces) => spaces,
-            Err(error) => return failed(format!("the spaces of device {index} are broken: {error}")),
+            Err(error) => return failed(format!("device {index} has an invalid list of spaces: {error}")),
         };
         if spaces.is_empty() {
             return failed(format!("device {index} has no memory space"));
@@ -62,7 +62,7 @@ impl<'a> Device<'a> {
     pub(crate) fn plain_memory(&self) -> Outcome {
         if self.space().flags & (DEVBAY_SPACE_TYPED | DEVBAY_SPACE_WRITE_ONCE) != 0 {
             let text =
-                "operands live in a TYPED or WRITE_ONCE space, and the test writes parts of them, or twice";
+                "the test writes parts of operands, or twice, and they are in a TYPED or WRITE_ONCE space";
             return not_run(Why::Memory, text);
         }
         Ok(())
@@ -152,7 +152,7 @@ impl<'a> Device<'a> {
         // SAFETY: the plugin keeps the extension's table as long as the instance.
         match unsafe { read_struct(table.cast::<T>()) } {
             Ok(table) => Ok(table),
-            Err(error) => failed(format!("the table of the extension that {what} is broken: {error}")),
+            Err(error) => failed(format!("the extension that {what} has an invalid table: {error}")),
         }
     }
 
@@ -167,7 +167,7 @@ impl<'a> Device<'a> {
         let mut detail = Detail::new();
         let (status, out) = self.try_alloc(space_idx, size as u64, space.alloc_align.max(1), &mut detail)?;
         if status != DEVBAY_STATUS_OK {
-            return failed(format!("buffer_alloc of {size} bytes gave {}", detail.describe(status)));
+            return failed(format!("buffer_alloc of {size} bytes returned {}", detail.describe(status)));
         }
         self.own(out, size)
     }
@@ -186,7 +186,7 @@ impl<'a> Device<'a> {
         let (status, stream) = self.try_stream(&StreamDesc::empty(), &mut detail)?;
         match stream {
             Some(stream) => Ok(stream),
-            None => failed(format!("stream_create gave {}", detail.describe(status))),
+            None => failed(format!("stream_create returned {}", detail.describe(status))),
         }
     }
 
@@ -212,7 +212,7 @@ impl<'a> Device<'a> {
     pub(crate) fn own_stream(&self, stream: *mut abi::Stream) -> Outcome<Stream<'_>> {
         match NonNull::new(stream) {
             Some(handle) => Ok(Stream { device: self, handle, signalled: AtomicU64::new(0) }),
-            None => failed("a stream was made with success, and there is none"),
+            None => failed("stream_create succeeded without a stream"),
         }
     }
 

@@ -155,7 +155,7 @@ impl<'a> Rig<'a> {
     /// Goes on only if functions may be called from several threads at once.
     pub(crate) fn allows_threads(&self) -> Outcome {
         if self.about()?.threading == Threading::Serialised {
-            return not_run(Why::Threading, "the plugin wants one call at a time");
+            return not_run(Why::Threading, "the plugin supports only one call at a time");
         }
         Ok(())
     }
@@ -185,7 +185,7 @@ impl<'a> Rig<'a> {
         let mut detail = Detail::new();
         match self.create(Desk::open(n_slots), None, &pairs, Some(&mut detail))? {
             Ok(opened) => Ok(opened),
-            Err(status) => failed(format!("create gave {}", detail.describe(status))),
+            Err(status) => failed(format!("create returned {}", detail.describe(status))),
         }
     }
 
@@ -231,7 +231,7 @@ impl<'a> Rig<'a> {
         let status = unsafe { create(desc, &mut out, error) };
         if status != DEVBAY_STATUS_OK {
             if out != untouched {
-                return failed(format!("create gave {} and wrote an instance", status_name(status)));
+                return failed(format!("create returned {}, but wrote an instance", status_name(status)));
             }
             return Ok(Err(status));
         }
@@ -299,7 +299,7 @@ impl<'a> Opened<'a> {
         // SAFETY: the plugin's function with its own instance; `list` is ours.
         let status = unsafe { devices(self.handle.as_ptr(), &mut list, &mut detail.raw) };
         if status != DEVBAY_STATUS_OK {
-            return failed(format!("devices gave {}", detail.describe(status)));
+            return failed(format!("devices returned {}", detail.describe(status)));
         }
         Ok(list)
     }
@@ -309,7 +309,7 @@ impl<'a> Opened<'a> {
         // SAFETY: the plugin keeps the list as long as the instance.
         match unsafe { read_growable_list::<DeviceInfo>(list) } {
             Ok(infos) => Ok(infos),
-            Err(error) => failed(format!("the list of devices is broken: {error}")),
+            Err(error) => failed(format!("invalid list of devices: {error}")),
         }
     }
 

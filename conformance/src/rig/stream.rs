@@ -58,7 +58,7 @@ impl Stream<'_> {
             DEVBAY_STATUS_OK => Ok(()),
             status => {
                 let words = self.error_words(status);
-                failed(format!("a copy of {} bytes {what} gave {words}", desc.size_bytes))
+                failed(format!("a copy of {} bytes {what} returned {words}", desc.size_bytes))
             }
         }
     }
@@ -140,7 +140,7 @@ impl Stream<'_> {
     /// Enqueues a point.
     pub(crate) fn signal_value(&self, value: u64) -> Outcome<u64> {
         let Some(signal) = self.table().stream_signal else {
-            return failed("a device with a timeline, and no stream_signal");
+            return failed("the device is not inline, but the plugin has no stream_signal");
         };
         // SAFETY: the stream is the plugin's own, and alive until `Stream` is dropped.
         match unsafe { signal(self.handle.as_ptr(), value) } {
@@ -148,7 +148,7 @@ impl Stream<'_> {
                 self.signalled.store(value, Ordering::Relaxed);
                 Ok(value)
             }
-            status => failed(format!("stream_signal({value}) gave {}", self.error_words(status))),
+            status => failed(format!("stream_signal({value}) returned {}", self.error_words(status))),
         }
     }
 
@@ -160,7 +160,7 @@ impl Stream<'_> {
     /// Asks what was reached.
     pub(crate) fn reached(&self) -> Outcome<(u64, Status)> {
         let Some(reached) = self.table().stream_reached else {
-            return failed("a device with a timeline, and no stream_reached");
+            return failed("the device is not inline, but the plugin has no stream_reached");
         };
         let mut value = 0;
         // SAFETY: the plugin's function with its own stream; `value` is ours.
@@ -189,7 +189,7 @@ impl Stream<'_> {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                return failed(format!("value {value} was not reached within {PATIENCE:?}, but {reached}"));
+                return failed(format!("value {value} was not reached within {PATIENCE:?}, only {reached}"));
             }
             n_polls += 1;
             if n_polls > 100 {
@@ -215,7 +215,7 @@ impl Stream<'_> {
             return Ok(DEVBAY_STATUS_OK);
         }
         let Some(signal) = self.table().stream_signal else {
-            return failed("a device with a timeline, and no stream_signal");
+            return failed("the device is not inline, but the plugin has no stream_signal");
         };
         let value = self.signalled() + 1;
         // SAFETY: the stream is the plugin's own, and alive until `Stream` is dropped.

@@ -16,7 +16,7 @@ fn b01_the_entry_is_missing() {
     let argument = format!("-Wl,--version-script={}", script.folder.join("hide.map").display());
     let mut hidden = script.arguments(&[&argument]);
     hidden.sources.retain(|path| path.extension().is_some_and(|ending| ending == "c"));
-    hidden.expect(&["entry.missing"], &["there and not exported"]);
+    hidden.expect(&["entry.missing"], &["present but hidden"]);
 }
 
 #[test]
@@ -191,10 +191,7 @@ fn symbols_of_libraries_without_exports_are_counted() {
             .source("a.c", source)
             .arguments(&linker.iter().map(String::as_str).collect::<Vec<_>>());
         let report = build.expect(&["entry.missing", "imports.unresolved"], &[]);
-        assert_eq!(
-            report.findings[1].found, "imports that no needed library has, 1 symbol: helper",
-            "{linker:?}"
-        );
+        assert_eq!(report.findings[1].found, "no needed library exports 1 symbol: helper", "{linker:?}");
     }
 }
 

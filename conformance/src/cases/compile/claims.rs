@@ -13,22 +13,22 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "compile.claims",
         rules: &["B5", "B23"],
-        requires: "claims are 0 or 1, the same when asked again; a node of an unknown domain is not claimed, nor one with an \
-                   attribute that no op has, and neither is an error",
+        requires: "claims are 0 or 1, and do not change between calls; a node with an unknown domain or \
+                   attribute is unclaimed, without an error",
         needs: &["devices.list", "negotiate.extensions"],
         run: claims,
     },
     Case {
         id: "compile.claims.company",
         rules: &["B23"],
-        requires: "a node is claimed or not whichever others the graph has",
+        requires: "a node's claim does not depend on the graph's other nodes",
         needs: &["compile.claims"],
         run: company,
     },
     Case {
         id: "compile.claims.refusals",
         rules: &["B18", "B23"],
-        requires: "no graph, and another number of claims than there are nodes, are refused as INVALID",
+        requires: "a missing graph, or a number of claims other than the number of nodes, is refused with INVALID",
         needs: &["compile.claims"],
         run: refusals,
     },
@@ -45,7 +45,7 @@ type ClaimFn = unsafe extern "C" fn(
 fn function(device: &Device<'_>) -> Outcome<ClaimFn> {
     match table(device)?.claim {
         Some(claim) => Ok(claim),
-        None => not_run(Why::NotOffered, "the compiler takes no graphs"),
+        None => not_run(Why::NotOffered, "the compiler does not accept graphs"),
     }
 }
 
@@ -76,14 +76,14 @@ pub(super) fn ask(device: &Device<'_>, graph: &Graph) -> Outcome<Claimed> {
         // SAFETY: the plugin's function with its own device; graph and claims are ours, an element for each node.
         unsafe { claim(device.info.handle, view, claims.as_mut_ptr(), claims.len() as u64, &mut detail.raw) }
     });
-    ensure!(status == DEVBAY_STATUS_OK, "claim gave {}", detail.describe(status));
+    ensure!(status == DEVBAY_STATUS_OK, "claim returned {}", detail.describe(status));
     let is_same = |value: u32| graph.constant(value) == before.constant(value);
     ensure!((0..graph.values.len() as u32).all(is_same), "claim changed a constant");
     for (node, claim) in graph.nodes.iter().zip(&claims) {
         ensure!(claim.is_claimed <= 1, "the claim of {} is {}", node.op, claim.is_claimed);
         ensure!(
             claim.is_claimed == 1 || claim.group == 0,
-            "{} is not claimed, and of the group {}",
+            "{} is not claimed, but belongs to group {}",
             node.op,
             claim.group
         );
@@ -96,7 +96,7 @@ pub(super) fn claimed(device: &Device<'_>) -> Outcome<Graph> {
     let whole = Graph::sample();
     let claims = ask(device, &whole)?;
     if !claims.iter().any(Option::is_some) {
-        return not_run(Why::NotOffered, "the compiler claims no MatMul, Add, Relu, Mul or Sub of f32");
+        return not_run(Why::NotOffered, "the compiler does not claim MatMul, Add, Relu, Mul or Sub of f32");
     }
     Ok(whole.part(|position| claims[position].is_some()))
 }
@@ -114,12 +114,12 @@ fn claims(rig: &Rig<'_>) -> Outcome {
     rig.each_device(|device| {
         let graph = Graph::with_unknown();
         let claims = ask(device, &graph)?;
-        ensure!(claims == ask(device, &graph)?, "asked again, the claims are others");
-        ensure!(claims[claims.len() - 1].is_none(), "a node of a domain that nobody knows is claimed");
+        ensure!(claims == ask(device, &graph)?, "a second call returned different claims");
+        ensure!(claims[claims.len() - 1].is_none(), "a node of an unknown domain is claimed");
         let graph = Graph::with_attributes();
         let claims = ask(device, &graph)?;
         for (node, claim) in graph.nodes.iter().zip(claims) {
-            ensure!(claim.is_none(), "{} with an attribute {UNKNOWN_ATTRIBUTE} is claimed", node.op);
+            ensure!(claim.is_none(), "{} with the unknown attribute {UNKNOWN_ATTRIBUTE} is claimed", node.op);
         }
         Ok(())
     })

@@ -13,50 +13,51 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "compile.graph",
         rules: &["B23"],
-        requires: "any set of claimed nodes compiles: each alone, all but each, and all",
+        requires: "any set of claimed nodes compiles: each alone, all but one, and all",
         needs: &["compile.claims.company"],
         run: promise,
     },
     Case {
         id: "compile.graph.info",
         rules: &["B23"],
-        requires: "a graph's program takes inputs and constants of the graph, each once, and gives the graph's types",
+        requires: "a graph's program takes only the graph's inputs and constants, each once, and returns the \
+                   graph's types",
         needs: &["compile.graph"],
         run: info,
     },
     Case {
         id: "compile.graph.run",
         rules: &["B9", "B12", "B23"],
-        requires: "a graph's program gives the graph's numbers, also in a second run, and leaves its inputs as they are",
+        requires: "a graph's program gives the graph's results, also in a second run, and leaves its inputs unchanged",
         needs: &["compile.graph.info", "transfer.round_trip"],
         run,
     },
     Case {
         id: "compile.graph.donated",
         rules: &["B23"],
-        requires: "a run whose inputs are donated gives the graph's numbers, and so do the runs after it",
+        requires: "a run with donated inputs gives the graph's results, and so do later runs",
         needs: &["compile.graph.run"],
         run: donated,
     },
     Case {
         id: "compile.graph.outputs",
         rules: &["B9", "B23"],
-        requires: "a program that takes memory for its results writes the graph's numbers there, and makes none of them; \
-                   without it, it makes all",
+        requires: "a program that accepts memory for its results writes them there and allocates none; without \
+                   that memory, it allocates all",
         needs: &["compile.graph.run"],
         run: outputs,
     },
     Case {
         id: "compile.graph.streams",
         rules: &["B17", "B23"],
-        requires: "one program runs from two streams at once, each with numbers of its own",
+        requires: "one program can run on two streams at once, each with its own results",
         needs: &["compile.graph.run"],
         run: streams,
     },
     Case {
         id: "compile.graph.unclaimed",
         rules: &["B18", "B23"],
-        requires: "a graph with a node that is not claimed is refused as UNSUPPORTED with words, and no program is given",
+        requires: "a graph with an unclaimed node is refused with UNSUPPORTED and a message, and gives no program",
         needs: &["compile.claims"],
         run: unclaimed,
     },
@@ -81,8 +82,8 @@ pub(super) fn compiled(device: &Device<'_>, graph: &Graph, donors: &[u32]) -> Ou
     let (status, program, detail) = compile(device, graph, donors)?;
     let ops: Vec<&str> = graph.nodes.iter().map(|node| node.op).collect();
     let ops = ops.join(", ");
-    ensure!(status == DEVBAY_STATUS_OK, "{ops}, each claimed, together gave {}", detail.describe(status));
-    ensure!(!program.handle.is_null(), "{ops} were compiled with success, and there is no program");
+    ensure!(status == DEVBAY_STATUS_OK, "compiling {ops}, all claimed, returned {}", detail.describe(status));
+    ensure!(!program.handle.is_null(), "compiling {ops} succeeded without a program");
     Ok(program)
 }
 
@@ -97,21 +98,21 @@ pub(super) struct Info {
 impl Info {
     pub fn of(program: &Program) -> Outcome<Self> {
         let Some(ask) = program.table.executable_info else {
-            return failed("the extension that compiles programs has no executable_info");
+            return failed("the compiler extension has no executable_info");
         };
         let (mut info, mut detail) = (ExecutableInfo::empty(), Detail::new());
         // SAFETY: the plugin's function with its own program; the struct is ours.
         let status = unsafe { ask(program.handle, &mut info, &mut detail.raw) };
-        ensure!(status == DEVBAY_STATUS_OK, "executable_info gave {}", detail.describe(status));
+        ensure!(status == DEVBAY_STATUS_OK, "executable_info returned {}", detail.describe(status));
         // SAFETY: the plugin keeps the list as long as the program, which is alive.
         let takes = match unsafe { read_list::<u32>(&info.inputs, "uint32_t") } {
             Ok(takes) => takes,
-            Err(error) => return failed(format!("the list of what a program takes: {error}")),
+            Err(error) => return failed(format!("invalid list of a program's inputs: {error}")),
         };
         // SAFETY: the plugin keeps this list as long as the program, too.
         let tensors = match unsafe { read_growable_list::<Tensor>(&info.outputs) } {
             Ok(tensors) => tensors,
-            Err(error) => return failed(format!("the list of results: {error}")),
+            Err(error) => return failed(format!("invalid list of results: {error}")),
         };
         let mut outputs = Vec::new();
         for tensor in tensors {
@@ -133,7 +134,7 @@ impl Info {
         for (position, &value) in self.takes.iter().enumerate() {
             ensure!(
                 graph.is_given(value),
-                "the program takes value {value} of {}, which is neither an input of its graph nor constant",
+                "the program takes value {value} of {}, which is neither an input nor a constant of its graph",
                 graph.values.len()
             );
             ensure!(!self.takes[..position].contains(&value), "the program takes value {value} twice");
@@ -142,7 +143,7 @@ impl Info {
             graph.outputs.iter().map(|&value| (F32, graph.values[value as usize].shape.clone())).collect();
         ensure!(
             self.outputs == expected,
-            "the program gives {:?}, its graph {expected:?} (code, bits and lanes, and extents)",
+            "the program's results are {:?}, expected {expected:?} (code, bits and lanes, and extents)",
             self.outputs
         );
         Ok(())
@@ -196,7 +197,7 @@ fn run_into(
     places: Places,
 ) -> Outcome {
     let Some(execute) = program.table.execute else {
-        return failed("the extension that compiles programs has no execute");
+        return failed("the compiler extension has no execute");
     };
     let references: Vec<BufferRef> = operands.iter().map(Buffer::whole).collect();
     let mut handles = vec![null_mut(); graph.outputs.len()];
@@ -222,10 +223,10 @@ fn run_into(
     };
     // SAFETY: the plugin's function with its own program and stream; the description and all that it names are ours.
     let status = unsafe { execute(program.handle, stream.handle.as_ptr(), &desc) };
-    ensure!(status == DEVBAY_STATUS_OK, "execute gave {}", stream.error_words(status));
+    ensure!(status == DEVBAY_STATUS_OK, "execute returned {}", stream.error_words(status));
     for (&handle, &value) in handles.iter().zip(&graph.outputs) {
         if places == Places::OfHost {
-            ensure!(handle.is_null(), "a result was made for which there was memory");
+            ensure!(handle.is_null(), "the program allocated a result although it was given memory for it");
             continue;
         }
         let size = size_of(value);
@@ -279,7 +280,7 @@ fn info(rig: &Rig<'_>) -> Outcome {
             let program = compiled(device, &graph, &[])?;
             let info = Info::of(&program)?;
             info.check(&graph)?;
-            ensure!(info == Info::of(&program)?, "asked again, executable_info gives something else");
+            ensure!(info == Info::of(&program)?, "a second executable_info differs from the first");
         }
         Ok(())
     })
@@ -298,10 +299,7 @@ fn run(rig: &Rig<'_>) -> Outcome {
             let stream = device.stream()?;
             for (&value, operand) in info.takes.iter().zip(&operands) {
                 let found = numbers(&stream.download(operand, 0, operand.size)?);
-                ensure!(
-                    found == all[value as usize],
-                    "after two runs value {value}, which they take, is another"
-                );
+                ensure!(found == all[value as usize], "two runs changed their input, value {value}");
             }
         }
         Ok(())
@@ -316,7 +314,7 @@ fn outputs(rig: &Rig<'_>) -> Outcome {
         let all = graph.numbers(1);
         let operands = operands(device, &graph, &info, &all)?;
         if !info.takes_outputs {
-            return not_run(Why::NotOffered, "the compiler's programs make all their results");
+            return not_run(Why::NotOffered, "the compiler's programs do not accept memory for results");
         }
         for _ in 0..2 {
             run_into(device, &program, &graph, &operands, None, &all, Places::OfHost)?;
@@ -347,7 +345,7 @@ fn streams(rig: &Rig<'_>) -> Outcome {
     rig.allows_threads()?;
     rig.each_device(|device| {
         if device.info.streams_max == 1 {
-            return not_run(Why::NotOffered, "the device has one stream");
+            return not_run(Why::NotOffered, "the device supports only one stream");
         }
         let graph = claimed(device)?;
         let program = compiled(device, &graph, &[])?;
@@ -379,10 +377,10 @@ fn unclaimed(rig: &Rig<'_>) -> Outcome {
         let (status, program, detail) = compile(device, &with_unclaimed(device)?, &[])?;
         ensure!(
             status == DEVBAY_STATUS_UNSUPPORTED && program.handle.is_null(),
-            "a graph with a node that is not claimed: expected UNSUPPORTED and no program, found {}",
+            "a graph with an unclaimed node: expected UNSUPPORTED and no program, found {}",
             status_name(status)
         );
-        ensure!(!detail.text().is_empty(), "{} without words", status_name(status));
+        ensure!(!detail.text().is_empty(), "{} without a message", status_name(status));
         Ok(())
     })
 }

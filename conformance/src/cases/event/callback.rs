@@ -50,7 +50,7 @@ impl Calls {
     /// Refuses any that did not come exactly once.
     pub(in crate::cases) fn check(&self, when: &str) -> Outcome {
         for i in 0..self.places.len() {
-            ensure!(self.of(i) == 1, "{when}: callback {i} came {} times", self.of(i));
+            ensure!(self.of(i) == 1, "{when}: callback {i} ran {} times", self.of(i));
         }
         Ok(())
     }
@@ -75,7 +75,7 @@ pub(in crate::cases) fn call_back(
     };
     // SAFETY: the stream is the plugin's own and alive; the arguments of callbacks are leaked.
     let status = unsafe { on_reached(stream.handle.as_ptr(), value, Some(done), arg) };
-    ensure!(status == DEVBAY_STATUS_OK, "stream_on_reached gave {}", stream.error_words(status));
+    ensure!(status == DEVBAY_STATUS_OK, "stream_on_reached returned {}", stream.error_words(status));
     Ok(())
 }
 
@@ -101,7 +101,7 @@ pub(super) fn callback_once(rig: &Rig<'_>) -> Outcome {
         calls.check("after all values were reached")?;
         for i in 0..N + 2 {
             let status = calls.status(i);
-            ensure!(status == DEVBAY_STATUS_OK, "callback {i} came with {}", status_name(status));
+            ensure!(status == DEVBAY_STATUS_OK, "callback {i} received {}", status_name(status));
         }
         drop(stream);
         std::thread::sleep(Duration::from_millis(5));
@@ -148,12 +148,14 @@ pub(super) fn callback_not_early(rig: &Rig<'_>) -> Outcome {
             let (seen, _) =
                 unpoisoned(witness.came.wait_timeout_while(seen, PATIENCE, |seen| seen.is_none()));
             let Some(seen) = seen.clone() else {
-                return failed(format!("the callback did not come within {PATIENCE:?}"));
+                return failed(format!("the callback did not run within {PATIENCE:?}"));
             };
             drop(stream);
             let settled = chain.tail();
             if let Some(found) = difference(&seen, &settled) {
-                return failed(format!("the work was not done at the callback: of the last bytes, {found}"));
+                return failed(format!(
+                    "the callback ran before the work was done: in the last bytes, {found}"
+                ));
             }
         }
         Ok(())
@@ -205,7 +207,7 @@ pub(super) fn callback_unlocked(rig: &Rig<'_>) -> Outcome {
             let (stream, calls) = (&stream, &calls);
             let visitor = scope.spawn(move || -> Outcome {
                 if entered.recv_timeout(PATIENCE).is_err() {
-                    return failed("the callback did not come");
+                    return failed("the callback did not run");
                 }
                 drop(device.alloc(64)?);
                 if free {
@@ -226,7 +228,7 @@ pub(super) fn callback_unlocked(rig: &Rig<'_>) -> Outcome {
         }
         ensure!(
             gate.outcome.load(Ordering::SeqCst) == 1,
-            "while a callback ran, another thread's calls did not return within {GATE_LIMIT:?}"
+            "another thread's calls did not return within {GATE_LIMIT:?} during a callback"
         );
         Ok(())
     })
@@ -246,7 +248,7 @@ pub(super) fn callback_destroy(rig: &Rig<'_>) -> Outcome {
                 call_back(&stream, value, count, calls.arg(i))?;
             }
             drop(stream);
-            calls.check("when stream_destroy had returned")?;
+            calls.check("after stream_destroy returned")?;
             std::thread::sleep(Duration::from_millis(3));
             calls.check("some time after stream_destroy")?;
         }

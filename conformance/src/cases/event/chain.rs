@@ -94,7 +94,7 @@ pub(super) fn refuse_early(
         std::thread::sleep(Duration::from_millis(2));
         let settled = chain.tail();
         if let Some(found) = difference(&reported, &settled) {
-            return failed(format!("the work was not done when {how}: of the last bytes, {found}"));
+            return failed(format!("the work was not done when {how}: in the last bytes, {found}"));
         }
     }
     Ok(())

@@ -33,7 +33,7 @@ pub(super) fn destroy(rig: &Rig<'_>) -> Outcome {
                 // The device may not be done yet, with the buffers neither.
                 std::mem::forget(chain);
                 return failed(format!(
-                    "the device wrote into a destination of {size} bytes after stream_destroy had returned"
+                    "the device wrote to a destination of {size} bytes after stream_destroy returned"
                 ));
             }
         }
@@ -58,9 +58,7 @@ pub(super) fn destroy_finishes(rig: &Rig<'_>) -> Outcome {
             }
             drop(stream);
             if let Some(found) = difference(&chain.destination.0, &chain.source) {
-                return failed(format!(
-                    "what was enqueued was not done when stream_destroy returned: {found}"
-                ));
+                return failed(format!("enqueued work was not done when stream_destroy returned: {found}"));
             }
         }
         Ok(())

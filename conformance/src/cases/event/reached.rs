@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 pub(super) fn not_early(rig: &Rig<'_>) -> Outcome {
     rig.each_device(|device| {
-        let how = if device.inline() { "the call returned" } else { "`stream_reached` said so" };
+        let how = if device.inline() { "the call returned" } else { "`stream_reached` reported the point" };
         refuse_early(device, how, |stream, value| stream.poll(value))
     })
 }
@@ -28,7 +28,7 @@ pub(super) fn host_wait(rig: &Rig<'_>) -> Outcome {
                     DEVBAY_STATUS_OK => return Ok(()),
                     DEVBAY_STATUS_TIMEOUT => {}
                     status => {
-                        return failed(format!("stream_host_wait gave {}", stream.error_words(status)));
+                        return failed(format!("stream_host_wait returned {}", stream.error_words(status)));
                     }
                 }
                 // Generous: the machine may be busy. One that ignores its limit blocks until the work is done.
@@ -46,11 +46,7 @@ pub(super) fn host_wait(rig: &Rig<'_>) -> Outcome {
         stream.poll(value)?;
         // SAFETY: the stream is the plugin's own, and alive until `Stream` is dropped.
         let status = unsafe { host_wait(stream.handle.as_ptr(), value, 0) };
-        ensure!(
-            status == DEVBAY_STATUS_OK,
-            "a wait for a value that is reached gave {}",
-            status_name(status)
-        );
+        ensure!(status == DEVBAY_STATUS_OK, "a wait for a reached value returned {}", status_name(status));
         Ok(())
     })
 }
@@ -64,12 +60,16 @@ pub(super) fn host_wait_limits(rig: &Rig<'_>) -> Outcome {
             let asked = unsafe { host_wait(stream.handle.as_ptr(), value, 0) };
             ensure!(
                 matches!(asked, DEVBAY_STATUS_OK | DEVBAY_STATUS_TIMEOUT),
-                "a wait of 0 ns gave {}, expected OK or TIMEOUT",
+                "a wait of 0 ns returned {}, expected OK or TIMEOUT",
                 stream.error_words(asked)
             );
             // SAFETY: the stream is the plugin's own, and alive for the call.
             let status = unsafe { host_wait(stream.handle.as_ptr(), value, u64::MAX) };
-            ensure!(status == DEVBAY_STATUS_OK, "a wait without a limit gave {}", stream.error_words(status));
+            ensure!(
+                status == DEVBAY_STATUS_OK,
+                "a wait without a limit returned {}",
+                stream.error_words(status)
+            );
             Ok(())
         })
     })

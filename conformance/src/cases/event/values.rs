@@ -19,7 +19,7 @@ pub(super) fn unsignalled(rig: &Rig<'_>) -> Outcome {
         let invalid = |status: Status, what: &str| {
             ensure!(
                 status == DEVBAY_STATUS_INVALID,
-                "{what} for value {asked}, the last signal was {value}: expected INVALID, found {}",
+                "{what} for value {asked} after a last signal of {value}: expected INVALID, found {}",
                 status_name(status)
             );
             Ok(())
@@ -42,13 +42,13 @@ pub(super) fn unsignalled(rig: &Rig<'_>) -> Outcome {
             invalid(status, "stream_on_reached")?;
             stream.finish()?;
             std::thread::sleep(Duration::from_millis(2));
-            ensure!(calls.of(0) == 0, "a callback that was refused came all the same");
+            ensure!(calls.of(0) == 0, "a refused callback ran anyway");
         }
         // Both go on.
         other.finish()
     })?;
     if n_functions == 0 {
-        return not_run(Why::NotOffered, "the plugin has no function that waits");
+        return not_run(Why::NotOffered, "the plugin has no function to wait with");
     }
     Ok(())
 }
@@ -56,7 +56,7 @@ pub(super) fn unsignalled(rig: &Rig<'_>) -> Outcome {
 pub(super) fn between(rig: &Rig<'_>) -> Outcome {
     let table = *rig.table()?;
     if table.stream_wait.is_none() && table.stream_host_wait.is_none() && table.stream_on_reached.is_none() {
-        return not_run(Why::NotOffered, "the plugin has no function that waits");
+        return not_run(Why::NotOffered, "the plugin has no function to wait with");
     }
     rig.each_timeline(|device| {
         let fresh = device.stream()?;
@@ -69,7 +69,7 @@ pub(super) fn between(rig: &Rig<'_>) -> Outcome {
                 let status = unsafe { host_wait(stream.handle.as_ptr(), value, limit) };
                 ensure!(
                     status == DEVBAY_STATUS_OK,
-                    "stream_host_wait({value}), the last signal was {}: {}",
+                    "stream_host_wait({value}) after a last signal of {}: {}",
                     stream.signalled(),
                     stream.error_words(status)
                 );
@@ -121,7 +121,8 @@ pub(super) fn between(rig: &Rig<'_>) -> Outcome {
             drop(stream);
             if let Some(found) = difference(&reported, &chain.tail()) {
                 return failed(format!(
-                    "11 was reached before 20, though the last signal before it was 10: of the last bytes, {found}"
+                    "11 was reached before 20, although it lies above the previous signal, 10: in the last \
+                     bytes, {found}"
                 ));
             }
         }

@@ -12,7 +12,7 @@ pub(super) fn wait_for(stream: &Stream<'_>, other: &Stream<'_>, value: u64) -> O
     };
     // SAFETY: both streams are the plugin's own, and alive until they are dropped.
     let status = unsafe { wait(stream.handle.as_ptr(), other.handle.as_ptr(), value) };
-    ensure!(status == DEVBAY_STATUS_OK, "stream_wait({value}) gave {}", stream.error_words(status));
+    ensure!(status == DEVBAY_STATUS_OK, "stream_wait({value}) returned {}", stream.error_words(status));
     Ok(())
 }
 
@@ -31,7 +31,7 @@ pub(super) fn wait(rig: &Rig<'_>) -> Outcome {
             let value = first.signal()?;
             // SAFETY: both streams are the plugin's own, and alive until they are dropped.
             let status = unsafe { wait(second.handle.as_ptr(), first.handle.as_ptr(), value) };
-            ensure!(status == DEVBAY_STATUS_OK, "stream_wait gave {}", second.error_words(status));
+            ensure!(status == DEVBAY_STATUS_OK, "stream_wait returned {}", second.error_words(status));
             let size = chain.size();
             let last = chain.b.as_ref().unwrap_or(&chain.a);
             // SAFETY: chain and `found` were made before the streams. Read from the buffer that only the chain's last
@@ -41,7 +41,7 @@ pub(super) fn wait(rig: &Rig<'_>) -> Outcome {
             let (reached, _) = first.reached()?;
             ensure!(
                 reached >= value,
-                "the second stream is done, the first has reached {reached} of {value}"
+                "the second stream finished when the first had reached {reached}, expected at least {value}"
             );
             if let Some(difference) = difference(&found.0, &chain.source) {
                 return failed(format!("the second stream did not wait for the first: {difference}"));
@@ -49,11 +49,7 @@ pub(super) fn wait(rig: &Rig<'_>) -> Outcome {
             // The stream waited for stays usable, and so does the one that waited.
             // SAFETY: both streams are the plugin's own, and still alive.
             let again = unsafe { wait(second.handle.as_ptr(), first.handle.as_ptr(), value) };
-            ensure!(
-                again == DEVBAY_STATUS_OK,
-                "a wait for a value that is reached gave {}",
-                status_name(again)
-            );
+            ensure!(again == DEVBAY_STATUS_OK, "a wait for a reached value returned {}", status_name(again));
             second.finish()?;
             first.finish()?;
             found.done();
@@ -75,7 +71,7 @@ pub(super) fn wait_self(rig: &Rig<'_>) -> Outcome {
         let status = unsafe { wait(stream.handle.as_ptr(), stream.handle.as_ptr(), value + 1) };
         ensure!(
             status == DEVBAY_STATUS_INVALID,
-            "a wait for a point of its own that was not signalled: expected INVALID, found {}",
+            "a stream's wait for its own unsignalled point: expected INVALID, found {}",
             status_name(status)
         );
         stream.finish()?;
@@ -105,7 +101,7 @@ pub(super) fn wait_destroyed(rig: &Rig<'_>) -> Outcome {
             second.finish()?;
             other.finish()?;
             if let Some(difference) = difference(&found.done(), &chain.source) {
-                return failed(format!("behind a wait for a stream that was destroyed: {difference}"));
+                return failed(format!("a copy after a wait for a destroyed stream: {difference}"));
             }
         }
         Ok(())
