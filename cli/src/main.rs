@@ -10,6 +10,7 @@ mod cost;
 mod crash;
 mod devices;
 mod diff;
+mod doctor;
 mod draw;
 mod exit;
 mod image;
@@ -51,6 +52,8 @@ struct Arguments {
 enum Command {
     /// List devices, and the plugins that were refused
     Devices(devices::Arguments),
+    /// Check what devbay finds on this machine, and give advice on problems
+    Doctor(doctor::Arguments),
     /// Run a model
     Run(run::Arguments),
     /// Measure a model's latency
@@ -89,6 +92,7 @@ fn main() -> ExitCode {
     }
     let result = match &arguments.command {
         Command::Devices(arguments) => devices::main(arguments),
+        Command::Doctor(arguments) => doctor::main(arguments),
         Command::Run(arguments) => run::main(arguments),
         Command::Bench(arguments) => bench::main(arguments),
         Command::Diff(arguments) => diff::main(arguments),

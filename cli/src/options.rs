@@ -184,6 +184,18 @@ impl PluginArguments {
         Ok(self.runtime_options(policy, others, trace)?.build()?)
     }
 
+    /// Returns the folders to search for plugins.
+    ///
+    /// # Errors
+    /// If the current folder is unknown.
+    pub fn search(&self) -> Result<SearchPaths> {
+        let search = SearchPaths::from_environment();
+        Ok(match self.project {
+            true => search.with_project(&std::env::current_dir()?),
+            false => search,
+        })
+    }
+
     fn runtime_options(
         &self,
         policy: Option<&Policy>,
@@ -198,10 +210,7 @@ impl PluginArguments {
             };
             plugin_options.push((plugin.to_owned(), key.to_owned(), value.to_owned()));
         }
-        let mut search = SearchPaths::from_environment();
-        if self.project {
-            search = search.with_project(&std::env::current_dir()?);
-        }
+        let search = self.search()?;
         let rates_file = rates_file::path_from_environment();
         // Plugins keep the output of their drivers' compilers beside the rates.
         let cache_dir = rates_file.as_ref().and_then(|file| file.parent()).and_then(|dir| dir.to_str());

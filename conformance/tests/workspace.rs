@@ -13,18 +13,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("devbay-ops", &["devbay-plugin-api"]),
     ("devbay-core", &["devbay-ops", "devbay-plugin-api"]),
     ("devbay-host", &["devbay-core", "devbay-ops", "devbay-plugin-api"]),
-    ("devbay-conformance", &["devbay-host", "devbay-core", "devbay-ops", "devbay-plugin-api"]),
-    (
-        "devbay-cli",
-        &["devbay-conformance", "devbay-host", "devbay-core", "devbay-plugin-api", "devbay-plugin-cpu"],
-    ),
+    ("devbay-conformance", &["devbay-host", "devbay-ops", "devbay-plugin-api"]),
+    ("devbay-cli", &["devbay-conformance", "devbay-host", "devbay-plugin-api", "devbay-plugin-cpu"]),
     (
         "devbay-bench",
         &["devbay-host", "devbay-core", "devbay-plugin-api", "devbay-plugin-cpu", "devbay-plugin-pjrt"],
     ),
     ("devbay-python", &["devbay-host", "devbay-plugin-api", "devbay-plugin-cpu"]),
     ("devbay-fuzz", &["devbay-host", "devbay-plugin-api"]),
-    ("xtask", &["devbay-plugin-api"]),
+    ("xtask", &[]),
 ];
 
 /// Folders of plugins: ours, the fixtures, and the one that benchmarks launch.

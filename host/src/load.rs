@@ -73,9 +73,13 @@ impl Library {
         unsafe { self.handle.get::<*const ()>(name.to_bytes_with_nul()) }.is_ok()
     }
 
+    /// Returns a symbol's value; None if the library does not export it.
+    ///
+    /// # Safety
+    /// The symbol is a `T`.
     #[cfg(feature = "abi-stable")]
-    pub(crate) fn symbol<T: Copy>(&self, name: &std::ffi::CStr) -> Option<T> {
-        // SAFETY: each caller passes the type that the symbol's name stands for.
+    pub(crate) unsafe fn symbol<T: Copy>(&self, name: &std::ffi::CStr) -> Option<T> {
+        // SAFETY: `T` is the symbol's type (# Safety).
         unsafe { self.handle.get::<T>(name.to_bytes_with_nul()) }.ok().map(|symbol| *symbol)
     }
 

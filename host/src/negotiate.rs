@@ -154,8 +154,10 @@ pub fn layout_differences(layout: &[FieldSeen]) -> Vec<String> {
 fn second_opinion(library: Option<&Library>) -> Vec<String> {
     use abi_stable::type_layout::TypeLayout;
     type LayoutFn = extern "C" fn() -> *const std::ffi::c_void;
-    let Some(export) = library.and_then(|l| l.symbol::<LayoutFn>(devbay_plugin_api::sdk::layout::SYMBOL))
-    else {
+    // SAFETY: the symbol's name contains abi_stable's version, which fixes this type.
+    let export =
+        |library: &Library| unsafe { library.symbol::<LayoutFn>(devbay_plugin_api::sdk::layout::SYMBOL) };
+    let Some(export) = library.and_then(export) else {
         return Vec::new();
     };
     // SAFETY: the symbol's name contains abi_stable's version, the one this host is built with, and guarantees a static

@@ -294,6 +294,30 @@ fn bench_measures() {
 }
 
 #[test]
+fn doctor_advises() {
+    let folder = Folder::new();
+    let broken = folder.write("libdevbay_plugin_broken.so", b"no library");
+    let doctor = |more: &[&str]| {
+        let mut command = command();
+        command.env("DEVBAY_PLUGIN_PATH", folder.path("nowhere")).arg("doctor").args(more);
+        finish(&mut command)
+    };
+    let broken = broken.display().to_string();
+    doctor(&["--plugin", &broken]).expect(0).prints(&[
+        "cpu:0: ",
+        "nowhere is no folder",
+        "-> correct DEVBAY_PLUGIN_PATH",
+        "libdevbay_plugin_broken.so",
+        "was refused",
+        "Vulkan",
+        "1 device, ",
+    ]);
+    let findings = doctor(&["--json"]).expect(0).json()["findings"].clone();
+    let findings = findings.as_array().expect("a list");
+    assert!(findings.iter().any(|finding| finding["about"] == "device" && finding["text"].is_string()));
+}
+
+#[test]
 fn inspect_shows_a_model() {
     let small = small();
     let inspect = |more: &[&str]| finish(command().arg("inspect").arg(&small.model).args(more)).expect(0);
