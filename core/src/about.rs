@@ -93,7 +93,7 @@ pub struct Refusal {
     pub kind: RefusalKind,
     /// The reason in words: expected, found, and what to try.
     pub reason: String,
-    /// More lines for who looks closer: the layout's differences, field by field.
+    /// Further details: the layout's differences, field by field.
     pub details: Vec<String>,
 }
 
@@ -169,7 +169,7 @@ pub struct FieldSeen {
 pub struct About {
     /// Short name.
     pub name: String,
-    /// Who made it.
+    /// The plugin's maker.
     pub vendor: String,
     /// Its own version.
     pub version: String,

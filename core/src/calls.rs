@@ -1,4 +1,4 @@
-//! The call of a plugin that a thread is in, for who explains why the process dies.
+//! The call of a plugin that a thread is in, used to explain why the process dies.
 //!
 //! A plugin's function that crashes, or that ends the process, never comes back to say which it was. So calls leave a note
 //! in the thread that makes them, where a signal handler finds it. Off until [`watch`] asks for it: then a

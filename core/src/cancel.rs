@@ -125,8 +125,8 @@ impl Cancel {
         (state & COUNTS != 0).then_some(state & !COUNTS)
     }
 
-    /// Returns a flag that knows what is being launched under it ([`Cancel::launching`]), for who has to say what does
-    /// not end. Launches take some tens of nanoseconds longer.
+    /// Returns a flag that knows the launches in progress under it ([`Cancel::launching`]), to report one that does not
+    /// end. Launches take some tens of nanoseconds longer.
     pub fn watched() -> Self {
         Self(Arc::new(Flag { launching: Some(Mutex::default()), ..Flag::default() }))
     }

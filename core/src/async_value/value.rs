@@ -67,7 +67,7 @@ impl<T: Payload> AsyncValueSetter<T> {
         }
     }
 
-    /// Builds the value without publishing it: nobody sees it before [`AsyncValueSetter::set_available`].
+    /// Builds the value without publishing it: it stays unreadable until [`AsyncValueSetter::set_available`].
     ///
     /// # Errors
     /// Constructed or set already; the value comes back.
@@ -162,14 +162,14 @@ impl<T: Payload> AsyncValueForwarder<T> {
 }
 
 impl<T: Payload> AsyncValueRef<T> {
-    /// Returns a value that is not there, and who will set it.
+    /// Returns an unset value with its setter.
     #[inline]
     pub fn unconstructed() -> (AsyncValueSetter<T>, Self) {
         let (producer, value) = Producer::new();
         (AsyncValueSetter { producer: Some(producer), state: State::Unconstructed }, value)
     }
 
-    /// Returns a value that will be another, and who will say which.
+    /// Returns a value that will stand for another, with the handle that forwards it.
     pub fn indirect() -> (AsyncValueForwarder<T>, Self) {
         let (link, value) = Link::indirect();
         (AsyncValueForwarder { link: Some(link) }, value)

@@ -107,7 +107,7 @@ impl<T: Payload + fmt::Debug> fmt::Debug for Available<T> {
 /// **Threads**: any; wakes from the thread that sets the value.
 pub struct AwaitedValue<T: Payload> {
     value: AsyncValueRef<T>,
-    /// Who is to be woken; there since the first poll that found nothing.
+    /// The task to wake; set by the first poll that found no value.
     waker: Option<Arc<ArcSwapOption<Waker>>>,
 }
 

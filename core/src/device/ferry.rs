@@ -1,4 +1,4 @@
-//! Copies of the same bytes between the host and a device, again and again: for who measures what copies take.
+//! Repeated copies of the same bytes between the host and a device, to measure copy times.
 
 use super::{Buffer, Device, Stream, must_leak};
 use crate::error::Result;

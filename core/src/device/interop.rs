@@ -27,12 +27,12 @@ impl Device {
         Ok((device_type, device_id))
     }
 
-    /// Makes a buffer of memory that somebody else allocated, by its address: what DLPack calls `data`. `owner` is
-    /// dropped behind it.
+    /// Makes a buffer of memory that other code allocated, from its address (DLPack's `data`). `owner` is dropped after
+    /// the buffer.
     ///
     /// # Safety
-    /// The memory has `size` bytes, is in the device's space of operands, stays until `owner` is dropped, and is written
-    /// by nobody else meanwhile.
+    /// The memory has `size` bytes, is in the device's space of operands, stays until `owner` is dropped, and is not
+    /// written by other code meanwhile.
     ///
     /// # Errors
     /// [`ErrorKind::UnsupportedOp`] if the plugin does not wrap native memory; [`ErrorKind::InvalidArgument`] if it can tell

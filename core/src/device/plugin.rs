@@ -30,7 +30,7 @@ pub struct Plugin {
     poisoned: AtomicBool,
     /// True if its code is not the host's own.
     foreign: AtomicBool,
-    /// The extension that records launches, once somebody has asked for it.
+    /// The extension that records launches, looked up at first use.
     replays: OnceLock<Option<ReplayFns>>,
     /// The extension that wraps native memory and streams, likewise.
     interop: OnceLock<Option<InteropTable>>,

@@ -152,7 +152,7 @@ impl Stream {
     }
 }
 
-/// Who waits for a point.
+/// A waiter for a point.
 struct Waiting {
     device: Arc<Device>,
     value: u64,

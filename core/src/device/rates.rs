@@ -6,7 +6,7 @@
 //! ([`WorkKind`]). Estimates decide how a program is divided into tasks
 //! and where its nodes run, never what it computes.
 //!
-//! A copy between memories takes what its [`Link`] takes. Devices that nobody measured are taken for one of their kind
+//! A copy between memories takes the time of its [`Link`]. A device without measurements gets the defaults of its kind
 //! ([`Rates::of_kind`]).
 
 use devbay_plugin_api::abi::{DEVBAY_DEVICE_KIND_CPU, DEVBAY_DEVICE_KIND_OTHER, KernelCost, NodeClaim};
@@ -103,7 +103,7 @@ pub struct Rates {
     pub hand_over_ns: f64,
     /// The same of each kind of work, in the order of [`WorkKind::ALL`]; None for those that the rates above hold for.
     pub by_work: [Option<WorkRates>; WorkKind::ALL.len()],
-    /// Copies from the host's memory; nobody needs them where the device works in that.
+    /// Copies from the host's memory; unused if the device works in that memory.
     pub to_device: Link,
     /// Copies to the host's memory, until the host or another device may read them.
     pub from_device: Link,

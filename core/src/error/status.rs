@@ -1,7 +1,7 @@
 //! The meaning of a plugin's status: the one table from a status, and the phase in which the plugin gave it, to an [`ErrorKind`].
 //!
-//! A status is the plugin's view of a call. Only the host knows who chose the call's arguments, so that only the
-//! phase tells an invalid model from an invalid input.
+//! A status is the plugin's view of a call. Only the host knows the origin of the call's arguments, so only the phase
+//! distinguishes an invalid model from an invalid input.
 
 use super::{Error, ErrorKind};
 use devbay_plugin_api::abi::{

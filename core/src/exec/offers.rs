@@ -8,9 +8,9 @@
 //!
 //! A word is a range `(begin, end)` of places in the list of successors, or 0 when it is empty.
 //!
-//! | who | transition | when |
+//! | actor | transition | when |
 //! | --- | --- | --- |
-//! | owner | 0 to (b, e) | shows a range (Release: what made its tasks ready is seen by whoever takes them) |
+//! | owner | 0 to (b, e) | shows a range (Release: a thief sees all writes that made its tasks ready) |
 //! | owner | (b, e) to 0 | takes it back, by exchange |
 //! | thief | (b, e) to (b, m), or 0 for a single task | takes the back half, by compare-exchange (Acquire) |
 //!

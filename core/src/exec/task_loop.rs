@@ -142,8 +142,8 @@ impl<'a> TaskLoop<'a> {
     /// Launches a task's steps, and keeps what depends on it from running if it fails, or must not run because one
     /// before it did.
     ///
-    /// Who is alone does not ask for failures before it has one itself. Then the task is marked as one that must not
-    /// run, and left to [`TaskRun::work_shared`], which asks.
+    /// A participant that runs alone does not look for failures before it has one itself. Then it marks the task as one
+    /// that must not run, and leaves it to [`TaskRun::work_shared`], which looks.
     #[inline(always)]
     fn run_task<const SHARED: bool, const CHECKED: bool>(
         self,

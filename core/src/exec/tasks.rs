@@ -1,4 +1,4 @@
-//! Running tasks: ready counts, and who runs what.
+//! Running tasks: ready counts, and how threads share the tasks.
 //!
 //! A task is ready when the last task before it ends. A successor that waits for that task alone runs next on the
 //! same thread; what else became ready is kept by the participant ([`super::ready`]) and shown to other threads
@@ -11,22 +11,22 @@
 //!
 //! # Protocol
 //!
-//! | what | who | order |
+//! | data | actor | order |
 //! | --- | --- | --- |
-//! | `ready[task]` | each task before it counts down once; who makes it 0 owns the task | AcqRel; load and store while the caller is alone |
+//! | `ready[task]` | each task before it counts down once; the thread that makes it 0 owns the task | AcqRel; load and store while the caller is alone |
 //! | `remaining` | each participant subtracts what it ran when it runs out of tasks; at 0 the run has ended | AcqRel |
-//! | `failed`, `poisoned[task]` | set before the count down of the same task, read by who owns it | Relaxed |
+//! | `failed`, `poisoned[task]` | set before the count down of the same task, read by the task's owner | Relaxed |
 //! | `Participant::local` and its streams | the thread that takes part with that slot, in this run | - |
 //!
-//! What the caller counted down alone is seen by whoever takes what it shows (Release and Acquire of the offers).
+//! A thread that takes an offered task sees all that the caller counted down alone (Release and Acquire of the offers).
 //!
 //! Tasks that lead to the same successor and follow each other on one thread are counted down together, when the last
 //! of them has ended; the successor could not be ready earlier in any case. So a join of thousands of tasks is a few
 //! atomic operations, not thousands on one word.
 //!
-//! Control flow whose regions are tasks has an entry and an exit. Whoever runs one of them sets the counts of the region
-//! that it chose, adds its tasks to `remaining`, and has the first of them ready. All tasks of a region lead to the exit,
-//! so that no two iterations, and no two participants, use those counts at once.
+//! Control flow whose regions are tasks has an entry and an exit. The thread that runs one of them sets the counts of
+//! the chosen region, adds its tasks to `remaining`, and makes its first tasks ready. All tasks of a region lead to the
+//! exit, so that no two iterations, and no two participants, use those counts at once.
 
 use super::cancel::{Cancel, Under};
 use super::frame::{Streams, ThreadStreams};
@@ -373,8 +373,8 @@ impl TaskRun<'_> {
         }
     }
 
-    /// Runs tasks while nobody else does, until there are none, or there is something to show, or one failed: then
-    /// breaks with what to go on with.
+    /// Runs tasks while no other thread takes part: until none is left, one can be offered, or one failed. Then breaks
+    /// with the task to go on with.
     fn work_alone(&self, local: &mut Local, n_worth: u32) -> ControlFlow<u32> {
         match self.cancel {
             None => self.work::<false, false>(0, local, n_worth, NO_TASK),
@@ -526,7 +526,8 @@ mod loom_tests {
     use crate::sync::UnsafeCell;
     use loom::sync::Arc;
 
-    /// A caller counts down alone, and then shows a task: who takes it owns the join, and sees what was written before.
+    /// A caller counts down alone, then offers a task. The thread that takes it owns the join, and sees the earlier
+    /// writes.
     #[test]
     fn what_was_counted_alone_is_seen_by_who_takes_an_offer() {
         loom::model(|| {
@@ -552,8 +553,8 @@ mod loom_tests {
         });
     }
 
-    /// Whoever ends the last of a region's two tasks owns the exit, and sets its count for the next iteration: nobody else
-    /// is there meanwhile, and nobody counts an iteration twice.
+    /// The thread that ends the last of a region's two tasks owns the exit, and sets its count for the next iteration.
+    /// No other thread is in the region meanwhile, and each iteration is counted once.
     #[test]
     fn two_threads_run_the_iterations_of_a_region() {
         struct Region {

@@ -4,18 +4,18 @@
 //! for them. A signal's state says which of its lane's signals in a run it is; the value is that of the stream when the
 //! run began and so many more. Behind a task that others wait for on the host the signal asks the device to call back,
 //! with the address of an [`ArrivalCall`] of the frame's: the callback puts the arrival into the run's [`Inbox`] and
-//! wakes whoever waits for one.
+//! wakes a thread that waits for one.
 //!
 //! # Protocol of the inbox
 //!
-//! | what | who | order |
+//! | data | actor | order |
 //! | --- | --- | --- |
 //! | `calls` | the signal adds one before it asks for a call back; the call subtracts it as the last thing it does | Release, Acquire |
 //! | `ready` | the call pushes, any thread of the run pops | the queue's |
-//! | `sleeper` | the run's caller says that it sleeps, then looks once more; a call pushes, then looks who sleeps | SeqCst fences |
+//! | `sleeper` | the run's caller says that it sleeps, then looks once more; a call pushes, then wakes a sleeping caller | SeqCst fences |
 //!
-//! A frame is used again, or goes, only when `calls` is 0: until then a call may still be on its way out. After a failure
-//! some may come no earlier than when their streams end (B16), so that nobody waits for them before.
+//! A frame is reused or freed only when `calls` is 0: until then a call may still be in progress. After a failure some
+//! calls may come as late as the end of their streams (B16), so no thread waits for them before that.
 
 use super::nested::Context;
 use crate::device::Device;
@@ -65,8 +65,8 @@ impl Calls {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The last thing that a call does, or instead of one that will not come. Release: what was done before is seen by
-    /// who finds 0.
+    /// Ends a call, as its last action, or replaces a call that will not come. Release: a thread that finds 0 sees all
+    /// that was done before.
     fn end(&self) {
         self.0.fetch_sub(1, Ordering::Release);
     }

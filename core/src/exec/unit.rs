@@ -394,7 +394,7 @@ impl Values<'_> {
         }
     }
 
-    /// As [`Values::get`], for who is the last to want a value.
+    /// Takes a value at its last use; otherwise like [`Values::get`].
     pub fn take(&mut self, id: ValueId) -> Result<RunTensor> {
         match self.made[id.idx()].take() {
             Some(value) => Ok(value),

@@ -1,4 +1,4 @@
-//! Removes nodes whose results nobody uses.
+//! Removes nodes whose results are unused.
 
 use crate::cancel::look;
 use crate::error::Result;

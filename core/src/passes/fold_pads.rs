@@ -1,8 +1,8 @@
 //! Makes a Pad of zeros in front of a convolution part of the convolution's own padding.
 //!
-//! Exporters write a Pad where the sides differ, as TensorFlow's `SAME` with a stride has it; Conv takes pads of any
-//! size for each side (ONNX Conv-11), and pads with zeros. The padded copy of the image then need not be made: each Conv
-//! that reads it reads the image instead, and the Pad goes if nobody else wants its result.
+//! Exporters write a Pad where the sides differ, as TensorFlow's `SAME` with a stride has it. Conv takes pads of any
+//! size for each side (ONNX Conv-11), and pads with zeros, so the padded copy of the image is unnecessary. Each Conv
+//! that reads it reads the image instead, and the Pad is removed if its result has no other reader.
 //!
 //! Only where all weights are constant and finite: a zero of the image times an infinite weight is no number, and what a
 //! kernel does beyond the image is its own affair.

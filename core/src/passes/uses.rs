@@ -1,4 +1,4 @@
-//! Who uses a value: what a pass must know before it moves one.
+//! Uses of a value: a pass must know them before it moves one.
 
 use crate::program::{Node, Program, Region, ValueId};
 use std::collections::HashSet;

@@ -130,7 +130,7 @@ pub struct PlanOptions {
     pub rates: Option<cost::Rates>,
     /// Measured times of launches, used in place of estimates.
     pub feedback: Option<Arc<feedback::Feedback>>,
-    /// Who takes down what runs of these plans do and when; None, at no cost, for nobody.
+    /// Recorder of all that runs of these plans do, with times; None, at no cost, without tracing.
     pub trace: Option<Recorder>,
 }
 
@@ -259,7 +259,7 @@ impl Env {
         Ok((specialised, applied))
     }
 
-    /// A program that was specialised ahead of time, its types found again: whoever wrote it may have been wrong.
+    /// Infers the types of a program that was specialised ahead of time again, because the file may be wrong.
     ///
     /// # Errors
     /// As [`specialise()`].

@@ -183,7 +183,7 @@ impl Plan {
         })
     }
 
-    /// Nanoseconds that each launch of a section should take, with what it is and who says so.
+    /// Returns the launches of all sections: name, estimated nanoseconds, and source of the estimate.
     pub fn costs(&self) -> impl Iterator<Item = (&str, f64, feedback::CostFrom)> {
         self.sections().flat_map(|section| {
             let launches =

@@ -136,7 +136,7 @@ pub struct StepReport {
     pub device: Option<String>,
     /// Nanoseconds that it should take.
     pub cost_ns: f64,
-    /// Who says so.
+    /// Source of the cost.
     pub cost_from: CostFrom,
     /// The regions that it runs, if it is control flow within a section.
     pub regions: Vec<InlinedReport>,

@@ -212,7 +212,7 @@ pub struct Section {
     pub kinds: Box<[StepKind]>,
     /// Nanoseconds that each step should take.
     pub costs_ns: Box<[f32]>,
-    /// Who says so.
+    /// Source of each cost.
     pub costs_from: Box<[CostFrom]>,
     /// Arithmetic operations of each step, as far as kernels say; of both branches of control flow the greater.
     pub flops: Box<[u64]>,

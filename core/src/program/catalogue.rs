@@ -153,8 +153,8 @@ mod tests {
         }
     }
 
-    /// When the table of versions is made anew, each op that has a new one fails here until somebody has read
-    /// what changed.
+    /// When the table of versions is regenerated, each op with a new version fails here until its changes have been
+    /// reviewed.
     #[test]
     fn later_versions_have_been_read() {
         for def in all().filter(|def| def.domain.is_empty()) {

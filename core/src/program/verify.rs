@@ -1,4 +1,4 @@
-//! The verifier: what must be true of a program, whoever made it.
+//! The verifier: invariants of every program, whatever its source.
 //!
 //! It runs after import, on parsed text, and after each pass in tests, so that the stages behind it index
 //! values without asking. It knows nothing of op semantics but the regions that If, Loop and Scan need.
@@ -10,7 +10,7 @@
 //! 3. A definition stands before its uses, in the same region or in one around it. Constants belong to the
 //!    program and are seen everywhere.
 //! 4. A constant's type is the type of its tensor.
-//! 5. Regions nest at most [`REGION_DEPTH_MAX`] deep, so that whoever walks them may recurse.
+//! 5. Regions nest at most [`REGION_DEPTH_MAX`] deep, so that code may recurse into them.
 //! 6. If has `then_branch` and `else_branch`, Loop and Scan have `body`; their inputs and outputs match the
 //!    node's. A name occurs once among the attributes and regions of a node.
 //! 7. A node whose op is in the catalogue has the catalogue's version of it: the stages behind know such ops

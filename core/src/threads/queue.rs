@@ -117,7 +117,7 @@ impl WorkQueue {
         Ok(queue)
     }
 
-    /// Returns a queue on the application's threads. Whoever calls takes part beside them.
+    /// Returns a queue on the application's threads. The calling thread takes part beside them.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if it has none, or [`THREADS_MAX`] or more.
@@ -193,8 +193,8 @@ impl WorkQueue {
         }
     }
 
-    /// Starts a job that may wait for a device or a file, on a thread that nobody else waits for: at most
-    /// `BLOCKING_THREADS_MAX`, 64, at once, further ones when one of those ends.
+    /// Starts a job that may wait for a device or a file, on a thread that delays no other work. At most
+    /// `BLOCKING_THREADS_MAX`, 64, run at once; further jobs start when one of them ends.
     pub fn spawn_blocking(&self, priority: Priority, job: impl FnOnce() + Send + 'static) {
         self.blocking.spawn(priority, Box::new(job));
     }
@@ -252,7 +252,7 @@ impl Shared {
     }
 
     /// Asks for up to `wanted` of the application's threads that are not helping already. One that comes too late, or
-    /// leaves too early, costs time: who opened the work does it too.
+    /// leaves too early, only costs time: the thread that opened the work does it too.
     fn borrow(this: &Arc<Self>, lent: &Lent, wanted: u32) {
         for _ in 0..wanted {
             let Some(slot) = lent.slots.pop() else {

@@ -109,7 +109,7 @@ pub struct StepInfo {
     pub kernel: String,
     /// Its kind.
     pub kind: StepKind,
-    /// Nanoseconds that it should take; 0 if nobody estimated it.
+    /// Estimated nanoseconds; 0 without an estimate.
     pub cost_ns: f32,
     /// Its key in measurements (`plan/cost/feedback.rs`); None unless it is a launch of a section.
     pub signature: Option<Arc<str>>,

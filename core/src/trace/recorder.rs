@@ -1,7 +1,7 @@
 //! Recorders: where events go while runs go on.
 //!
-//! Each thread has a buffer of its own for each recorder, behind a lock that nobody else wants until the recording is
-//! taken. A buffer is bounded; what comes when it is full is lost and counted.
+//! Each thread has its own buffer for each recorder. The buffer's lock is uncontended until the recording is taken. A
+//! buffer is bounded; events that come when it is full are dropped and counted.
 
 use super::events::{Event, Mark, Recording, SectionInfo, ThreadEvents, TraceSink};
 use devbay_plugin_api::locks::lock;
@@ -151,7 +151,7 @@ impl Recorder {
         sections.len() as u32 - 1
     }
 
-    /// Adds an event of the calling thread's. Neither panics nor waits for another thread, but for who takes the
+    /// Adds an event of the calling thread. Never panics, and waits for no other thread except one that takes the
     /// recording.
     pub(crate) fn add(&self, event: Event) {
         let added = BUFFERS.try_with(|buffers| {

@@ -9,9 +9,9 @@
 //! that use it have references that entry and exit point at what the branch has made that was taken, or the iteration
 //! before. What a Loop carries is made in two places in turn.
 //!
-//! Launches of a region wait for each other alone: what they need from outside the entry has waited for, and who needs
-//! what they make waits for the exit (`borders.rs`). So the streams of regions are their own, a set for each depth
-//! of nesting.
+//! Launches of a region wait only for each other: the entry has waited for their inputs from outside, and readers of
+//! their results wait for the exit (`borders.rs`). So the streams of regions are their own, a set for each depth of
+//! nesting.
 //!
 //! A value that a loop's body uses from outside is in use until the exit, since the next iteration needs it: so its
 //! memory is not used again within the body.
@@ -399,8 +399,8 @@ impl Planner<'_> {
         phi
     }
 
-    /// Makes what a body gives in the place that is written in this iteration: in place, if a launch of the body makes
-    /// it for nobody else's place, else by a copy.
+    /// Puts a body's result into the place that this iteration writes: directly if a launch of the body makes it for no
+    /// other place, else by a copy.
     fn carry(&mut self, root: Root, given: u32, entry: u32, label: &dyn Fn() -> String) -> Result<()> {
         let whole = self.phis[given as usize].made;
         let (size, memory) = (self.made[whole].size, self.made[whole].memory);

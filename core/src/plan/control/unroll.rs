@@ -340,8 +340,8 @@ impl Planner<'_> {
         ])
     }
 
-    /// Makes a result of an iteration part `at` of `n` of what is collected, in place if the iteration has made it for
-    /// nobody else's result.
+    /// Makes a result of an iteration part `at` of `n` of the collected value. In place, if the iteration has made it
+    /// for no other result.
     fn collect(
         &mut self,
         whole: Option<usize>,

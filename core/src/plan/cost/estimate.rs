@@ -27,8 +27,8 @@ pub struct Candidate {
 }
 
 /// Estimates a program for input types on each of some devices, in their order, then on all of them together.
-/// `fallback` says who runs what a device has no kernel for; pins hold for all; `env_of` gives what a program is planned
-/// with where it is placed so.
+/// `fallback` chooses the device for ops without a kernel. Pins apply to every placement. `env_of` returns the
+/// environment for planning a placement.
 ///
 /// # Errors
 /// Errors of specialising.

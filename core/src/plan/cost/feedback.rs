@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// Who says what a launch takes.
+/// Source of a launch's cost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CostFrom {
     /// The device's rates, and what the kernel counts.
@@ -47,7 +47,7 @@ impl CostFrom {
 pub struct Cost {
     /// Nanoseconds.
     pub ns: f64,
-    /// Who says so.
+    /// Source of the cost.
     pub from: CostFrom,
 }
 

@@ -46,8 +46,8 @@ fn is_of_one_channel(program: &Program, node: &Node) -> bool {
 /// Bytes that lie next to each other before and after, at least, for a run of them to be one: a line of a cache.
 const RUN_MIN: usize = 64;
 
-/// Bytes that a node moves as one run: the extents from the last axis on that it changes, or in front of which it
-/// changes the order. None if it changes none, or nobody knows.
+/// Returns the bytes that a node moves contiguously: the extents from the last changed axis on, or behind the last
+/// reordered one. None if it changes no extent, or if the shapes are unknown.
 fn run(program: &Program, node: &Node) -> Option<usize> {
     let extents = |id: Option<ValueId>| {
         let ty = program.value(id?).ty.as_ref()?;

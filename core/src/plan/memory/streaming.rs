@@ -184,7 +184,7 @@ struct Stage {
     launches: Vec<u32>,
 }
 
-/// A copy, and who reads it: launches by position, with the input.
+/// A copy and its readers: launches by position, with the input.
 #[derive(Clone)]
 struct Copied {
     weight: usize,

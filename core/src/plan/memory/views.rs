@@ -1,4 +1,4 @@
-//! Values that nobody makes, because they are there: views of an operand.
+//! Values that need no launch, because they are views of an operand.
 //!
 //! A node that gives an operand another shape is a view of the whole. A Slice, a Split or a Gather of one position is
 //! a view of *parts* where each of its results is one range of the operand's bytes: that is so if the axes in front of the one that
@@ -83,7 +83,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// None if the node has other results than parts, or nobody knows which.
+    /// Returns None if the node has results other than parts, or its parts are unknown.
     fn of(program: &Program, node: &Node) -> Option<Self> {
         let shape = |id: ValueId| known(program, id)?.known_shape();
         let constant = |i: usize| program.constant(node.input(i)?)?.to_ints().ok()?;

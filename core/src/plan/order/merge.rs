@@ -11,8 +11,8 @@
 //!    of such a stretch become a task each. (Connected parts of a stretch of levels cannot depend on each other
 //!    through other tasks either: levels only rise along edges.)
 //!
-//! A task that joins others may be worth less than a hand-over. It never needs one: who ends the last task before it
-//! runs it.
+//! A task that joins others may be worth less than a hand-over. It never needs one: the thread that ends the last
+//! predecessor runs it.
 
 use super::tasks::{Edges, OneTask, Policy};
 
@@ -140,7 +140,7 @@ fn chains(edges: &Edges) -> Vec<u32> {
     chain
 }
 
-/// Clusters and who is next to whom, to find connected parts.
+/// Clusters and their neighbours, to find connected parts.
 struct Neighbours {
     starts: Vec<u32>,
     others: Vec<u32>,

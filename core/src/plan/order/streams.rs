@@ -14,9 +14,9 @@
 //! | a stream | another stream that can wait for it | when the task is enqueued; a wait in front of it does the rest |
 //! | a stream | anything else | when the device has reached the point behind the task: an *arrival* |
 //!
-//! An arrival is a task without launches. Nothing counts it down: it is ready when the device calls back, so nobody
-//! waits for a device with a thread. The last task of each stream has one in any case, so that a run that has ended
-//! has left its devices at rest.
+//! An arrival is a task without launches. Nothing counts it down: it is ready when the device calls back, so no thread
+//! blocks on a device. The last task of each stream has one in any case, so that the devices are idle when a run has
+//! ended.
 //!
 //! Every edge is one of the order of work, too: what is done by a task is over when a task that follows it begins to
 //! work, on whatever device. So memory is reused along the same edges as within one device, and waits of streams stand in

@@ -111,8 +111,8 @@ pub struct TaskGraph {
     ends: Box<[Task]>,
     /// For each task how many others it waits for.
     pub n_preds: Box<[u32]>,
-    /// First the tasks that wait for nobody, then the successors of each task: those that wait for it alone, then the
-    /// others. Behind them arrivals, and for each region the tasks that wait for nobody in it.
+    /// First the tasks without predecessors, then the successors of each task: those with this one predecessor, then
+    /// the others. Behind them arrivals, and for each region the tasks without predecessors in it.
     pub succs: Box<[u32]>,
     /// Number of tasks that wait for none, those of regions left out.
     pub n_sources: u32,
@@ -127,8 +127,8 @@ pub struct TaskGraph {
 /// Control flow in a graph: a task that chooses the region to begin with, regions, and a task behind them that chooses
 /// whether one runs again.
 ///
-/// Tasks of a region wait for each other alone. Those that wait for nobody are ready when the region is chosen, and the
-/// exit is when the last of them have ended: its count is set when a region is chosen.
+/// Tasks of a region wait only for each other. Those without predecessors are ready when the region is chosen; the exit
+/// is ready when the last tasks have ended. Its count is set when a region is chosen.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Control {
     /// The task that chooses first.
@@ -148,7 +148,7 @@ pub struct RegionTasks {
     pub end: u32,
     /// Number of them that run when it is chosen: those of regions within it left out.
     pub n_own: u32,
-    /// Where those that wait for nobody are among the successors.
+    /// Position of the region's tasks without predecessors among the successors.
     pub first_source: u32,
     /// One past the last of them.
     pub end_source: u32,
@@ -414,7 +414,7 @@ impl TaskGraph {
 /// Tasks and their successors for a loop that holds them in registers.
 ///
 /// # Invariants
-/// It is asked for numbers in range alone, as who made it promised.
+/// The creator guarantees that only numbers in range are looked up.
 #[derive(Clone, Copy)]
 pub(crate) struct Links<'a> {
     ends: &'a [Task],

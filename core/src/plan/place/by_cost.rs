@@ -185,7 +185,7 @@ impl<'a> Table<'a> {
         Some(Assigned { sites, ns: assign::ns(cheapest + more) })
     }
 
-    /// Nodes that could not be asked for, because nobody knows their types before they run.
+    /// Number of nodes without an estimate, because their types are unknown before they run.
     pub fn n_unknown(&self, program: &Program) -> usize {
         let is_view = |node: &Node| views::offsets(program, node, self.env).is_some();
         let nodes = program.main.nodes.iter().zip(&self.part_of);

@@ -3,9 +3,9 @@
 //! Nodes stand in execution order, so one pass in order suffices; a loop's body is inferred again until the
 //! types that it carries no longer change, and each time they say less.
 //!
-//! A region may be one that is never entered with these shapes, such as the branch for inputs of another
-//! rank. So what cannot be right inside a region is no error here: its results become unknown, and who
-//! enters it with real shapes finds the error.
+//! A region may be one that is never entered with these shapes, such as the branch for inputs of another rank. So a
+//! contradiction inside a region is no error here. Its results become unknown, and planning the region with real shapes
+//! finds the error.
 
 use super::{infer, query};
 use crate::error::{Error, ErrorKind, Result};
