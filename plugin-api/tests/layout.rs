@@ -488,7 +488,7 @@ fn b20_a_kernel_is_described_without_a_device() {
     }
 }
 
-/// What is enqueued could be sent to another process: handles, numbers, and the host spans of a copy.
+/// Enqueued arguments could be sent to another process: handles, numbers, and the host spans of a copy.
 #[test]
 fn b24_asynchronous_arguments_hold_no_pointers_but_host_spans() {
     let addresses = |owner: &str| -> Vec<String> {

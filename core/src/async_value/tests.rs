@@ -17,7 +17,7 @@ fn failure() -> Error {
     Error::new(ErrorKind::DeviceLost, "the device is gone").on_device("fake:0").at_node("add_1")
 }
 
-/// What a value is in the end, as text.
+/// Returns the final state of a value as text.
 fn shown(value: &AsyncValueRef<u64>) -> String {
     match value.outcome() {
         None => format!("{:?}", value.state()),

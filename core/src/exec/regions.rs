@@ -2,9 +2,8 @@
 //!
 //! To the launch loop they are steps like any other, a function, a state and references. Their functions note in the
 //! run's context which region comes next; the participant that ran the task asks for it and makes the region's tasks
-//! ready ([`super::tasks`]). Nobody else of the control flow runs meanwhile, so that they may change the references of
-//! ready ([`super::tasks`]). No other part of the control flow runs meanwhile, so that they may change the references
-//! of
+//! ready ([`super::tasks`]). No other part of the control flow runs meanwhile, so these functions may change the
+//! references of its launches: later tasks are counted down, or offered to other threads, only afterwards.
 //!
 //! # References
 //!

@@ -171,7 +171,7 @@ fn b14_inline_streams_have_no_timeline() {
     assert_eq!(books.inline_timeline_calls.load(SeqCst), 0);
 }
 
-/// What a launch and a copy return says nothing of the work: it is not done before its point.
+/// The status of a launch or copy says nothing about its completion: the work is not done before its point.
 #[test]
 fn b14_enqueuing_does_not_wait() {
     // So long that a busy machine does not make enqueuing as long.

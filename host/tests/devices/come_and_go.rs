@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What sits in the slots of a dock.
+/// Contents of a dock's slots.
 #[derive(Default)]
 struct Slots {
     units: Vec<Unit>,

@@ -36,7 +36,7 @@ mod worker {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Mutex};
 
-    /// What a kernel calls with its first number when it is launched.
+    /// Function that a kernel calls with its first number when it is launched.
     pub type Hook = Arc<dyn Fn(f32) + Send + Sync>;
 
     static HOOKS: Mutex<BTreeMap<i64, Hook>> = Mutex::new(BTreeMap::new());

@@ -224,7 +224,7 @@ pub unsafe extern "C" fn get_extension(_: *mut Instance, id: u32, _: u32) -> *co
 /// The toy with its extensions.
 const WITH: Edit = |_, table| table.get_extension = Some(get_extension);
 
-/// What the layer shows of an extension.
+/// Returns the layer's table of an extension.
 fn shown<T: Growable>(rig: &Rig, id: u32) -> T {
     let table = call!(rig.table, get_extension(rig.instance, id, 1));
     assert!(!table.is_null(), "the layer does not hand on extension {id}");

@@ -52,10 +52,10 @@ pub enum When {
 /// The fault of one command of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// Which of all commands that are executed, or that are enqueued and calls that are asked for, from 0 on.
+    /// Index among all executed commands, or among all enqueued commands and requested calls, from 0.
     pub nth: usize,
-    /// Then.
+    /// Time of the fault.
     pub when: When,
-    /// Whether the device is lost with it.
+    /// True if the device is lost too.
     pub lost: bool,
 }

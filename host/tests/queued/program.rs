@@ -7,14 +7,14 @@ use devbay_host::internals::random::Random;
 use std::collections::HashMap;
 use std::fmt::Write;
 
-/// What a node computes.
+/// Computation of a node.
 #[derive(Clone, Debug)]
 pub enum Op {
     /// A sum of its inputs.
     Node { n: usize, plus: i64, spins: usize, flops: usize, fails: bool },
-    /// Whether a value is odd.
+    /// True if a value is odd.
     Odd,
-    /// How often a loop runs that asks a value.
+    /// Trip count of a loop that depends on a value.
     Trips,
 }
 
@@ -222,7 +222,7 @@ impl Graph {
         pins
     }
 
-    /// What it gives; None if a node that runs fails.
+    /// Returns the graph's results; None if a node that runs fails.
     pub fn interpret(&self) -> Option<Vec<Value>> {
         let mut values = HashMap::from([(0, INPUT.to_vec())]);
         self.run(&self.main, &mut values)

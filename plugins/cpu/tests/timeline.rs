@@ -219,7 +219,7 @@ fn b12_a_wait_ends_with_its_time() {
     cpu.destroy(stream);
 }
 
-/// What is known when it is enqueued fails that call alone (B13), and says why through the stream (B18).
+/// A fault known at enqueue fails only that call (B13), and the stream gives the reason (B18).
 #[test]
 fn b13_a_copy_that_cannot_be_leaves_the_stream_whole() {
     let cpu = Cpu::new();

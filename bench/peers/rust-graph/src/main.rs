@@ -29,7 +29,7 @@ struct Loaded {
     pool: Pool,
 }
 
-/// What the tasks of a run share.
+/// State that the tasks of a run share.
 struct Run {
     graph: Graph,
     /// Said by the last node, to those who have no other way to know the end.

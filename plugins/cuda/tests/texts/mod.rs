@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 /// Texts by themselves, with the name of a kernel that has it.
 static TEXTS: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
-/// What a GPU of NVIDIA's can.
+/// Abilities of an NVIDIA GPU.
 const ABILITIES: Abilities = Abilities {
     is_software: false,
     f16: true,
@@ -112,7 +112,7 @@ impl sdk::Plugin for Texts {
 
 devbay_plugin_api::static_plugin!(Texts);
 
-/// What the texts of all kernels are, each once, with a kernel's name; and the kernels that gave none.
+/// Returns the texts of all kernels, each once, with a kernel's name; and the kernels without a text.
 pub fn all() -> (Vec<(String, String)>, Vec<String>) {
     let info = info();
     // SAFETY: the plugin's own table.
@@ -183,7 +183,7 @@ fn info() -> &'static PluginInfo {
     unsafe { &*devbay_entry::query() }
 }
 
-/// What a kernel is prepared for.
+/// Parameters that a kernel is prepared for.
 struct Description {
     attrs: &'static [(&'static str, i64)],
     inputs: Vec<(abi::DType, Vec<i64>)>,
