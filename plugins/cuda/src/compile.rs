@@ -236,7 +236,7 @@ impl Created<'_> {
         // SAFETY: the program is not destroyed before `self` is dropped; the call writes `n`.
         check("asking nvrtc for a size", unsafe { size(self.raw, &mut n) })?;
         let mut bytes = reserve::zeroed::<u8>(n, "what NVRTC made of a kernel")?;
-        // SAFETY: as above; `bytes` has the size that NVRTC has just given.
+        // SAFETY: `self` keeps the program alive; `bytes` has the size that NVRTC returned above, which `fill` writes.
         check("reading from nvrtc", unsafe { fill(self.raw, bytes.as_mut_ptr().cast()) })?;
         Ok(bytes)
     }

@@ -36,9 +36,9 @@ struct Kernel {
     params: Vec<source::Param>,
 }
 
-// SAFETY: as for `Shared`: several threads may use a function's handle at once.
+// SAFETY: any thread may use a function's handle, several at once, while its context is current (CUDA's driver API).
 unsafe impl Send for Kernel {}
-// SAFETY: as for Send.
+// SAFETY: any thread may use a function's handle, several at once, while its context is current (CUDA's driver API).
 unsafe impl Sync for Kernel {}
 
 type Loaded = Arc<OnceLock<Result<Arc<Kernel>>>>;
@@ -52,7 +52,7 @@ pub struct Kernels {
 
 struct Module(CUmodule);
 
-// SAFETY: as for `Kernel`.
+// SAFETY: any thread may use a module's handle while its context is current (CUDA's driver API).
 unsafe impl Send for Module {}
 
 impl Kernels {

@@ -123,7 +123,7 @@ pub fn all() -> (Vec<(String, String)>, Vec<String>) {
     // SAFETY: the table's function, with structs that outlive the call.
     let status = unsafe { table.create.expect("create")(&desc, &mut instance, null_mut()) };
     assert_eq!(status, DEVBAY_STATUS_OK);
-    // SAFETY: as above.
+    // SAFETY: `create` has made the instance, and `devices` is local; the list is read before `destroy`.
     let status = unsafe { table.devices.expect("devices")(instance, &mut devices, null_mut()) };
     assert_eq!(status, DEVBAY_STATUS_OK);
     // SAFETY: the list has one device.
@@ -163,7 +163,7 @@ pub fn all() -> (Vec<(String, String)>, Vec<String>) {
                 unsafe { table.prepare.expect("prepare")(instance, &desc, &mut prepared, null_mut()) };
             if status == DEVBAY_STATUS_OK {
                 given += 1;
-                // SAFETY: as above, once.
+                // SAFETY: `prepare` has succeeded above, and this is the kernel's only `unprepare`.
                 unsafe { table.unprepare.expect("unprepare")(instance, &mut prepared) };
             }
         }
@@ -219,7 +219,7 @@ fn descriptions(kernel: &KernelInfo) -> Vec<Description> {
         unsafe { core::slice::from_raw_parts(var.dtypes, var.n_dtypes as usize) }
     };
     let vars = |list: &List| -> Vec<u8> {
-        // SAFETY: as above.
+        // SAFETY: the list is static data of the plugin, which builds its elements as `uint8_t`.
         unsafe { read_list(list, "uint8_t") }.expect("type variables of operands")
     };
     let (inputs, outputs) = (vars(&kernel.input_typevars), vars(&kernel.output_typevars));
