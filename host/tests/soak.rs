@@ -78,7 +78,7 @@ struct Caller {
     random: Random,
     input: AlignedBytes,
     output: AlignedBytes,
-    /// Who cancels what it is given, soon.
+    /// Thread that soon cancels each value it is sent.
     cancels: SyncSender<Cancel>,
 }
 

@@ -100,7 +100,7 @@ fn b04_every_struct_is_growable_or_frozen() {
     }
 }
 
-/// Bytes that nobody wrote would be read as a field one day.
+/// Unwritten bytes would be read as a field one day.
 #[test]
 fn b04_structs_have_no_padding() {
     for layout in LAYOUTS {

@@ -304,7 +304,7 @@ fn watched() -> (Tensor, Arc<AtomicBool>) {
     (Tensor::from_storage(F32, &[4], memory, 0, 16).unwrap(), gone)
 }
 
-/// Once a plugin panicked, nobody can ask when its device is through: what it was lent stays, for good. Here a
+/// A plugin that panicked cannot be asked when its device has finished, so the memory lent to it stays for good. Here a
 /// device that works in the host's own memory has a launch in flight when the signal behind it panics.
 #[test]
 fn b24_what_a_poisoned_plugin_may_still_use_is_kept() {

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 #[derive(Default)]
 struct Slots {
     units: Vec<Unit>,
-    /// Nobody can say what is there.
+    /// True if the list of devices fails.
     silent: bool,
     /// Lost units are listed as they were, which is wrong.
     forgetful: bool,

@@ -204,7 +204,7 @@ fn kind<T>(result: Result<T>) -> Option<ErrorKind> {
     result.err().map(|error| error.kind())
 }
 
-/// A gate that launches with a hook wait at: says who came, and lets one go for each word.
+/// Makes a gate at which launches with a hook wait: it reports each arrival, and lets one go for each word.
 fn gate(id: i64) -> (Receiver<f32>, Sender<()>) {
     let (says, came) = channel();
     let (go, wait) = channel();

@@ -1,9 +1,9 @@
 //! Every order in which devices can complete: small programs on devices that the test steps by hand.
 //!
-//! A schedule is a list of choices, which stream executes its next command. All of them are tried, depth first: a
-//! session is run once for each, and gives what the interpreter gives. Launches, copies and signals are choices; waits
-//! are not, because nobody can tell when one is over but by what follows. In programs with many streams a signal goes
-//! with the command before it: that leaves out orders in which signals overtake each other, and no order of the work.
+//! A schedule is a list of choices: the stream that executes its next command. All of them are tried, depth first: a
+//! session is run once for each, and gives the interpreter's results. Launches, copies and signals are choices. Waits
+//! are not, because the end of one shows only in later commands. In programs with many streams a signal goes with the
+//! command before it: that leaves out orders in which signals overtake each other, but no order of the work.
 //!
 //! Where the host stands is known without asking it: it enqueues what it can, then sleeps. After the same steps it has
 //! always enqueued the same commands, so how many they are is found out once, by waiting until no more come, and

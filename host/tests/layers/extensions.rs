@@ -7,7 +7,7 @@ use devbay_plugin_api::abi::*;
 use std::ffi::c_void;
 use std::ptr::{from_ref, null, null_mut};
 
-/// A handle that the toy makes of nothing, and nobody follows.
+/// Returns an invented handle, which is never followed.
 fn made<T>() -> *mut T {
     Box::into_raw(Box::new(0u64)).cast()
 }

@@ -1,4 +1,4 @@
-//! A plugin that does nothing, rightly: three devices whose memory nobody touches, kernels that compute nothing.
+//! A correct plugin that does nothing: three devices whose memory is never touched, kernels that compute nothing.
 //!
 //! Devices 0 and 1 have timelines, device 2 works inline and takes host memory. Points are reached when they are
 //! signalled, but for streams with the label `held`, whose points are reached when they end, and `failed`, which fail at

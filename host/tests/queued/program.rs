@@ -372,7 +372,7 @@ impl Maker<'_> {
         result
     }
 
-    /// A node of all values that nobody has used, so that none of a block's entries is idle.
+    /// Adds a node that takes all unused values, so that none of a block's entries is idle.
     fn sum(&mut self, graph: &mut Graph, block: &mut Block, made: &[usize], n: usize) -> usize {
         let mut inputs: Vec<usize> =
             made.iter().copied().filter(|&value| graph.extents[value].is_some()).collect();

@@ -1,4 +1,4 @@
-//! The queues of all devices of a runtime: what is in them, and who executes their commands when.
+//! The queues of all devices of a runtime, and the execution of their commands.
 //!
 //! `world/calls.rs` has the calls of the plugin's streams to their world; this file takes commands out of queues.
 
@@ -307,7 +307,7 @@ impl World {
         true
     }
 
-    /// A stream fails: what is behind the command is dropped, and who waits is told.
+    /// Fails a stream: drops all later commands, and tells the waiting streams and callers.
     fn fail(&self, mut state: MutexGuard<'_, WorldState>, serial: u64, error: Error) {
         if let Some(line) = state.lines.get_mut(&serial) {
             line.failure.get_or_insert(error);
@@ -316,7 +316,7 @@ impl World {
         self.answer(state, serial);
     }
 
-    /// Calls back who waits for a point that is reached, or can be no more.
+    /// Calls back waiters whose point is reached, or can no longer be reached.
     fn answer(&self, mut state: MutexGuard<'_, WorldState>, serial: u64) {
         let Some(line) = state.lines.get_mut(&serial) else {
             return;

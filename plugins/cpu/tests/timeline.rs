@@ -148,7 +148,7 @@ fn b16_callbacks_come_exactly_once() {
     assert_eq!(memory[200_000..], [1u8; 200_000]);
 }
 
-/// A value that was not signalled is refused, and then nobody is called.
+/// A value that was not signalled is refused, and then no callback comes.
 #[test]
 fn b16_a_refused_callback_never_comes() {
     let cpu = Cpu::new();

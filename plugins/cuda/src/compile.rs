@@ -301,7 +301,8 @@ fn write(folder: &Path, path: &Path, image: &[u8]) -> std::io::Result<()> {
     })
 }
 
-/// FNV-1a of 128 bits. It does not resist deliberate collisions: whoever can cause them can write the file as well.
+/// FNV-1a of 128 bits. It does not resist deliberate collisions, but an attacker able to cause one can also write the
+/// file.
 fn hash(bytes: &[u8]) -> u128 {
     let mut hash = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58du128;
     for &byte in bytes {

@@ -58,7 +58,7 @@ unsafe impl Send for Module {}
 impl Kernels {
     fn get(&self, shared: &Shared, name: &str, wgsl: &str) -> Result<Arc<Kernel>> {
         let loaded = Arc::clone(lock(&self.by_text).entry(wgsl.to_owned()).or_default());
-        // Others who want the same wait for it; those who want another one do not.
+        // Threads that need the same kernel wait for it; threads that need another one do not.
         loaded.get_or_init(|| self.load(shared, name, wgsl)).clone()
     }
 

@@ -671,7 +671,7 @@ impl Stream for CudaStream {
             replayed_by: Mutex::default(),
         };
         let mut graph = null_mut();
-        // SAFETY: `points` owns the stream, on which `begin` started the capture; `graph` is a local variable.
+        // SAFETY: `points` owns the stream, on which `record_begin` started the capture; `graph` is a local variable.
         let code = unsafe { call!(functions, sys::cuStreamEndCapture(self.points.raw, &mut graph)) };
         if code != 0 || graph.is_null() {
             // The stream goes on as it was, and takes the launches themselves.

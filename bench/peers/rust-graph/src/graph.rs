@@ -23,7 +23,7 @@ pub struct Graph {
     values: Vec<AtomicU64>,
     /// Predecessors that a node still waits for.
     waiting: Vec<AtomicU32>,
-    /// Nodes that were not computed yet, for those who have no other way to know the end.
+    /// Number of nodes not computed yet, for libraries without another way to know the end.
     left: AtomicUsize,
 }
 
@@ -67,7 +67,7 @@ impl Graph {
         })
     }
 
-    /// The nodes that wait for nobody.
+    /// Returns the nodes without predecessors.
     pub fn sources(&self) -> &[u32] {
         &self.sources
     }

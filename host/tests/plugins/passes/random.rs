@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 /// Programs, unless `PROPTEST_CASES` says how many.
 const CASES: u32 = 128;
-/// The pass that takes nodes away that are pinned, since nobody needs them.
+/// The pass that removes pinned nodes too if their results are unused.
 const DEAD_CODE: &str = "dead-code";
 /// Random orders of passes for each of them.
 const ORDERS: usize = 3;

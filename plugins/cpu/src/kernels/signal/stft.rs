@@ -248,7 +248,7 @@ unsafe fn transform_single_body<A: Arith>(spectra: &Spectra, group: &Group) -> R
 }
 
 /// # Safety
-/// The group's operands are a launch's, its scratch and outputs nobody else's, and the processor has the
+/// The group's operands belong to a launch, no other code uses its scratch and outputs, and the processor has the
 /// instructions.
 #[inline(always)]
 unsafe fn transform_body<A: Arith>(spectra: &Spectra, group: &Group) -> Result<()> {
