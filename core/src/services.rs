@@ -1,7 +1,7 @@
 //! The host's services, as plugins see them (B2).
 //!
-//! One value for each plugin instance: the work queue is shared, the log knows whose message it is. None of
-//! these functions unwinds: what the application's sinks do is caught here.
+//! One value for each plugin instance: the work queue is shared, the log knows the sender of each message. None of
+//! these functions unwinds: panics of the application's sinks are caught here.
 
 use crate::calls;
 use crate::threads::queue::WorkQueue;

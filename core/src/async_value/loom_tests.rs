@@ -1,7 +1,7 @@
 //! The races of the state word, in every order that the memory model allows.
 //!
-//! Payloads are the model checker's counted pointers: it fails a run that loses one, and one that reads or drops what
-//! another thread may still write.
+//! Payloads are the model checker's counted pointers: it fails a run that loses one, and one that reads or drops a
+//! payload that another thread may still write.
 
 use super::*;
 use crate::error::{Error, ErrorKind};

@@ -1,4 +1,5 @@
-//! Waiters: what runs when a value becomes concrete, in an allocation of its own or in the cell that it will set.
+//! Waiters: functions that run when a value becomes concrete, in an allocation of their own or in the cell that they
+//! set.
 //!
 //! [`super::cell`] lists them in a cell's word; [`super::run`] orders their runs. A waiter is a
 //! node at the front of a [`Task`] or inside a [`Linked`] cell. The thread that takes it out of a list runs it once.

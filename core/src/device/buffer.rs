@@ -15,7 +15,7 @@ pub struct Buffer {
     pub(super) handle: NonNull<abi::Buffer>,
     pub(super) base: u64,
     pub(super) size: usize,
-    /// The type of what it holds, where the space is typed.
+    /// The type of its content, if the space is typed.
     pub(super) tensor: Option<TensorType>,
     /// Owner of an imported buffer's memory; dropped after the buffer.
     pub(super) owner: Option<Box<dyn Any + Send + Sync>>,

@@ -13,7 +13,7 @@ use devbay_plugin_api::abi::{
 };
 use std::fmt;
 
-/// A request to a plugin, by what it asks for.
+/// A request to a plugin, by its purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
     /// Make an instance of the plugin.
@@ -76,7 +76,7 @@ pub enum Phase {
     AskReached,
     /// Reach a point: the status of the call back.
     Reach(u64),
-    /// Do what was enqueued before, no matter by which call.
+    /// Do work that was enqueued before, no matter by which call.
     Work,
 }
 

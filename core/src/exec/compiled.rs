@@ -44,7 +44,7 @@ impl Given<'_> {
 /// Runs a stage on the values of a run.
 ///
 /// # Errors
-/// Out of memory; what the device says.
+/// Out of memory, or the device's error.
 pub(super) fn run(
     stage: &CompiledStage,
     idle: &IdleStreams,

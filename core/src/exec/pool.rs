@@ -1,7 +1,7 @@
 //! A pool of frames: taken and given back without a lock.
 //!
-//! A run that has the pool to itself takes and gives with one atomic operation each: the first place. What does
-//! not fit there goes to a bounded queue.
+//! A run that has the pool to itself takes and gives with one atomic operation each: the first place. Further frames
+//! go to a bounded queue.
 //!
 //! Each frame counts its own runs, and only the frame's holder writes the counter. The pool adds the counters up on
 //! demand.

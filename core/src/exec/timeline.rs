@@ -135,8 +135,8 @@ impl Timelines {
         }
     }
 
-    /// Begins a run: `signals` has for each lane what its stream has signalled so far, and how often tasks that are in
-    /// no region signal.
+    /// Begins a run. For each lane, `signals` has the last signalled value of its stream, and the number of signals by
+    /// tasks outside regions.
     pub fn begin<'n>(&self, signals: impl Iterator<Item = (u64, &'n u32)>) {
         debug_assert!(!self.inbox.has_mail());
         for (clock, (signalled, &n)) in self.clocks.iter().zip(signals) {
@@ -162,7 +162,7 @@ impl Timelines {
         &self.inbox
     }
 
-    /// Ends a run whose points were all reached, or can be no more: throws away what came and was not taken.
+    /// Ends a run whose points were all reached, or can no longer be. Drops arrivals that were not taken.
     pub fn end(&self) {
         self.inbox.calls.settle();
         while self.inbox.take().is_some() {}

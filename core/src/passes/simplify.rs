@@ -13,7 +13,7 @@ use crate::program::{AttrValue, Node, Program, Region, ValueId};
 use crate::tensor::{BF16, F16, F32, F64, Tensor, n_elements};
 use std::collections::HashMap;
 
-/// Simplifies what it can, but for nodes that `stay`; gives the number of changes.
+/// Simplifies nodes where possible, except nodes that `stay`. Returns the number of changes.
 ///
 /// # Errors
 /// Out of memory for a shape.

@@ -42,7 +42,7 @@ impl Uses {
     }
 }
 
-/// Adds the values that a node and what is nested in it read.
+/// Adds the values that a node and its nested regions read.
 pub fn reads(node: &Node, all: &mut HashSet<ValueId>) {
     all.extend(node.inputs.iter().flatten());
     for (_, nested) in &node.regions {

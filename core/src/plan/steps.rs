@@ -66,7 +66,7 @@ pub(crate) enum Internal {
     Copy(Box<CopyState>),
     Wait(Box<WaitState>),
     Signal(Box<SignalState>),
-    /// A flush of a stream whose plugin gathers what is enqueued.
+    /// A flush of a stream whose plugin gathers enqueued work.
     Flush(Arc<Device>),
 }
 

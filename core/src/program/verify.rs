@@ -15,10 +15,10 @@
 //!    node's. A name occurs once among the attributes and regions of a node.
 //! 7. A node whose op is in the catalogue has the catalogue's version of it: the stages behind know such ops
 //!    by name, and an older version would be taken for the newer one.
-//! 8. Such a node has the operands of its op: what is required is there, and there is no more than the op has.
+//! 8. Such a node has the operands of its op: all required ones, and no more than the op has.
 //! 9. Such a node has the attributes that its op requires, and each attribute of the op has the op's type. The stages
-//!    behind take the default for what is absent, and would for what they cannot read. Attributes that the op has not
-//!    mean nothing: those of former versions, and what exporters add.
+//!    behind take the default for an absent attribute, and would for an unreadable one. Attributes that the op does not
+//!    have mean nothing: those of former versions, and additions of exporters.
 
 use super::{AttrValue, Node, Program, Region, ValueId, catalogue};
 use crate::cancel::look;

@@ -24,7 +24,7 @@
 //!
 //! Chunks: each participant has a range of chunk numbers of its own, packed as (begin, end) in one word. It
 //! takes from the front of its own and, when that is empty, the back half of another's. Which thread runs
-//! a chunk is luck; what the chunks are is not: their borders depend on `n` and `grain` alone.
+//! a chunk is luck; the chunks are not: their borders depend on `n` and `grain` alone.
 //!
 //! In a loop the caller has slot 0, helpers have their own. So the slot that a worker helps with elsewhere is free in
 //! the loops that it calls itself; a thread without a slot may use it as a *guest*, one at a time (`guest`).
@@ -61,7 +61,7 @@ pub trait Shared: Sync {
     /// Works as participant `slot` until nothing is on offer; tells whether there was something.
     fn help(&self, slot: u32) -> bool;
 
-    /// Hears that a helper panicked, which is a bug of ours; what it had taken will not be done.
+    /// Reports that a helper panicked, which is a bug of ours; the work that it had taken will not be done.
     fn abandon(&self, error: Error);
 }
 
@@ -215,7 +215,7 @@ impl Board {
         Some(body())
     }
 
-    /// Works on what is open as helper `slot` until there is nothing; tells whether there was something.
+    /// Helps with open work as helper `slot` until there is none. Returns whether there was any.
     pub fn help(&self, slot: u32, seat: &Seat) -> bool {
         self.each_open(|place| {
             // Before it counts itself in: the caller waits for those inside.

@@ -25,7 +25,7 @@ struct Sleeper {
 /// The workers of a queue, as far as they sleep.
 pub struct Parking {
     workers: Box<[Sleeper]>,
-    /// Counts what may be reason to wake up.
+    /// Number of events that may be reason to wake up.
     epoch: AtomicU32,
     /// Number of workers that sleep or are about to: a hint for threads that offer often.
     n_parked: AtomicU32,

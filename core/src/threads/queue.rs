@@ -39,7 +39,7 @@ const LINGER: Duration = Duration::from_millis(1);
 
 /// Threads of an application's, which it lends to a queue.
 ///
-/// **Threads**: called from any, also from those that it lends. It does not wait for what it is given.
+/// **Threads**: called from any, also from those that it lends. It does not wait for the work that it is given.
 pub trait Threads: Send + Sync {
     /// Returns the number of jobs that may run at once.
     fn n_threads(&self) -> usize;
@@ -591,7 +591,7 @@ mod tests {
 
     #[test]
     fn an_application_that_drops_jobs_or_runs_them_at_once_harms_nobody() {
-        /// Runs what it is given within the call, or not at all.
+        /// Threads that run work within the call, or not at all.
         struct Hasty {
             runs: bool,
         }

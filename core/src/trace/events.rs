@@ -1,4 +1,4 @@
-//! A recording as plain data: what happened on each thread, what the plans were, what plugins marked.
+//! A recording as plain data: the events of each thread, the plans, and the marks of plugins.
 
 use std::sync::Arc;
 
@@ -92,9 +92,9 @@ pub enum StepKind {
     Copy,
     /// A wait of one stream for another, or a signal.
     Order,
-    /// Control flow as a step: what it runs are steps of its regions' sections, inside this one in time.
+    /// Control flow as a step. It runs steps of its regions' sections, inside this one in time.
     Control,
-    /// Control flow that is a stage of its own: what it runs are whole sections, inside this one in time.
+    /// Control flow that is a stage of its own. It runs whole sections, inside this one in time.
     Stage,
 }
 

@@ -6,7 +6,7 @@
 //! that block or copy anyway ask whether their thread is in a traced run (`running.rs`). A [`Recorder`] keeps the
 //! events; a [`Recording`] has them as plain data.
 //!
-//! Absent on purpose: what is derived, such as tasks, arrows along data, and sums. That is the reader's.
+//! Derived data is absent on purpose, such as tasks, arrows along data, and sums: the reader computes it.
 
 mod clock;
 mod events;

@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex};
 /// hour of a model of 300 launches a second, in 50 MB.
 pub const EVENTS_MAX: usize = 1 << 20;
 
-/// Events that are allocated together, so that a buffer that grows does not copy what it has.
+/// Number of events that are allocated together, so that a growing buffer is not copied.
 const CHUNK: usize = 4096;
 
-/// Takes down what traced runs do. Clones share what they take down.
+/// A recorder of traced runs. Clones share their events.
 #[derive(Clone)]
 pub struct Recorder {
     shared: Arc<Shared>,
@@ -107,7 +107,7 @@ impl Recorder {
         })
     }
 
-    /// Gives what was taken down since the last time. Runs may go on meanwhile; what they do after this is in the next.
+    /// Returns the events since the last call. Runs may go on meanwhile; their later events are in the next recording.
     pub fn take(&self) -> Recording {
         let threads: Vec<Arc<Thread>> = lock(&self.shared.threads).clone();
         let threads = threads.iter().map(|thread| {

@@ -487,7 +487,7 @@ impl Points {
             entry.failure.take().map_or(Ok(()), Err)
         });
         shared.spans.remove(&entry.readbacks);
-        // Freed before the point is reported: who waits for it may want the memory.
+        // Freed before the point is reported, because a thread that waits for it may need the memory.
         let freed = entry.readbacks.into_iter().map(|readback| readback.pinned);
         for pinned in freed.chain(entry.uploads).chain(entry.reports) {
             shared.pinned.give(shared, pinned);

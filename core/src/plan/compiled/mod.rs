@@ -191,7 +191,7 @@ pub(super) struct Part<'a> {
     pub claims: Vec<NodeClaim>,
 }
 
-/// Compiles a part, or loads what was stored of it.
+/// Compiles a part, or loads its stored program.
 ///
 /// # Errors
 /// Errors that the compiler reports; out of memory for its constants.

@@ -1,7 +1,7 @@
 //! Control flow inside a section: If and Loop as one step each, their regions planned once.
 //!
-//! Where a device works inline in memory that the host reads, and all types of a region are known, the region is a
-//! section of its own whose references are written into those of the section around it: what it takes and gives lies
+//! If a device works inline in memory that the host reads, and all types of a region are known, the region is a
+//! section of its own. Its references are written into those of the section around it: its inputs and results lie
 //! where the surrounding values lie, and its arena is a workspace. Nothing is looked up, allocated or copied when it
 //! runs; the values that a Loop carries change places between iterations (`exec/nested.rs`).
 //!
@@ -165,7 +165,7 @@ pub(in crate::plan) fn known(program: &Program, id: ValueId) -> Option<&TensorTy
     program.value(id).ty.as_ref().filter(|ty| ty.known_shape().is_some())
 }
 
-/// Returns whether a region gives what its node gives.
+/// Returns whether a region's results have the types of its node's.
 fn same_types(program: &Program, inner: &[ValueId], outer: &[Option<ValueId>]) -> bool {
     inner.len() == outer.len()
         && inner.iter().zip(outer).all(|(&inner, outer)| {

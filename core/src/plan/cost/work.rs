@@ -1,8 +1,8 @@
 //! Kinds of work, by which a device's rates differ.
 //!
 //! A core that multiplies matrices at its peak takes several times as long for as many operations of a pooling window, and
-//! copies runs of bytes faster than it permutes elements. What kernels count (B20) says how much there is to do, not of
-//! which kind: the op does.
+//! copies runs of bytes faster than it permutes elements. The counts of kernels (B20) give the amount of work, not its
+//! kind: the op does.
 
 pub use crate::device::rates::WorkKind;
 use crate::program::{AttrValue, Node, Program, ValueId, catalogue};

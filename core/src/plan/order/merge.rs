@@ -1,7 +1,7 @@
 //! Merging of launches into tasks.
 //!
 //! Rules of merging, cheapest decision first:
-//! 1. What would be gained at best is the difference between all work and the longest path. If that is not worth
+//! 1. The possible gain is the difference between all work and the longest path. If that is not worth
 //!    some hand-overs, everything is one task.
 //! 2. Chains become clusters: a launch joins the one before it if they are each other's only neighbours.
 //! 3. Clusters are taken level by level, a level being the length of the longest path that leads to it. Clusters of
@@ -257,7 +257,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every division is an order in which tasks could run, and keeps each launch after what it waits for.
+        /// Every division is an order in which tasks could run, and keeps each launch after its predecessors.
         #[test]
         fn divisions_have_no_cycle(
             nodes in prop::collection::vec((prop::collection::vec(any::<prop::sample::Index>(), 0..4), 0f64..4000.0), 1..80)

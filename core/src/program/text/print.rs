@@ -338,7 +338,7 @@ fn write_attr(out: &mut String, value: &AttrValue, elided: bool) -> fmt::Result 
     }
 }
 
-/// A list; `label` says what it is a list of if it is empty.
+/// Writes a list; `label` names its content if it is empty.
 fn write_list<T: fmt::Display>(
     out: &mut String,
     label: &str,
