@@ -82,8 +82,7 @@ impl Layer {
     pub fn open(path: &Path) -> std::result::Result<Self, Refusal> {
         let library = Library::open(path)?;
         let info = library.query();
-        // SAFETY: `info` is what the entry returned, which the library keeps while it is loaded (B1); `library` is
-        // alive.
+        // SAFETY: `info` comes from the library's entry; it is static data (B1), and `library` is loaded.
         let head = unsafe { about::read_head(info) }?;
         agree_on(MinorRange::CURRENT, head.minors)?;
         // SAFETY: as `library` is alive, `info` is readable (B1); `agree_on` found a common minor, so its fields are
