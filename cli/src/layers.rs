@@ -11,7 +11,7 @@ use devbay_host::internals::layers::validation::{Report, Side};
 use devbay_host::{Error, ErrorKind};
 use serde_json::{Value, json};
 
-/// Which layers, and what they found.
+/// Layers, and their findings.
 #[derive(Args, Clone)]
 pub struct LayerArguments {
     /// Insert layers between the host and its plugins, the first one nearest to the host: `validation`, or libraries by path

@@ -28,7 +28,7 @@ use std::sync::Arc;
 /// The plugin whose device runs nodes that the chosen one cannot.
 const FALLBACK: &str = "cpu";
 
-/// Which plugins and devices.
+/// Arguments that select plugins and devices.
 #[derive(Args, Clone)]
 pub struct PluginArguments {
     /// Also load this plugin library or manifest; without --device, its first device is used
@@ -53,7 +53,7 @@ pub struct PluginArguments {
     pub layers: LayerArguments,
 }
 
-/// Which device a model runs on.
+/// Arguments that select the device of a model.
 #[derive(Args, Clone)]
 pub struct DeviceArguments {
     /// Device: `auto` for the lowest estimated time, a name (`cpu:0`, `cpu` for the first, `cpu/ID`), or `prefer:KIND`

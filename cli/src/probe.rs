@@ -12,7 +12,7 @@ use std::path::PathBuf;
 pub struct Arguments {
     /// The library
     path: PathBuf,
-    /// What the result's line has behind its mark, so that it is known to be of this probe
+    /// Token behind the mark in the result's line, to recognise the output of this probe
     #[arg(long, value_name = "TOKEN", default_value = "")]
     token: String,
     /// An option for its plugin

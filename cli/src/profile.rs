@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// Maximum number of listed ops, slowest first.
 const OPS_SHOWN: usize = 10;
 
-/// Whether there is to be a timeline.
+/// Arguments for the timeline.
 #[derive(clap::Args)]
 pub struct ProfileArguments {
     /// Write a timeline for ui.perfetto.dev or chrome://tracing, and list the slowest ops

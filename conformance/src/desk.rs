@@ -1,7 +1,7 @@
 //! The host's services as the cases give them to a plugin: plain, counted, and never freed.
 //!
-//! A plugin that calls the host after `destroy` would read freed memory, and the finding would be a crash; so
-//! a desk is leaked, remembers that it was closed, and counts who still comes.
+//! A plugin that calls the host after `destroy` would read freed memory, and the finding would be a crash. So
+//! a desk is leaked, remembers that it was closed, and counts later calls.
 
 use devbay_plugin_api::abi::*;
 use std::cell::Cell;

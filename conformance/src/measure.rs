@@ -21,8 +21,8 @@ pub(crate) fn count(folder: &str) -> Option<usize> {
     Some(std::fs::read_dir(format!("/proc/self/{folder}")).ok()?.count())
 }
 
-/// The variable of a process in which [`allocated`] is exact: glibc takes a block in a thread's cache for one that is given
-/// out, and how full the caches of a driver's threads are depends on who else the machine runs.
+/// Returns the variable for a process in which [`allocated`] is exact. glibc counts a block in a thread's cache as in
+/// use, and how full the caches of a driver's threads are depends on other load on the machine.
 pub(crate) fn without_thread_caches() -> (OsString, OsString) {
     const NAME: &str = "GLIBC_TUNABLES";
     let mut tunables = std::env::var_os(NAME).unwrap_or_default();
@@ -58,7 +58,7 @@ pub(crate) fn allocated() -> Option<u64> {
     Some((info.hblkhd + info.uordblks) as u64)
 }
 
-/// As above, where nobody says.
+/// Returns None, because this system has no such count.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub(crate) fn allocated() -> Option<u64> {
     None

@@ -1,8 +1,8 @@
 //! A plugin's description of itself, read once and owned.
 //!
 //! A plugin's `PluginInfo` is foreign memory: sizes and strides may lie, texts may be missing, lists may be
-//! broken. Everything is checked here, once; what does not hold becomes a [`Refusal`], and nothing of the
-//! plugin but its entry was called.
+//! broken. Everything is checked here, once. A broken part becomes a [`Refusal`]; until then only the plugin's entry
+//! was called.
 
 pub(crate) use crate::kernel::text;
 use crate::kernel::{KernelDef, KernelTable};
@@ -25,7 +25,7 @@ pub enum RefusalKind {
     NotALibrary,
     /// The library does not export the entry.
     NoEntry,
-    /// The content is not what the manifest says.
+    /// The content differs from the manifest.
     WrongHash,
     /// The manifest is broken or does not fit the machine.
     BadManifest,
@@ -91,9 +91,9 @@ impl RefusalKind {
 pub struct Refusal {
     /// The reason, to match on.
     pub kind: RefusalKind,
-    /// The reason in words: expected, found, and what to try.
+    /// The reason in words: expected, found, and the next thing to try.
     pub reason: String,
-    /// More lines for who looks closer: the layout's differences, field by field.
+    /// Further details: the layout's differences, field by field.
     pub details: Vec<String>,
 }
 
@@ -169,7 +169,7 @@ pub struct FieldSeen {
 pub struct About {
     /// Short name.
     pub name: String,
-    /// Who made it.
+    /// The plugin's maker.
     pub vendor: String,
     /// Its own version.
     pub version: String,
@@ -206,7 +206,7 @@ pub struct Head {
 /// Reads the part of a plugin's data that never moves.
 ///
 /// # Safety
-/// `info` is NULL or what a plugin's entry returned.
+/// `info` is NULL or comes from a plugin's entry.
 ///
 /// # Errors
 /// A refusal for NULL, and for a size that does not even hold this part.
@@ -232,10 +232,10 @@ pub unsafe fn read_head(info: *const PluginInfo) -> Result<Head, Refusal> {
 /// Reads and checks all that a plugin says (B4, B5, B7, B20).
 ///
 /// # Safety
-/// `info` is NULL or what a plugin's entry returned: static data of a version that the host speaks.
+/// `info` is NULL or comes from a plugin's entry: static data of a version that the host speaks.
 ///
 /// # Errors
-/// A refusal that names what is wrong.
+/// A refusal that names the fault.
 pub unsafe fn read(info: *const PluginInfo) -> Result<About, Refusal> {
     // SAFETY: `info` is NULL or what the entry returned (# Safety).
     let head = unsafe { read_head(info) }?;
@@ -301,13 +301,13 @@ pub unsafe fn read(info: *const PluginInfo) -> Result<About, Refusal> {
     })
 }
 
-/// Reads what a library that offers a layer says: the layer's name, and its function.
+/// Reads the data of a library that offers a layer: the layer's name, and its function.
 ///
 /// # Safety
 /// As for [`read`].
 ///
 /// # Errors
-/// A refusal that names what is wrong, also for a library without a layer.
+/// A refusal that names the fault, also for a library without a layer.
 pub unsafe fn read_layer(info: *const PluginInfo) -> Result<(String, LayerFn), Refusal> {
     // SAFETY: `info` is static data of a version that the host speaks (# Safety).
     let info = unsafe { read_struct(info) }?;

@@ -1,17 +1,17 @@
-//! The call of a plugin that a thread is in, for who explains why the process dies.
+//! The call of a plugin that a thread is in, used to explain why the process dies.
 //!
 //! A plugin's function that crashes, or that ends the process, never comes back to say which it was. So calls leave a note
 //! in the thread that makes them, where a signal handler finds it. Off until [`watch`] asks for it: then a
 //! call costs one look at a flag, and a launch nothing at all, because it is asked when a plan is made. On, launches go
 //! through a function of ours, as those do that are traced.
 //!
-//! Threads of a plugin's own have no note: the host does not know what they do.
+//! A plugin's own threads have no note: the host does not know their work.
 
 use std::cell::Cell;
 use std::ptr::null;
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 
-/// A call of a plugin's function; what does not apply is empty.
+/// A call of a plugin's function; fields that do not apply are empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Call<'a> {
     /// The plugin's name, or the path of its library before it has told a name.
@@ -41,8 +41,8 @@ thread_local! {
     static CURRENT: Cell<*const Call<'static>> = const { Cell::new(null()) };
 }
 
-/// Has calls leave notes from now on, and launches of plans that are made from now on. For the whole process, as what
-/// ends it is.
+/// Makes calls leave notes from now on, and launches of plans that are made from now on. Applies to the whole process,
+/// because a crash ends the whole process.
 pub fn watch() {
     WATCHED.store(true, Ordering::Relaxed);
 }

@@ -1,9 +1,9 @@
 //! Ending work early, by hand or by a deadline.
 //!
-//! A run, and the reading and planning before it, is done *under* a flag ([`Cancel::over`]). What does a piece of it
-//! looks at the flag of its thread ([`look`]): import, passes and planning between nodes, the launch loop between
-//! launches, the host's parallel loops between chunks. Threads that help take the flag along with what they help with
-//! (`Under`). So a kernel, which comes back to the host through C, need not hand it on.
+//! A run, and the reading and planning before it, is done *under* a flag ([`Cancel::over`]). Each piece of work looks
+//! at the flag of its thread ([`look`]): import, passes and planning between nodes, the launch loop between launches,
+//! the host's parallel loops between chunks. Threads that help take the flag along with the work (`Under`). So a
+//! kernel, which comes back to the host through C, need not hand it on.
 
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::sync::{AtomicU32, Ordering, thread_static};
@@ -112,7 +112,7 @@ impl Cancel {
         Self::default()
     }
 
-    /// Returns a flag that sets itself when it was looked at so many times: for tests of what looks, and how often.
+    /// Returns a flag that sets itself after so many looks, to test the places and the frequency of looks.
     pub fn after_looks(n: u32) -> Self {
         let cancel = Self::default();
         cancel.0.state.store(COUNTS | n.min(COUNTS - 1), Ordering::Relaxed);
@@ -125,8 +125,8 @@ impl Cancel {
         (state & COUNTS != 0).then_some(state & !COUNTS)
     }
 
-    /// Returns a flag that knows what is being launched under it ([`Cancel::launching`]), for who has to say what does
-    /// not end. Launches take some tens of nanoseconds longer.
+    /// Returns a flag that knows the launches in progress under it ([`Cancel::launching`]), to report one that does not
+    /// end. Launches take some tens of nanoseconds longer.
     pub fn watched() -> Self {
         Self(Arc::new(Flag { launching: Some(Mutex::default()), ..Flag::default() }))
     }
@@ -180,8 +180,8 @@ impl Cancel {
         }
     }
 
-    /// Does something under this flag, on this thread and on those that help it. Without one, what this thread works
-    /// under counts on.
+    /// Runs `body` under this flag, on this thread and on those that help it. Without a flag, the thread's current one
+    /// stays in force.
     #[inline]
     pub fn over<R>(cancel: Option<&Self>, body: impl FnOnce() -> R) -> R {
         match cancel {
@@ -195,7 +195,7 @@ impl Cancel {
 #[derive(Clone, Copy)]
 pub(crate) struct Under<'a>(Option<&'a Flag>);
 
-/// Puts back what a thread worked under before.
+/// A guard that restores a thread's earlier flag.
 struct Restored(*const Flag);
 
 impl Drop for Restored {
@@ -229,7 +229,7 @@ impl<'a> Under<'a> {
         self.0.and_then(|flag| flag.tell(launching))
     }
 
-    /// Calls `body` with what this thread works under.
+    /// Calls `body` with this thread's flag.
     #[inline]
     pub fn here<R>(body: impl FnOnce(Under<'_>) -> R) -> R {
         let flag = WORKS_UNDER.with(Cell::get);
@@ -239,7 +239,7 @@ impl<'a> Under<'a> {
     }
 }
 
-/// Nothing if the work of this thread goes on: what takes long looks again and again.
+/// Fails if the work of this thread is to end. Long work calls it again and again.
 ///
 /// # Errors
 /// Cancelled, or past the deadline.
@@ -293,7 +293,7 @@ impl Error {
     }
 }
 
-/// Locks what another thread may hold for long, and gives up when this thread's work is to end.
+/// Locks a mutex that another thread may hold for long, and gives up when this thread's work is to end.
 ///
 /// # Errors
 /// As [`look`].

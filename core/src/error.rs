@@ -56,7 +56,7 @@ pub enum ErrorKind {
     PluginBroken,
     /// As many runs are in flight as may be; one that ends makes room.
     Busy,
-    /// The results differ from what was expected.
+    /// The results differ from the expected ones.
     Mismatch,
     /// A bug in this repository.
     Internal,
@@ -131,7 +131,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// An error; a counted pointer, so that results stay small and everything that depends on what failed shows the
+/// An error; a counted pointer, so that results stay small and all dependents of a failure show the
 /// same first cause. Adding to an error that is shared changes a copy.
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);

@@ -123,8 +123,8 @@ impl KernelDef {
         i < 64 && self.host_value_inputs & 1 << i != 0
     }
 
-    /// Checks that it takes operands of these types; None stands for an absent one. The error says what it does not
-    /// take.
+    /// Checks that it takes operands of these types; None stands for an absent one. The error names the refused
+    /// operand.
     pub fn takes(
         &self,
         inputs: &[Option<&TensorType>],
@@ -135,7 +135,7 @@ impl KernelDef {
         self.takes_types(inputs, outputs)
     }
 
-    /// Checks that it can be asked for its result types on these inputs. The error says what it does not take.
+    /// Checks that it can be asked for its result types on these inputs. The error names the refused input.
     pub fn takes_inputs(&self, inputs: &[Option<&TensorType>]) -> Result<(), String> {
         self.takes_count("input", inputs, self.n_inputs, self.input_typevars.len())?;
         self.takes_types(inputs, &[])

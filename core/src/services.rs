@@ -1,7 +1,7 @@
 //! The host's services, as plugins see them (B2).
 //!
-//! One value for each plugin instance: the work queue is shared, the log knows whose message it is. None of
-//! these functions unwinds: what the application's sinks do is caught here.
+//! One value for each plugin instance: the work queue is shared, the log knows the sender of each message. None of
+//! these functions unwinds: panics of the application's sinks are caught here.
 
 use crate::calls;
 use crate::threads::queue::WorkQueue;
@@ -97,8 +97,8 @@ impl Services {
         &self.queue
     }
 
-    /// A label that no other stream has as long as this one, so that their marks can be told apart; None if nobody takes
-    /// marks. Given back with [`Services::stream_ended`].
+    /// Returns a label that is unique while the stream lives, so that the marks of streams can be told apart; None if
+    /// no marks are recorded. Freed with [`Services::stream_ended`].
     pub(crate) fn stream_label(&self, label: &str) -> Option<String> {
         self.trace.as_ref()?;
         let mut streams = self.streams();

@@ -64,7 +64,7 @@ pub fn spin() {
     loom::thread::yield_now();
 }
 
-/// Sleeps for so long unless woken; under loom until woken, so that a model in which nobody does ends badly.
+/// Sleeps for up to `limit` unless woken. Under loom it sleeps until woken, so that a model without a wake fails.
 pub fn park_timeout(limit: std::time::Duration) {
     #[cfg(not(loom))]
     std::thread::park_timeout(limit);

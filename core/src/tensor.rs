@@ -105,7 +105,7 @@ impl Drop for AlignedBytes {
 /// An immutable tensor in host memory: dense, row-major, little endian, shared.
 ///
 /// # Invariants
-/// 1. `offset..offset + size` lies within the storage, and is what dtype and shape need.
+/// 1. `offset..offset + size` lies within the storage, and has the size that dtype and shape need.
 /// 2. The first byte is aligned to the element, up to 16 bytes.
 #[derive(Clone)]
 pub struct Tensor {

@@ -34,7 +34,7 @@ const CALLERS: u64 = 3;
 /// Of the runs, the part after which memory is looked at first.
 const WARM_UP: u64 = 20;
 
-/// What the process may grow by from then on, in bytes.
+/// Maximum growth of the process from then on, in bytes.
 const GROWTH_MAX: u64 = 4 << 20;
 
 /// Runs in the background that may be in flight: those whose handles are dropped would pile up.
@@ -78,7 +78,7 @@ struct Caller {
     random: Random,
     input: AlignedBytes,
     output: AlignedBytes,
-    /// Who cancels what it is given, soon.
+    /// Thread that soon cancels each value it is sent.
     cancels: SyncSender<Cancel>,
 }
 

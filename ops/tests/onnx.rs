@@ -2,7 +2,7 @@
 
 use devbay_ops::OpRow;
 
-/// What one op has from a version on, until the next line of the op.
+/// A row of one op, valid from a version until the op's next row.
 struct Line {
     name: &'static str,
     since: u32,

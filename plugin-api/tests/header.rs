@@ -29,8 +29,8 @@ fn c11<'a>(target: &[&'a str]) -> Vec<&'a str> {
     [&["-std=c11", "-x", "c"], target].concat()
 }
 
-/// What the header is compiled for: 64 bits, and 32 where the compiler is one for x86, without the system's headers, which a
-/// machine may have for 64 bits alone.
+/// Returns the targets that the header is compiled for: 64 bits, and 32 bits if the compiler is one for x86. The 32-bit
+/// target uses no system headers, because a machine may have them only for 64 bits.
 fn targets() -> &'static [&'static [&'static str]] {
     if cfg!(target_arch = "x86_64") { &[&[], &["-m32", "-ffreestanding"]] } else { &[&[]] }
 }
@@ -69,7 +69,7 @@ fn the_helpers_compile_as_c_and_as_cpp() {
     }
 }
 
-/// What they say is right.
+/// The helpers return the right values.
 #[test]
 fn the_helpers_do_what_they_say() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/helpers.c");

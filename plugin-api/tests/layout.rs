@@ -100,7 +100,7 @@ fn b04_every_struct_is_growable_or_frozen() {
     }
 }
 
-/// Bytes that nobody wrote would be read as a field one day.
+/// Unwritten bytes would be read as a field one day.
 #[test]
 fn b04_structs_have_no_padding() {
     for layout in LAYOUTS {
@@ -489,7 +489,7 @@ fn b20_a_kernel_is_described_without_a_device() {
     }
 }
 
-/// What is enqueued could be sent to another process: handles, numbers, and the host spans of a copy.
+/// Enqueued arguments could be sent to another process: handles, numbers, and the host spans of a copy.
 #[test]
 fn b24_asynchronous_arguments_hold_no_pointers_but_host_spans() {
     let addresses = |owner: &str| -> Vec<String> {

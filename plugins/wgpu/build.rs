@@ -1,4 +1,4 @@
-//! The library's own name, which package tools and whoever links it ask for.
+//! Sets the library's own name, which package tools and linkers look for.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

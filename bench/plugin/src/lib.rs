@@ -20,7 +20,7 @@ pub struct Bench {
 
 /// The processor.
 pub struct BenchDevice {
-    /// What a nanosecond of work is.
+    /// Speed of the processor, to convert nanoseconds into work.
     pub pace: Pace,
     desc: DeviceDesc,
 }

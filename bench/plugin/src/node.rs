@@ -71,13 +71,13 @@ fn node_cost(request: &Request<'_>) -> Result<Cost> {
     Ok(Cost { flops: n.saturating_sub(1).max(1), bytes_read: 8 * n, bytes_written: 8 })
 }
 
-/// What `Busy` keeps.
+/// State of a prepared `Busy` kernel.
 struct Busy {
     n_inputs: usize,
     rounds: u64,
 }
 
-/// How often a launch goes round.
+/// Returns the number of rounds of a launch.
 fn rounds(request: &Request<'_>) -> Result<u64> {
     let ns = request.attrs.int("ns", 1000)?;
     let ns = u32::try_from(ns)
@@ -97,7 +97,7 @@ fn busy_cost(request: &Request<'_>) -> Result<Cost> {
     Ok(Cost { flops: node.flops + OPERATIONS * rounds(request)?, ..node })
 }
 
-/// How fast this processor goes round.
+/// Speed of this processor.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     /// Rounds of [`go_round`] in a microsecond.
@@ -131,7 +131,7 @@ pub fn go_round(seed: u64, rounds: u64) -> u64 {
     x
 }
 
-/// What reference `i` points to.
+/// Reads the number that reference `i` points to.
 ///
 /// # Safety
 /// `refs` has a reference `i`, to a number that may be read.

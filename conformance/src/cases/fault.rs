@@ -1,5 +1,4 @@
-//! When things go wrong: no memory, work in flight that nobody wants any more, callers that are not patient (B13, B18,
-//! B24).
+//! Faults: no memory, work in flight that is no longer needed, impatient callers (B13, B18, B24).
 
 use crate::case::Case;
 use crate::cases::devices::{descriptions, handles};

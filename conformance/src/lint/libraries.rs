@@ -67,9 +67,9 @@ fn read_configuration(path: &Path, depth: usize, folders: &mut Vec<PathBuf>) {
 /// A library that is needed.
 struct Needed {
     name: String,
-    /// Who needs it, if it is not the plugin.
+    /// The library that needs it, if it is not the plugin.
     by: Option<String>,
-    /// Folders that whoever needs it names.
+    /// Search folders named by the library that needs it.
     folders: Vec<PathBuf>,
 }
 
@@ -78,7 +78,7 @@ struct Needed {
 struct Known {
     /// Their exports.
     exports: HashSet<String>,
-    /// Those that are not there, with who needs them if it is not the plugin.
+    /// Missing libraries, each with the library that needs it if it is not the plugin.
     missing: Vec<(String, Option<String>)>,
     /// Those whose exports are not known, and why.
     unread: Vec<String>,

@@ -60,7 +60,7 @@ pub(super) fn driver_of(library: &str) -> Option<&'static str> {
     DRIVERS.iter().find(|(name, _)| *name == stem).map(|(_, whose)| *whose)
 }
 
-/// Where systems and their package managers install libraries: not the folder of somebody's build.
+/// Folders where systems and package managers install libraries, as opposed to build folders.
 const SYSTEM_FOLDERS: &[&str] = &["/usr/", "/lib/", "/lib64/", "/opt/", "/nix/store/", "/gnu/store/"];
 
 pub(super) fn look(image: &Image<'_>, report: &mut Report) {

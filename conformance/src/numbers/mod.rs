@@ -181,7 +181,7 @@ pub(crate) fn shape_of(dice: &mut Dice, i: u64, ranks: std::ops::RangeInclusive<
     (0..rank).map(|axis| extent(axis, dice)).collect()
 }
 
-/// Who makes an op's trials: the base set, whose samples other cases use too, or a family of this module.
+/// Source of an op's trials: the base set, whose samples other cases use too, or a family of this module.
 enum Generator {
     Base(&'static ops::Op),
     Family(&'static OpTrials),

@@ -99,7 +99,7 @@ fn one_line(error: &Error) -> String {
     error.to_string().replace('\n', " ")
 }
 
-/// Inputs and expected outputs as tensors; whoever has others than tensors is no plugin's business.
+/// Reads inputs and expected outputs as tensors. Tests with other values than tensors do not concern plugins.
 fn tensors(program: &Program, set: &DataSet) -> Result<(Vec<Tensor>, Vec<Tensor>), Verdict> {
     let read = |bytes: &Vec<u8>| {
         read_tensor(bytes.clone()).map_err(|error| host_only(format!("no tensor: {}", one_line(&error))))

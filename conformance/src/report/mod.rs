@@ -21,14 +21,14 @@ use serde::{Deserialize, Serialize};
 /// The form's version in JSON: readers refuse what they do not know.
 pub const REPORT_VERSION: u32 = 1;
 
-/// Who the plugin said it is.
+/// Identity that the plugin states.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Identity {
     /// Its name.
     pub name: String,
     /// Its own version.
     pub version: String,
-    /// Who made it.
+    /// The plugin's maker.
     pub vendor: String,
     /// The profiles that it claims.
     pub profiles: Vec<String>,
@@ -68,7 +68,7 @@ impl Identity {
         options.iter().map(|(key, _)| key.as_str()).find(|key| !is_listed(key))
     }
 
-    /// Returns whether a profile's tests are asked: who lists kernels claims them.
+    /// Returns whether the tests of a profile apply: a plugin that lists kernels claims those for kernels.
     pub fn claims(&self, profile: Profile) -> bool {
         match profile {
             Profile::Base => true,
@@ -172,7 +172,7 @@ pub struct NodeSummary {
 pub struct Report {
     /// The file, or the name of a plugin that is linked.
     pub subject: String,
-    /// Who the plugin said it is; none if it could not be asked.
+    /// Identity that the plugin states; none if it could not be asked.
     pub plugin: Option<Identity>,
     /// Path on which node tests were run.
     pub path: onnx::Path,

@@ -68,7 +68,7 @@ pub(crate) fn at_once<T: Send, R: Send>(
 pub(crate) struct Rig<'a> {
     pub entry: Entry<'a>,
     pub options: &'a [(String, String)],
-    /// Nobody else uses this process, so that its threads may be counted.
+    /// True if this process runs nothing else, so that its threads may be counted.
     pub own_process: bool,
     /// A layer stands before the plugin, and keeps memory of its own.
     pub layered: bool,

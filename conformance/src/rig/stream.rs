@@ -258,7 +258,7 @@ impl Stream<'_> {
     }
 }
 
-/// Host memory that a stream may still use: leaked, unless somebody says that it is done.
+/// Host memory that a stream may still use. It is leaked unless [`Lent::done`] ends the loan.
 pub(crate) struct Lent(pub std::mem::ManuallyDrop<Vec<u8>>);
 
 impl Lent {

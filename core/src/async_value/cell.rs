@@ -1,40 +1,41 @@
-//! The cell of an async value: its count, its state word, and who may touch its body.
+//! The cell of an async value: its count, its state word, and the access to its body.
 //!
 //! # Protocol
 //!
-//! A cell is one allocation: `refs` (references, the producer's among them), `word`, a table of what depends on the
+//! A cell is one allocation: `refs` (references, the producer's among them), `word`, a table for the
 //! type, and the body. `word` is a state in its low three bits and, while that is not concrete, the list of waiters
-//! above them, newest first. The *producer* is the one handle that may write; whoever else has a reference may add
+//! above them, newest first. The *producer* is the one handle that may write. Holders of other references may add
 //! waiters and, once the state is concrete, read.
 //!
-//! | state | body | who may touch the body |
+//! | state | body | access to the body |
 //! | --- | --- | --- |
 //! | unconstructed, indirect | empty | the producer |
 //! | constructed | the value | the producer |
-//! | available | the value | everybody reads |
-//! | error | the error | everybody reads |
-//! | forwarded | a reference to the value's cell, which is available | everybody reads |
+//! | available | the value | every reference reads |
+//! | error | the error | every reference reads |
+//! | forwarded | a reference to the value's cell, which is available | every reference reads |
 //!
-//! | who | transition of `word` | ordering |
+//! | actor | transition of `word` | ordering |
 //! | --- | --- | --- |
-//! | anybody | not concrete: a waiter is put in front of the list | Release: it is whole before it is seen; Acquire if refused because it is concrete |
-//! | producer | unconstructed to constructed, the list kept | Relaxed: nobody reads the body before it is concrete |
+//! | any reference | not concrete: a waiter is put in front of the list | Release: it is whole before it is seen; Acquire if refused because it is concrete |
+//! | producer | unconstructed to constructed, the list kept | Relaxed: the body is not read before it is concrete |
 //! | producer | any to available, error or forwarded, the list taken; once | AcqRel: the body is published, the waiters are seen |
-//! | anybody | reads the state | Acquire: the body is seen |
-//! | the last reference | frees the cell | AcqRel on `refs`: what others did to it is done |
+//! | any reference | reads the state | Acquire: the body is seen |
+//! | the last reference | frees the cell | AcqRel on `refs`: the actions of all others on it are over |
 //!
 //! A state that is not concrete has a producer, which holds a reference, and which sets an error when it is dropped. So
 //! a cell that has waiters lives, and a cell that is freed has none.
 //!
-//! A producer whose reference is the only one (`refs` reads 1, Acquire) is alone: nobody can make another reference
+//! A producer whose reference is the only one (`refs` reads 1, Acquire) is alone: no other thread can make a reference
 //! or add a waiter. It sets the word by a plain store, and the last reference goes without counting down.
 //!
-//! An indirect value becomes concrete after what it forwards to, and refers to the cell that has the value, never to
+//! An indirect value becomes concrete after its target, and refers to the cell that has the value, never to
 //! another indirect one: reading is one step however many were linked.
 //!
-//! A *waiter* ([`super::waiter`]) is a node `next, source, run` at the front of what it runs: a task, which is an
-//! allocation of its own, or inside the cell that it will set, whose producer it then stands for. Waiters that are due belong to
-//! the thread that published ([`super::run`]); the last one of a value gives back the producer's reference to it.
+//! A *waiter* ([`super::waiter`]) is a node `next, source, run` at the front of its function's data: a task, which is
+//! an allocation of its own, or the cell that it will set, whose producer it then stands for. Waiters that are due
+//! belong to the thread that published ([`super::run`]); the last one of a value gives back the producer's reference to
+//! it.
 
 use super::run;
 use super::waiter::{Waiter, Waiters};
@@ -93,7 +94,7 @@ pub(super) struct Header {
     table: &'static Table,
 }
 
-/// Data that depends on the type of the value, or on what else is in the allocation.
+/// Data that depends on the type of the value, or on the other content of the allocation.
 pub(super) struct Table {
     type_id: TypeId,
     type_name: fn() -> &'static str,
@@ -310,7 +311,7 @@ impl Grave {
     }
 }
 
-/// Cells to be freed, linked through their state words, which nobody reads any more.
+/// Cells to be freed, linked through their state words, which are no longer read.
 #[derive(Default)]
 pub(super) struct Graves {
     newest: Option<NonNull<Header>>,
@@ -439,7 +440,7 @@ unsafe impl<T: Payload> Send for AsyncValuePtr<'_, T> {}
 unsafe impl<T: Payload> Sync for AsyncValuePtr<'_, T> {}
 
 impl<'a, T: Payload> AsyncValuePtr<'a, T> {
-    /// Returns the value, if it is available, for as long as what this borrows from.
+    /// Returns the value, if it is available, for the lifetime of this borrow.
     pub fn get(self) -> Option<&'a T> {
         let value = std::ptr::from_ref(self.outcome()?.ok()?);
         // SAFETY: the reference that this borrows from lives for 'a, and the value with it.
@@ -482,7 +483,7 @@ unsafe impl<T: Payload> Send for Producer<T> {}
 unsafe impl<T: Payload> Sync for Producer<T> {}
 
 impl<T: Payload> Producer<T> {
-    /// Creates a cell with nothing in it: who will write, and who will read.
+    /// Creates an empty cell. Returns its producer and a reference for readers.
     #[inline]
     pub(super) fn new() -> (Self, AsyncValueRef<T>) {
         let header = Cell::<T>::allocate(2, UNCONSTRUCTED, Body::Empty);
@@ -542,7 +543,7 @@ impl<T: Payload> Producer<T> {
         self.publish(AVAILABLE);
     }
 
-    /// Publishes what `construct` built.
+    /// Publishes the value that `construct` built.
     pub(super) fn set_available(self) {
         debug_assert!(self.is_constructed());
         self.publish(AVAILABLE);
@@ -553,7 +554,7 @@ impl<T: Payload> Producer<T> {
         self.publish(ERROR);
     }
 
-    /// Becomes what another value is, which is concrete.
+    /// Takes the state of another value, which is concrete.
     pub(super) fn forward(self, target: &AsyncValueRef<T>) {
         if let Some(error) = target.error() {
             return self.set_error(error.clone());

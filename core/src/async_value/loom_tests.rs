@@ -1,7 +1,7 @@
 //! The races of the state word, in every order that the memory model allows.
 //!
-//! Payloads are the model checker's counted pointers: it fails a run that loses one, and one that reads or drops what
-//! another thread may still write.
+//! Payloads are the model checker's counted pointers: it fails a run that loses one, and one that reads or drops a
+//! payload that another thread may still write.
 
 use super::*;
 use crate::error::{Error, ErrorKind};
@@ -184,7 +184,7 @@ fn drop_of_references_against_set() {
     });
 }
 
-/// The setter may find itself alone, and must see the waiter of who has gone.
+/// A setter that finds itself alone must see the waiter of a reference that was dropped.
 #[test]
 fn add_waiter_and_drop_of_the_reference_against_set() {
     loom::model(|| {
@@ -198,7 +198,7 @@ fn add_waiter_and_drop_of_the_reference_against_set() {
     });
 }
 
-/// Whoever is last frees the value, after all have read it.
+/// The last reference frees the value, after all have read it.
 #[test]
 fn read_and_drop_against_read_and_drop() {
     loom::model(|| {

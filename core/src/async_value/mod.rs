@@ -1,9 +1,9 @@
 //! Async values: values that are not yet there, later concrete or an error, with continuations.
 //!
 //! An [`AsyncValueRef`] is a counted reference to a value that is set once, by the one [`AsyncValueSetter`] that came
-//! with it. Who needs the value attaches a waiter ([`AsyncValueRef::and_then`], [`AsyncValueRef::map`], [`when_all`], a
-//! task that awaits it) and is not blocked. [`AsyncValueAny`] is the same without the type, [`AsyncValuePtr`] the same
-//! borrowed. A [`Chain`] has no data. An indirect value stands for another that is not known yet.
+//! with it. To use the value, attach a waiter ([`AsyncValueRef::and_then`], [`AsyncValueRef::map`], [`when_all`], a
+//! task that awaits it), which does not block. [`AsyncValueAny`] is the same without the type, [`AsyncValuePtr`] the
+//! same borrowed. A [`Chain`] has no data. An indirect value stands for another that is not known yet.
 //!
 //! Invariants:
 //!
@@ -14,8 +14,8 @@
 //!   chain of values is too long for a stack.
 //! - An error travels along data edges as one shared [`Error`](crate::Error): each dependent shows the first cause.
 //!   Only what depends on the failure is skipped.
-//! - A waiter that panics harms nobody else: `map` and `flat_map` make an error of it on the value they were to set; of
-//!   one that sets nothing (`and_then`) it is reported through `tracing` and the panic hook.
+//! - A waiter that panics affects no other: `map` and `flat_map` set an error on their value. A panic in a waiter that
+//!   sets nothing (`and_then`) is reported through `tracing` and the panic hook.
 //! - No locks. A value is one allocation, a waiter another; a dependent value and its waiter are one together.
 //!
 //! Left out on purpose: taking a waiter back (it stays until the value is set), and choosing where a waiter runs, which

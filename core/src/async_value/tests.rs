@@ -1,4 +1,4 @@
-//! Each transition, what errors and panics do to dependents, and that nothing leaks however deep or wide it is.
+//! Tests of each transition, of the effect of errors and panics on dependents, and of leaks at any depth or width.
 
 use super::*;
 use crate::error::{Error, ErrorKind};
@@ -17,7 +17,7 @@ fn failure() -> Error {
     Error::new(ErrorKind::DeviceLost, "the device is gone").on_device("fake:0").at_node("add_1")
 }
 
-/// What a value is in the end, as text.
+/// Returns the final state of a value as text.
 fn shown(value: &AsyncValueRef<u64>) -> String {
     match value.outcome() {
         None => format!("{:?}", value.state()),
@@ -26,7 +26,7 @@ fn shown(value: &AsyncValueRef<u64>) -> String {
     }
 }
 
-/// Notes what waiters see.
+/// A log of the values that waiters see.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -39,7 +39,7 @@ impl Log {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 
-    /// A waiter that notes what it sees.
+    /// Returns a waiter that logs its value.
     fn waiter(&self, name: &str) -> impl FnOnce(Result<&u64, &Error>) + Send + use<> {
         let (log, name) = (self.clone(), name.to_owned());
         move |seen| log.add(format!("{name}: {seen:?}"))

@@ -1,7 +1,7 @@
 //! Operations on async values: setting them, continuing from them, forwarding one to another.
 //!
 //! All of it is safe code on the producers, waiters and links of `cell`. Continuations are run through `caught`, so
-//! that what `cell` runs does not unwind.
+//! that the functions that `cell` runs do not unwind.
 
 use super::cell::Producer;
 use super::waiter::{Link, Source, Work, when_concrete};
@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, caught};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// A value that was not taken, because what it was for is set already, or is not as far as it must be.
+/// A value that was not taken, because its target is set already, or is not yet in the right state.
 #[derive(thiserror::Error)]
 #[error("an async value is set once, and this one is {state:?}")]
 pub struct Refused<V> {
@@ -46,7 +46,7 @@ impl<T: Payload> AsyncValueSetter<T> {
         self.state
     }
 
-    /// A reference to what this sets; None once it is set.
+    /// Returns a reference to the value that this sets; None once it is set.
     pub fn value(&self) -> Option<AsyncValueRef<T>> {
         self.producer.as_ref().map(Producer::value)
     }
@@ -67,7 +67,7 @@ impl<T: Payload> AsyncValueSetter<T> {
         }
     }
 
-    /// Builds the value without publishing it: nobody sees it before [`AsyncValueSetter::set_available`].
+    /// Builds the value without publishing it: it stays unreadable until [`AsyncValueSetter::set_available`].
     ///
     /// # Errors
     /// Constructed or set already; the value comes back.
@@ -118,7 +118,7 @@ impl<T: Payload> AsyncValueSetter<T> {
     }
 }
 
-/// Says what an indirect async value is, once: another value, or an error.
+/// The handle that resolves an indirect async value, once: to another value, or to an error.
 ///
 /// Dropped before that, it sets an error, as an [`AsyncValueSetter`] does. Values that are forwarded in a circle never
 /// become concrete, and keep their memory; one that is forwarded to itself becomes an error.
@@ -129,7 +129,7 @@ pub struct AsyncValueForwarder<T: Payload> {
 }
 
 impl<T: Payload> AsyncValueForwarder<T> {
-    /// Makes it what `target` is, now or when that is concrete.
+    /// Resolves it to `target`, now or when that is concrete.
     ///
     /// # Errors
     /// Set already; the target comes back.
@@ -162,14 +162,14 @@ impl<T: Payload> AsyncValueForwarder<T> {
 }
 
 impl<T: Payload> AsyncValueRef<T> {
-    /// Returns a value that is not there, and who will set it.
+    /// Returns an unset value with its setter.
     #[inline]
     pub fn unconstructed() -> (AsyncValueSetter<T>, Self) {
         let (producer, value) = Producer::new();
         (AsyncValueSetter { producer: Some(producer), state: State::Unconstructed }, value)
     }
 
-    /// Returns a value that will be another, and who will say which.
+    /// Returns a value that will stand for another, with the handle that forwards it.
     pub fn indirect() -> (AsyncValueForwarder<T>, Self) {
         let (link, value) = Link::indirect();
         (AsyncValueForwarder { link: Some(link) }, value)
@@ -331,7 +331,7 @@ impl<T: Payload> Work<T> for Forward<T> {
     }
 }
 
-/// The waiter of `flat_map`: first for the function's argument, then for what it named.
+/// The waiter of `flat_map`: first for the function's argument, then for the value that it returned.
 enum FlatMap<T, U, F> {
     Function(F, PhantomData<fn(T)>),
     Forward(PhantomData<fn(U)>),

@@ -1,7 +1,7 @@
 //! Waiting for an async value where a waiter will not do: a thread outside the engine, and a task of Rust's `async`.
 //!
-//! A waiter cannot be taken back. What a thread leaves behind that has waited too long, or a task that is dropped, is
-//! a small allocation that goes when the value is set.
+//! A waiter cannot be taken back. If a thread stops waiting, or a task is dropped, a small allocation stays until the
+//! value is set.
 
 use super::{AsyncValueAny, AsyncValueRef, Payload};
 use crate::error::Error;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 impl AsyncValueAny {
     /// Waits until it is concrete.
     ///
-    /// **Threads**: blocks, parked. Not for workers and not within a waiter: what it waits for may be queued behind it.
+    /// **Threads**: blocks, parked. Not for workers and not within a waiter: the awaited work may be queued behind it.
     ///
     /// # Errors
     /// The value's.
@@ -107,7 +107,7 @@ impl<T: Payload + fmt::Debug> fmt::Debug for Available<T> {
 /// **Threads**: any; wakes from the thread that sets the value.
 pub struct AwaitedValue<T: Payload> {
     value: AsyncValueRef<T>,
-    /// Who is to be woken; there since the first poll that found nothing.
+    /// The task to wake; set by the first poll that found no value.
     waker: Option<Arc<ArcSwapOption<Waker>>>,
 }
 

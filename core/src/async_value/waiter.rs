@@ -1,7 +1,8 @@
-//! Waiters: what runs when a value becomes concrete, in an allocation of its own or in the cell that it will set.
+//! Waiters: functions that run when a value becomes concrete, in an allocation of their own or in the cell that they
+//! set.
 //!
 //! [`super::cell`] lists them in a cell's word; [`super::run`] orders their runs. A waiter is a
-//! node at the front of a [`Task`] or inside a [`Linked`] cell; whoever takes it out of a list runs it once.
+//! node at the front of a [`Task`] or inside a [`Linked`] cell. The thread that takes it out of a list runs it once.
 
 use super::cell::{
     AsyncValueAny, AsyncValueRef, Body, Cell, Header, INDIRECT, Payload, Producer, Table, UNCONSTRUCTED, free,
@@ -61,7 +62,7 @@ impl<T: Payload> Source for AsyncValueRef<T> {
 /// A node of a list of waiters.
 ///
 /// # Invariants
-/// It is in at most one list; whoever took it out of one runs it, once, which ends it.
+/// It is in at most one list. The thread that took it out runs it once, which ends it.
 #[repr(C, align(8))]
 pub(super) struct Waiter {
     pub(super) next: *mut Self,

@@ -15,9 +15,9 @@ pub struct Buffer {
     pub(super) handle: NonNull<abi::Buffer>,
     pub(super) base: u64,
     pub(super) size: usize,
-    /// The type of what it holds, where the space is typed.
+    /// The type of its content, if the space is typed.
     pub(super) tensor: Option<TensorType>,
-    /// Who has the memory of a buffer that was imported; goes after it.
+    /// Owner of an imported buffer's memory; dropped after the buffer.
     pub(super) owner: Option<Box<dyn Any + Send + Sync>>,
 }
 
@@ -47,7 +47,7 @@ impl Buffer {
         self.owner.is_some()
     }
 
-    /// Writes host memory that the host allocated and nobody else uses yet.
+    /// Writes host memory that the host allocated and that is not in use yet.
     ///
     /// # Errors
     /// [`ErrorKind::PluginBroken`] if the plugin gave it no address, though it says that the host sees it.

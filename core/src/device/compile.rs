@@ -86,7 +86,8 @@ impl Device {
     /// known; `label` names it in messages.
     ///
     /// # Errors
-    /// [`ErrorKind::UnsupportedOp`] if the device has no compiler, or it does not read the format; what the compiler says.
+    /// [`ErrorKind::UnsupportedOp`] if the device has no compiler, or it does not read the format; else the compiler's
+    /// error.
     pub fn compile(
         self: &Arc<Self>,
         format: &str,
@@ -165,7 +166,7 @@ impl Device {
         Ok(made)
     }
 
-    /// Loads what [`Executable::blob`] gave for the same graph.
+    /// Loads the result of [`Executable::blob`] for the same graph.
     ///
     /// # Errors
     /// [`ErrorKind::UnsupportedOp`] for bytes that are not usable here, or of another graph.
@@ -177,7 +178,7 @@ impl Device {
         Ok(made)
     }
 
-    /// Loads what [`Executable::blob`] or [`Plugin::compile_ahead`] gave, for inputs and results of these types.
+    /// Loads the result of [`Executable::blob`] or [`Plugin::compile_ahead`], for inputs and results of these types.
     ///
     /// # Errors
     /// [`ErrorKind::UnsupportedOp`] for bytes that are not usable here, or of another program.
@@ -240,7 +241,8 @@ impl Device {
         })
     }
 
-    /// A program of one of the compiler's functions; of its inputs only what the plugin says of a graph's is known.
+    /// Makes a program with one of the compiler's functions. Only the plugin's description of a graph's inputs is
+    /// known.
     fn make(
         self: &Arc<Self>,
         phase: Phase,
@@ -453,7 +455,7 @@ impl Executable {
         &self.outputs
     }
 
-    /// Enqueues a run over whole buffers, and gives the results: what they hold is there when a point signalled behind
+    /// Enqueues a run over whole buffers, and returns the results. Their content is there when a point signalled behind
     /// it is reached. Inputs stay lent until then. `donated`, empty or one for each input, says which buffers the program
     /// may take for itself: they are only freed afterwards. A program that takes memory for its results is given some.
     ///
@@ -513,7 +515,7 @@ impl Executable {
     /// Runs on tensors in the host's memory, and waits.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for inputs that are not those of the program; what the device says; a deadline.
+    /// [`ErrorKind::InvalidArgument`] for inputs that are not those of the program; the device's error; a deadline.
     pub fn run(&self, inputs: &[&Tensor], limit: Duration) -> Result<Vec<Tensor>> {
         let found: Vec<TensorType> = inputs.iter().map(|tensor| tensor.tensor_type()).collect();
         if found != self.inputs {

@@ -27,7 +27,7 @@ impl Buffer {
     /// have stopped writing it; no other work that writes the buffer is in flight.
     ///
     /// # Errors
-    /// Out of memory, or what the plugin says of the copy.
+    /// Out of memory, or the plugin's error for the copy.
     pub(crate) fn read(&self, size: usize) -> Result<AlignedBytes> {
         self.read_within(size, REST_LIMIT)
     }

@@ -1,4 +1,4 @@
-//! Copies of the same bytes between the host and a device, again and again: for who measures what copies take.
+//! Repeated copies of the same bytes between the host and a device, to measure copy times.
 
 use super::{Buffer, Device, Stream, must_leak};
 use crate::error::Result;
@@ -12,7 +12,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 
 /// Memory of the host's, as much of a device's, and a stream of its own.
 pub struct Ferry {
-    /// A stream, and what its copies read or write in the host's memory; none after a failure. The stream is dropped
+    /// A stream, and the host memory that its copies read or write; none after a failure. The stream is dropped
     /// first, which waits for its copies.
     lent: Option<(Stream, AlignedBytes)>,
     buffer: Buffer,
@@ -23,7 +23,7 @@ impl Ferry {
     /// Creates a ferry for `size` bytes, or as many more as the device copies at once.
     ///
     /// # Errors
-    /// Out of memory, or what the plugin says.
+    /// Out of memory, or the plugin's error.
     pub fn new(device: &Arc<Device>, size: usize) -> Result<Self> {
         let size = size.next_multiple_of(device.space().copy_granule.max(1) as usize);
         let buffer = device.alloc(size, DEVBAY_USAGE_STAGING)?;

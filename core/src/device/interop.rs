@@ -27,16 +27,16 @@ impl Device {
         Ok((device_type, device_id))
     }
 
-    /// Makes a buffer of memory that somebody else allocated, by its address: what DLPack calls `data`. `owner` is
-    /// dropped behind it.
+    /// Makes a buffer of memory that other code allocated, from its address (DLPack's `data`). `owner` is dropped after
+    /// the buffer.
     ///
     /// # Safety
-    /// The memory has `size` bytes, is in the device's space of operands, stays until `owner` is dropped, and is written
-    /// by nobody else meanwhile.
+    /// The memory has `size` bytes, is in the device's space of operands, stays until `owner` is dropped, and is not
+    /// written by other code meanwhile.
     ///
     /// # Errors
     /// [`ErrorKind::UnsupportedOp`] if the plugin does not wrap native memory; [`ErrorKind::InvalidArgument`] if it can tell
-    /// that the memory is not its own or not aligned; what else it says.
+    /// that the memory is not its own or not aligned; else the plugin's error.
     pub unsafe fn import(
         self: &Arc<Self>,
         address: u64,
@@ -68,10 +68,10 @@ impl Device {
     /// Makes a stream that works on a native one, which NULL may be (B15).
     ///
     /// # Safety
-    /// It is a stream of the device's native API, and lives as long as what this gives.
+    /// It is a stream of the device's native API, and lives as long as the result.
     ///
     /// # Errors
-    /// [`ErrorKind::UnsupportedOp`] if the device has no native streams; what else the plugin says.
+    /// [`ErrorKind::UnsupportedOp`] if the device has no native streams; else the plugin's error.
     pub unsafe fn import_stream(self: &Arc<Self>, native: *mut c_void) -> Result<Stream> {
         // The native streams that applications have today; other kinds come with the plugins that need them.
         let native = NativeHandle {
@@ -93,7 +93,7 @@ impl Device {
 }
 
 impl Buffer {
-    /// Returns the address of its first byte in the device's native API, what DLPack calls `data`.
+    /// Returns the address of its first byte in the device's native API (DLPack's `data`).
     ///
     /// # Errors
     /// [`ErrorKind::UnsupportedOp`] if it has no address.
@@ -114,7 +114,7 @@ impl Buffer {
 }
 
 impl Stream {
-    /// Holds what follows back until another stream of the device has reached a point. Where the plugin has no such
+    /// Holds later work back until another stream of the device has reached a point. If the plugin has no such
     /// function, the calling thread waits.
     ///
     /// # Errors

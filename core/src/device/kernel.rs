@@ -1,4 +1,4 @@
-//! Kernels: what one is asked to do, and what the plugin made of it.
+//! Kernels: requests, and the kernels that the plugin prepares for them.
 
 use super::Device;
 use super::views::{AttrViews, abi_shape, abi_tensor};
@@ -108,7 +108,7 @@ impl PreparedKernel {
     /// Packs a constant as this kernel asked for it.
     ///
     /// # Errors
-    /// Out of memory, or what the plugin says.
+    /// Out of memory, or the plugin's error.
     pub fn pack(&self, pack: &Pack, tensor: &Tensor) -> Result<AlignedBytes> {
         let mut packed = AlignedBytes::zeroed_aligned(pack.size, pack.align)?;
         let ty = tensor.tensor_type();

@@ -1,9 +1,9 @@
 //! A plugin's table behind safe methods, one per function.
 //!
 //! [`Plugin`] is one instance, [`Device`] one of its units; [`Buffer`], [`Stream`] and [`PreparedKernel`]
-//! are what a device made, and give themselves back when dropped. Whatever the plugin answers becomes a
-//! [`Result`] with the plugin's own words. A plugin that panicked is poisoned: it is called no more, and what
-//! it made leaks, with what it was given for its lifetime (B19). On a device that is lost only free and
+//! are objects of a device, and free themselves when dropped. Every answer of the plugin becomes a
+//! [`Result`] with the plugin's own words. A plugin that panicked is poisoned: it is not called again, and its
+//! objects leak, with all memory that was lent to it for their lifetime (B19). On a device that is lost only free and
 //! destroy are called (B13). In both cases `stream_error` is asked once more, for the words.
 //!
 //! # Invariants
@@ -50,7 +50,7 @@ use std::ptr::{NonNull, null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// From this size on an allocation is compared with what is available first.
+/// Least size of an allocation that is first compared with the available memory.
 const ASKED_BYTES_MIN: u64 = 64 << 20;
 
 /// The purpose of a stream: hints, which a device may follow.
@@ -129,7 +129,7 @@ impl Device {
         &self.info.spaces[0]
     }
 
-    /// Returns whether the device was lost or taken out. It stays so: what comes back is another one.
+    /// Returns whether the device was lost or removed. It stays so: a device that comes back is a new one.
     pub fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed)
     }
@@ -209,7 +209,7 @@ impl Device {
     /// Allocates memory in the space of operands, content undefined.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfMemory`] beyond the space's limits or when the plugin says so; what else it says.
+    /// [`ErrorKind::OutOfMemory`] beyond the space's limits or when the plugin says so; else the plugin's error.
     pub fn alloc(self: &Arc<Self>, size: usize, usage: u32) -> Result<Buffer> {
         self.alloc_for(size, usage, null())
     }
@@ -358,7 +358,7 @@ impl Device {
     /// Prepares a kernel for a node's attributes, types and constants (B21).
     ///
     /// # Errors
-    /// [`ErrorKind::UnsupportedOp`] if the kernel does not do this; what else the plugin says.
+    /// [`ErrorKind::UnsupportedOp`] if the kernel does not do this; else the plugin's error.
     pub fn prepare(self: &Arc<Self>, request: &PrepareRequest<'_>) -> Result<PreparedKernel> {
         let mut out = abi::Prepared::empty();
         request.with_abi(self.handle.as_ptr(), |desc| {
@@ -382,7 +382,7 @@ impl Device {
         Ok(kernel)
     }
 
-    /// Returns the constants that a kernel wants packed (since 0.2), checked against what it was given.
+    /// Returns the constants that a kernel wants packed (since 0.2), checked against the request.
     fn read_packs(&self, prepared: &abi::Prepared, request: &PrepareRequest<'_>) -> Result<Vec<Pack>> {
         if self.plugin.minor < 2 {
             return Ok(Vec::new());

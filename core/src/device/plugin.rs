@@ -30,7 +30,7 @@ pub struct Plugin {
     poisoned: AtomicBool,
     /// True if its code is not the host's own.
     foreign: AtomicBool,
-    /// The extension that records launches, once somebody has asked for it.
+    /// The extension that records launches, looked up at first use.
     replays: OnceLock<Option<ReplayFns>>,
     /// The extension that wraps native memory and streams, likewise.
     interop: OnceLock<Option<InteropTable>>,
@@ -57,7 +57,7 @@ impl Plugin {
     /// instance is gone.
     ///
     /// # Errors
-    /// A refusal for an unknown option, or with what `create` says.
+    /// A refusal for an unknown option, or with the words of `create`.
     pub fn create(
         about: About,
         minor: u32,
@@ -165,7 +165,7 @@ impl Plugin {
     /// from now on.
     ///
     /// # Errors
-    /// A refusal with what `devices` says, or for a list that is broken; then known ones stay as they are.
+    /// A refusal with the words of `devices`, or for a list that is broken; then known ones stay as they are.
     pub fn devices(
         self: &Arc<Self>,
         known: &[Arc<Device>],

@@ -77,13 +77,13 @@ impl Device {
         unsafe { signal(stream, value) }
     }
 
-    /// Returns whether what is enqueued on its streams may wait for a flush or a signal, and may be flushed within a
-    /// line of launches. A line that is recorded has none, and that of a serialised plugin holds its lock.
+    /// Returns whether work enqueued on its streams may wait for a flush or a signal, and may be flushed within a
+    /// line of launches. A line that is recorded has no flush, and that of a serialised plugin holds its lock.
     pub(crate) fn gathers(&self) -> bool {
         self.plugin.about.table.stream_flush.is_some() && !self.plugin.is_serialised() && !self.replays()
     }
 
-    /// Has the device begin with what is enqueued, if [`Device::gathers`].
+    /// Makes the device begin with the enqueued work, if [`Device::gathers`].
     ///
     /// # Safety
     /// As the ABI's `stream_flush`: the stream is the device's, and no other thread uses it during the call.
@@ -152,7 +152,7 @@ impl Stream {
     }
 }
 
-/// Who waits for a point.
+/// A waiter for a point.
 struct Waiting {
     device: Arc<Device>,
     value: u64,

@@ -1,12 +1,12 @@
 //! Expected times of launches: the work that kernels report, and the speed at which a device does it.
 //!
 //! A kernel's cost function counts operations and bytes for the shapes that it was prepared for (B20). A device's
-//! [`Rates`] turn them into nanoseconds: the greater of arithmetic and memory traffic, and what a launch takes in any
-//! case ("roofline", Williams, Waterman and Patterson, 2009), with rates of its own for each kind of work
+//! [`Rates`] turn them into nanoseconds: the greater of arithmetic and memory traffic, and the fixed cost of a launch
+//! ("roofline", Williams, Waterman and Patterson, 2009), with rates of its own for each kind of work
 //! ([`WorkKind`]). Estimates decide how a program is divided into tasks
-//! and where its nodes run, never what it computes.
+//! and where its nodes run, never its results.
 //!
-//! A copy between memories takes what its [`Link`] takes. Devices that nobody measured are taken for one of their kind
+//! A copy between memories takes the time of its [`Link`]. A device without measurements gets the defaults of its kind
 //! ([`Rates::of_kind`]).
 
 use devbay_plugin_api::abi::{DEVBAY_DEVICE_KIND_CPU, DEVBAY_DEVICE_KIND_OTHER, KernelCost, NodeClaim};
@@ -14,7 +14,7 @@ use devbay_plugin_api::abi::{DEVBAY_DEVICE_KIND_CPU, DEVBAY_DEVICE_KIND_OTHER, K
 /// The kind of work that a launch mostly does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WorkKind {
-    /// Products of matrices, and what is made of them.
+    /// Products of matrices, and ops built on them.
     Product,
     /// Convolutions that are products of matrices: many channels out for many in.
     Convolution,
@@ -103,7 +103,7 @@ pub struct Rates {
     pub hand_over_ns: f64,
     /// The same of each kind of work, in the order of [`WorkKind::ALL`]; None for those that the rates above hold for.
     pub by_work: [Option<WorkRates>; WorkKind::ALL.len()],
-    /// Copies from the host's memory; nobody needs them where the device works in that.
+    /// Copies from the host's memory; unused if the device works in that memory.
     pub to_device: Link,
     /// Copies to the host's memory, until the host or another device may read them.
     pub from_device: Link,
@@ -136,7 +136,7 @@ impl Link {
 
 impl Default for Rates {
     /// Returns rates of a server core of the 2020s, as far as kernels reach its peak. Its copies are the processor's own;
-    /// what a stream of its own costs, a hand-over each way, is their latency.
+    /// their latency is the cost of a separate stream, a hand-over each way.
     fn default() -> Self {
         let link = Link { latency_ns: 1000.0, bytes_per_ns: 10.0 };
         Self {
@@ -157,9 +157,9 @@ impl Rates {
     ///
     /// An accelerator is taken for a middling graphics card with plain kernels: 2 of the 10 to 30 Tflop/s and 300 of the
     /// 400 to 1000 GB/s that data sheets of the 2020s say, launches and copies of the order that drivers are known for,
-    /// 5 to 20 us, and what a PCIe 3.0 bus of 16 lanes gives, about 10 GB/s. A processor with a memory of its own is a
+    /// 5 to 20 us, and the rate of a PCIe 3.0 bus of 16 lanes, about 10 GB/s. A processor with a memory of its own is a
     /// driver that plays a graphics card in software: figures of the order that `devbay devices --calibrate` gave for
-    /// Mesa's llvmpipe on two cores. The kinds of work of a core are about half of what it gave for one with
+    /// Mesa's llvmpipe on two cores. The kinds of work of a core are about half of its figures for one with
     /// AVX-512.
     pub fn of_kind(kind: u32, has_own_memory: bool) -> Self {
         match kind {

@@ -30,8 +30,8 @@ impl ReplayFns {
     }
 }
 
-/// The launches that a stream recorded. To be dropped behind the stream, whose end waits for replays, and before what
-/// it names.
+/// The launches that a stream recorded. To be dropped after the stream, whose end waits for replays, and before the
+/// objects that it names.
 pub(crate) struct Recording {
     handle: NonNull<abi::Recording>,
     fns: ReplayFns,
@@ -51,8 +51,8 @@ impl Drop for Recording {
 }
 
 impl Stream {
-    /// Takes down what `launches` launches on the stream, instead of running it. None if the plugin cannot record it, or not with
-    /// bindings: nothing was then enqueued, and it is to be launched.
+    /// Records the launches of `launches` on the stream instead of running them. None if the plugin cannot record them,
+    /// or not with bindings: nothing was then enqueued, and they are to be launched.
     ///
     /// # Errors
     /// Errors that the plugin reports; nothing was enqueued.

@@ -126,8 +126,8 @@ impl Stream {
         Err(self.failure(status, if self.has_failed_with(status) { Phase::Work } else { phase }))
     }
 
-    /// Returns whether the stream has failed with this status, so that a function that gave it has only passed it on
-    /// (B13): what failed was enqueued before.
+    /// Returns whether the stream has failed with this status, so that a function that returned it has only passed it
+    /// on (B13): the failed work was enqueued before.
     #[cold]
     pub(crate) fn has_failed_with(&self, status: Status) -> bool {
         // These are failures of the device or the plugin, about which a stream is not asked any more.
@@ -163,8 +163,8 @@ impl Stream {
     ///
     /// # Errors
     /// The stream's failure, in the plugin's words. [`PluginBroken`](crate::error::ErrorKind::PluginBroken) if it never
-    /// comes to rest (see `limit`), and [`PluginPoisoned`](crate::error::ErrorKind::PluginPoisoned) if it cannot be asked,
-    /// after which what was lent must be leaked; after any other error the stream's end waits for the device.
+    /// comes to rest (see `limit`), and [`PluginPoisoned`](crate::error::ErrorKind::PluginPoisoned) if it cannot be
+    /// asked; lent memory must then be leaked. After any other error the stream's end waits for the device.
     pub fn finish(&mut self, limit: Duration) -> Result<()> {
         if self.device.info.inline {
             return Ok(());

@@ -49,8 +49,8 @@ pub(super) struct AttrViews<'a> {
 }
 
 impl<'a> AttrViews<'a> {
-    /// Of the attributes that a node's op has. Others mean nothing (rule 9 of `verify.rs`), and a kernel would refuse what it
-    /// does not read. An op without a row may have any.
+    /// Returns the attributes that a node's op has. Others mean nothing (rule 9 of `verify.rs`), and a kernel would
+    /// refuse unknown ones. An op without a row may have any.
     pub fn of(op: &Op, attrs: &'a [(Arc<str>, AttrValue)]) -> Self {
         let row = devbay_ops::find(&op.domain, &op.name);
         let is_of_op = |(name, _): &&(Arc<str>, AttrValue)| row.is_none_or(|row| row.attributes.has(name));
@@ -115,8 +115,8 @@ pub struct Graph<'a> {
 }
 
 impl<'a> Graph<'a> {
-    /// Some nodes of a program, in its order, which give `outputs`. What they read and neither make nor is constant comes
-    /// in.
+    /// Returns a graph of some nodes of a program, in its order, with results `outputs`. Values that they read but do
+    /// not make are inputs, unless they are constant.
     pub fn new(program: &'a Program, nodes: Vec<&'a Node>, outputs: &[ValueId]) -> Self {
         let made: HashSet<ValueId> =
             nodes.iter().flat_map(|node| node.outputs.iter().copied().flatten()).collect();

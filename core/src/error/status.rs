@@ -1,7 +1,7 @@
 //! The meaning of a plugin's status: the one table from a status, and the phase in which the plugin gave it, to an [`ErrorKind`].
 //!
-//! A status is the plugin's view of a call. Only the host knows who chose the call's arguments, so that only the
-//! phase tells an invalid model from an invalid input.
+//! A status is the plugin's view of a call. Only the host knows the origin of the call's arguments, so only the phase
+//! distinguishes an invalid model from an invalid input.
 
 use super::{Error, ErrorKind};
 use devbay_plugin_api::abi::{
@@ -13,7 +13,7 @@ use devbay_plugin_api::abi::{
 };
 use std::fmt;
 
-/// A request to a plugin, by what it asks for.
+/// A request to a plugin, by its purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
     /// Make an instance of the plugin.
@@ -76,7 +76,7 @@ pub enum Phase {
     AskReached,
     /// Reach a point: the status of the call back.
     Reach(u64),
-    /// Do what was enqueued before, no matter by which call.
+    /// Do work that was enqueued before, no matter by which call.
     Work,
 }
 

@@ -1,7 +1,7 @@
 //! Runs of programs that a device's compiler made.
 //!
-//! Values in the host's memory are uploaded, on the stream that the program then runs on; results stay on the device until
-//! somebody wants them elsewhere. Buffers of values that nobody reads behind the program are donated to it.
+//! Values in the host's memory are uploaded, on the stream that the program then runs on. Results stay on the device
+//! until they are needed elsewhere. Buffers of values without a later reader are donated to the program.
 
 use super::cancel::Cancel;
 use super::unit::Values;
@@ -26,7 +26,7 @@ impl IdleStreams {
     }
 }
 
-/// An input of a run: its buffer, and whether nobody else has it.
+/// An input of a run: a constant's buffer, or a value's, which may have no other user.
 enum Given<'a> {
     Constant(&'a Buffer),
     Value(Arc<Buffer>),
@@ -44,7 +44,7 @@ impl Given<'_> {
 /// Runs a stage on the values of a run.
 ///
 /// # Errors
-/// Out of memory; what the device says.
+/// Out of memory, or the device's error.
 pub(super) fn run(
     stage: &CompiledStage,
     idle: &IdleStreams,

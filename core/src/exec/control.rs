@@ -157,7 +157,7 @@ impl Collected {
         Self { backwards, n: 0, of: None, parts: Vec::new(), joined: Vec::new() }
     }
 
-    /// Adds what the next iteration gives, which must be of the same type.
+    /// Adds the result of the next iteration, which must be of the same type.
     fn push(&mut self, part: RunTensor, values: &Values<'_>) -> Result<()> {
         let of = self.of.get_or_insert_with(|| part.ty.clone());
         if part.ty.dtype != of.dtype || part.ty.shape != of.shape {

@@ -1,4 +1,4 @@
-//! Frames: what one run of a section changes, pooled.
+//! Frames: the mutable state of one run of a section, pooled.
 
 use super::nested::Context;
 use super::pool::RunCounter;
@@ -89,7 +89,7 @@ impl Streams {
         std::iter::once(&self.first).chain(&self.others)
     }
 
-    /// Notes what the steps of a run signalled on each lane, or were to: values that they gave are not given again.
+    /// Records the signals of a run on each lane, including failed ones: no value is used twice.
     pub fn have_signalled(&mut self, signalled: impl Iterator<Item = u64>) {
         for (stream, value) in self.iter_mut().zip(signalled) {
             stream.have_signalled(value);
@@ -141,8 +141,8 @@ impl ThreadStreams {
 
 /// Why a run failed that failed twice: when it was launched, and when its devices were to come to rest.
 ///
-/// The first failure, but for a lost device: of that the launch may have heard only what followed from it, on a stream
-/// that waited for another.
+/// Returns the first failure, unless the device was lost: a launch may then report only a consequence, on a stream that
+/// waited for another.
 pub(crate) fn first_cause(launched: Result<()>, rested: Error) -> Error {
     let is_lost = |error: &Error| error.kind() == ErrorKind::DeviceLost;
     match launched {
@@ -182,7 +182,7 @@ impl Frame {
     /// Creates a frame for a section.
     ///
     /// # Errors
-    /// Out of memory, or what the plugin says.
+    /// Out of memory, or the plugin's error.
     pub fn new(section: &Section) -> Result<Self> {
         let streams = Streams::new(section)?;
         let arena = |memory: &Memory| match memory.arena {

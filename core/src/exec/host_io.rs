@@ -251,7 +251,7 @@ pub struct Bound<'a> {
 }
 
 impl Bound<'_> {
-    /// Runs once more on what is in the inputs now.
+    /// Runs once more on the present content of the inputs.
     ///
     /// # Errors
     /// The first failure of the run.
@@ -275,7 +275,7 @@ impl Drop for Bound<'_> {
     }
 }
 
-/// Returns whether inputs are what the program takes, and the plan is for such.
+/// Returns whether inputs fit the program, and the plan is for their types.
 #[inline]
 fn fit(inputs: &[InputView<'_>], plan: &Plan) -> bool {
     let is = |(ty, input): (&Shaped, &InputView<'_>)| ty.is(input.dtype, input.shape);

@@ -1,7 +1,7 @@
 //! References to memory that a caller lends for a run.
 //!
-//! Kernels of inline devices that take references to host memory work in the caller's memory themselves. What such a
-//! reference says but for the caller's address is known when the section is planned, so that a run only adds that.
+//! Kernels of inline devices that take references to host memory work in the caller's memory themselves. All of such a
+//! reference except the caller's address is known when the section is planned, so that a run only adds that.
 
 use super::frame::Frame;
 use super::host_io::{InputView, OutputView};
@@ -9,7 +9,7 @@ use crate::plan::section::{Patch, Section};
 use devbay_plugin_api::abi::BufferRef;
 use std::ptr::null_mut;
 
-/// The references of a section to what the caller lends.
+/// The references of a section to memory that the caller lends.
 pub(crate) struct Lent {
     inputs: Box<[LentRef]>,
     outputs: Box<[LentRef]>,

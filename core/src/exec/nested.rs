@@ -1,4 +1,4 @@
-//! If and Loop as steps: what [`crate::plan::control::nested`] planned, run with the launch loop itself.
+//! If and Loop as steps: planned by [`crate::plan::control::nested`], run with the launch loop itself.
 //!
 //! To the section around it such a step looks like any launch: a function, a state and references. The function is
 //! ours, and launches the steps of a region with references that follow the step's own.

@@ -8,14 +8,14 @@
 //!
 //! A word is a range `(begin, end)` of places in the list of successors, or 0 when it is empty.
 //!
-//! | who | transition | when |
+//! | actor | transition | when |
 //! | --- | --- | --- |
-//! | owner | 0 to (b, e) | shows a range (Release: what made its tasks ready is seen by whoever takes them) |
+//! | owner | 0 to (b, e) | shows a range (Release: a thief sees all writes that made its tasks ready) |
 //! | owner | (b, e) to 0 | takes it back, by exchange |
 //! | thief | (b, e) to (b, m), or 0 for a single task | takes the back half, by compare-exchange (Acquire) |
 //!
-//! A range may come back to a word while a thief looks at it, with the next iteration of a loop or the next run: a word
-//! that compares equal stands for what is ready now, whatever was there in between.
+//! A range may come back to a word while a thief looks at it, with the next iteration of a loop or the next run. A word
+//! that compares equal stands for tasks that are ready now, whatever was there in between.
 
 use crate::sync::{AtomicU64, Ordering};
 
@@ -81,7 +81,7 @@ impl Offers {
         self.words.iter().any(|word| word.load(Ordering::Relaxed) != 0)
     }
 
-    /// Takes back what was shown last and is still there. For the owner alone.
+    /// Takes back the newest range that is still there. Only the owner may call it.
     pub fn take_back(&self) -> Option<Range> {
         self.words.iter().rev().find_map(|word| match word.load(Ordering::Relaxed) {
             0 => None,
@@ -138,7 +138,7 @@ mod loom_tests {
     use crate::sync::AtomicU32;
     use loom::sync::Arc;
 
-    /// Owner and thief take each task once, and the thief sees what made it ready.
+    /// Owner and thief take each task once, and the thief sees the writes that made it ready.
     #[test]
     fn owner_takes_back_while_a_thief_steals() {
         loom::model(|| {

@@ -1,10 +1,10 @@
 //! A pool of frames: taken and given back without a lock.
 //!
-//! A run that has the pool to itself takes and gives with one atomic operation each: the first place. What does
-//! not fit there goes to a bounded queue.
+//! A run that has the pool to itself takes and gives with one atomic operation each: the first place. Further frames
+//! go to a bounded queue.
 //!
-//! Runs are counted where only who holds a frame writes: each frame has a counter of its own, and the pool adds them up
-//! when it is asked.
+//! Each frame counts its own runs, and only the frame's holder writes the counter. The pool adds the counters up on
+//! demand.
 
 use super::frame::Frame;
 use crossbeam_queue::ArrayQueue;
@@ -19,7 +19,7 @@ const FRAMES_MAX: usize = 64;
 /// Frames of one line.
 ///
 /// # Invariants
-/// `first` is NULL or came from `Box::into_raw`; who swaps a pointer out owns it.
+/// `first` is NULL or came from `Box::into_raw`. The thread that swaps a pointer out owns it.
 pub struct FramePool {
     first: AtomicPtr<Frame>,
     rest: ArrayQueue<Box<Frame>>,
@@ -34,7 +34,7 @@ struct Runs {
     counters: Vec<RunCounter>,
 }
 
-/// Runs of one frame. Written by who holds the frame, read by anybody.
+/// Number of runs of one frame. The frame's holder writes it; any thread may read it.
 #[derive(Clone, Default)]
 pub(crate) struct RunCounter(Arc<AtomicU64>);
 

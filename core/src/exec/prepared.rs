@@ -1,7 +1,7 @@
 //! Prepared plans: a plan beside the state that its runs share, which is frames, streams, caches, units and counts.
 //!
-//! A plan is data, made once and never changed. What one run keeps for the next is here, in the order of the plan's stages:
-//! a `StageRuns` for each.
+//! A plan is data, made once and never changed. State that one run keeps for the next is here, in the order of the
+//! plan's stages: a `StageRuns` for each.
 
 use super::compiled::IdleStreams;
 use super::eager::EagerCache;
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// A plan with the state that its runs share. Clones share the same state.
 #[derive(Clone)]
 pub struct Prepared {
-    /// First: what frames have recorded ends before the kernels and the memory that it names (B22).
+    /// Dropped first: frames' recordings end before the kernels and the memory that they name (B22).
     runs: Arc<Runs>,
     plan: Arc<Plan>,
 }
@@ -63,7 +63,7 @@ pub(super) struct Single<'a> {
 }
 
 impl Prepared {
-    /// Prepares a plan for its first run; `env` is what it was planned with.
+    /// Prepares a plan for its first run; `env` is the environment it was planned with.
     pub fn new(plan: Arc<Plan>, env: &Arc<Env>) -> Self {
         let single = plan.single().map(|stage| SectionRuns {
             frames: FramePool::new(),
@@ -125,7 +125,7 @@ impl Prepared {
         self.runs.used.swap(false, Ordering::Relaxed)
     }
 
-    /// Makes a report, including those of the plans that regions have so far; `env` is what it was planned with.
+    /// Makes a report, including the existing plans of regions; `env` is the environment it was planned with.
     pub(super) fn report(&self, env: &Env) -> PlanReport {
         PlanReport::of(&self.plan, env, &|stage, region| match &self.runs.stages[stage] {
             StageRuns::Control(units) => units[region].reports(),

@@ -1,8 +1,8 @@
 //! Ready tasks of one participant of a run, which it keeps to itself.
 //!
 //! A task is named by its place in the list of successors, so that those that became ready with one task are one range,
-//! whatever their number. Ranges are a stack: what was ready last runs first, and finds warm what its predecessor
-//! wrote. Tasks that were counted down one by one are a queue: they run about in the order of the plan, which is how
+//! whatever their number. Ranges are a stack: the newest runs first, and finds its predecessor's results in the cache.
+//! Tasks that were counted down one by one are a queue: they run about in the order of the plan, which is how
 //! they lie in memory. Nothing grows during a run.
 
 use super::offers::Range;

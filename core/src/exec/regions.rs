@@ -1,9 +1,9 @@
-//! Entry and exit of control flow whose regions are tasks: what they read, choose, and point where.
+//! Entry and exit of control flow whose regions are tasks: their references, choices and pointer updates.
 //!
 //! To the launch loop they are steps like any other, a function, a state and references. Their functions note in the
 //! run's context which region comes next; the participant that ran the task asks for it and makes the region's tasks
-//! ready ([`super::tasks`]). Nobody else of the control flow runs meanwhile, so that they may change the references of
-//! its launches: what follows is counted down, or shown to other threads, later.
+//! ready ([`super::tasks`]). No other part of the control flow runs meanwhile, so these functions may change the
+//! references of its launches: later tasks are counted down, or offered to other threads, only afterwards.
 //!
 //! # References
 //!
@@ -102,7 +102,7 @@ impl Choice<'_> {
         self.progress.choose(Some(region));
     }
 
-    /// Lets an iteration of a loop run next, if the condition holds, or points what follows at what the last one made.
+    /// Starts the next iteration of a loop if the condition holds, else points later readers at the last one's results.
     fn iterate(&self, number: u32, carried: &[Carried], iteration: i64, condition: bool) -> Status {
         // Iteration `i` makes the place that the next one takes.
         let place = |iteration: i64| if iteration == 0 { 0 } else { 2 - (iteration & 1) as usize };
@@ -158,7 +158,7 @@ pub(super) unsafe extern "C" fn launch_entry(
     DEVBAY_STATUS_OK
 }
 
-/// Chooses whether a body runs again, and says what control flow has given.
+/// Chooses whether a body runs again, and sets the results of control flow.
 ///
 /// # Safety
 /// As [`LaunchFn`](devbay_plugin_api::abi::LaunchFn), with the state and references of an exit.

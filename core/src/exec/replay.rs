@@ -1,10 +1,10 @@
 //! Straight lines of launches that an asynchronous device runs with one call, because it has recorded them.
 //!
-//! A frame's references stay where they are from run to run, but for those to inputs and results, which are the frame's
-//! own staging memory where one device has the section to itself, or what the caller gives. So the first run of a frame
-//! launches, the second one records what it launches, and all others replay that. Memory of inputs and results is bound: where it
-//! has moved, a replay is given the new place. Of a plugin that records no bindings the line is launched then, and recorded
-//! again.
+//! A frame's references stay the same from run to run, except those to inputs and results: these are the frame's own
+//! staging memory if one device has the section to itself, else the caller's memory. So the first run of a frame
+//! launches, the second one records its launches, and all others replay them. Memory of inputs and results is bound: if
+//! it has moved, a replay is given the new place. If a plugin records no bindings, the line is then launched and
+//! recorded again.
 
 use super::cancel::Cancel;
 use super::frame::Frame;
@@ -17,7 +17,7 @@ use devbay_plugin_api::abi::BufferRef;
 /// Number of times that a frame's references may have moved until nothing is recorded any more.
 const MOVES_MAX: u32 = 3;
 
-/// Whether, and what, a frame has recorded.
+/// State of a frame's recording.
 pub(crate) enum Replay {
     /// Launches are launches.
     Off,
@@ -55,8 +55,8 @@ impl Replay {
 }
 
 impl Frame {
-    /// As [`Frame::launch`], with references that will not come again: nothing is recorded, and what was recorded stays, and is
-    /// replayed where it has bindings.
+    /// Launches as [`Frame::launch`] does, with references that will not come again. Nothing is recorded. An existing
+    /// recording stays, and is replayed if it has bindings.
     ///
     /// # Safety
     /// As [`Frame::launch`].
@@ -80,7 +80,7 @@ impl Frame {
         launched
     }
 
-    /// Launches a line, records it, or replays what was recorded.
+    /// Launches a line, records it, or replays its recording.
     ///
     /// # Safety
     /// As [`Frame::launch`].

@@ -49,7 +49,7 @@ impl Frame {
     ///
     /// # Errors
     /// The first status that was not 0, with node and plugin's words; cancelled or past the deadline. On an
-    /// asynchronous device what was enqueued before still runs.
+    /// asynchronous device, work enqueued before it still runs.
     #[inline(always)]
     pub(crate) unsafe fn launch(&mut self, section: &Section, cancel: Option<&Cancel>) -> Result<()> {
         if cancel.is_none() {

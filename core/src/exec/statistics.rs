@@ -1,7 +1,7 @@
 //! Uses of a unit's plans, and the cost of making them.
 //!
 //! Runs that find their plan touch nothing that other threads write: each counts in the frame that it holds
-//! (`pool.rs`), and the counters are added up here when somebody asks. Everything else is counted while a plan is made.
+//! (`pool.rs`), and the counters are added up here on demand. Everything else is counted while a plan is made.
 
 use super::prepared::Prepared;
 use crate::plan::Env;

@@ -1,8 +1,8 @@
 //! The loop in which a participant runs tasks: launch, count down, next.
 //!
-//! Its guarantees stand in [`super::tasks`]. It is in a file of its own because it is written for the machine:
-//! launches are calls that could change whatever a reference leads to, so that what the loop needs of the run is copied
-//! into local variables first, and what is seldom done is a function of [`TaskRun`].
+//! Its guarantees stand in [`super::tasks`]. It is in a file of its own because it is written for the machine. A launch
+//! is a call that could change anything behind a reference, so the loop first copies the run's fields that it needs
+//! into local variables. Rare work is a function of [`TaskRun`].
 
 use super::offers::Range;
 use super::ready::Ready;
@@ -42,7 +42,7 @@ pub(super) struct TaskLoop<'a> {
 }
 
 impl<'a> TaskLoop<'a> {
-    /// Runs a task, if one is given, and the participant's tasks, and what becomes ready with them, until it has none.
+    /// Runs a given task, the participant's tasks, and those that become ready with them, until it has none.
     #[inline(always)]
     pub fn work<const SHARED: bool, const CHECKED: bool>(
         self,
@@ -71,8 +71,8 @@ impl<'a> TaskLoop<'a> {
         }
     }
 
-    /// Runs a task, and one after the other those that follow it alone; gives the last, and where what belongs to it
-    /// ends.
+    /// Runs a task, and one after the other those that follow only it. Returns the last one, and the entry behind it,
+    /// where its lists end.
     #[inline(always)]
     fn run_line<const SHARED: bool, const CHECKED: bool>(
         self,
@@ -113,7 +113,7 @@ impl<'a> TaskLoop<'a> {
         }
     }
 
-    /// Counts down what waits for a task that ended; gives one that is ready to run now, the others wait.
+    /// Counts down the successors of a task that ended. Returns one that is ready to run now, and queues the others.
     #[inline(always)]
     fn count_successors<const SHARED: bool>(
         self,
@@ -139,11 +139,11 @@ impl<'a> TaskLoop<'a> {
         ControlFlow::Continue(next)
     }
 
-    /// Launches a task's steps, and keeps what depends on it from running if it fails, or must not run because one
-    /// before it did.
+    /// Launches a task's steps. If the task fails, or must not run because an earlier one failed, its dependents are
+    /// kept from running.
     ///
-    /// Who is alone does not ask for failures before it has one itself. Then the task is marked as one that must not
-    /// run, and left to [`TaskRun::work_shared`], which asks.
+    /// A participant that runs alone does not look for failures before it has one itself. Then it marks the task as one
+    /// that must not run, and leaves it to [`TaskRun::work_shared`], which looks.
     #[inline(always)]
     fn run_task<const SHARED: bool, const CHECKED: bool>(
         self,
@@ -203,10 +203,9 @@ impl<'a> TaskLoop<'a> {
         local.ready.take_if(self.links, wanted, |ready| self.fetch_ahead(ready))
     }
 
-    /// Fetches what the next tasks of the ring need: of the nearest its references, of farther ones what leads to them.
+    /// Fetches data of the next tasks in the ring: the references of the nearest ones, and the entries of farther ones.
     ///
-    /// Where the ring has no task any more, or not yet, there is an older one's place: what is fetched in vain costs
-    /// less than asking.
+    /// If the ring has no task there, the place names an older one. A useless fetch costs less than a check.
     #[inline(always)]
     fn fetch_ahead(self, ready: &Ready) {
         let task = |number| self.links.task(self.links.successor(ready.single(number))).0;

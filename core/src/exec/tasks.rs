@@ -1,8 +1,8 @@
-//! Running tasks: ready counts, and who runs what.
+//! Running tasks: ready counts, and how threads share the tasks.
 //!
-//! A task is ready when the last task before it ends. A successor that waits for that task alone runs next on the
-//! same thread; what else became ready is kept by the participant ([`super::ready`]) and shown to other threads
-//! ([`super::offers`]) as far as it is worth a hand-over. Nothing here allocates, locks or counts references while all
+//! A task is ready when the last task before it ends. A successor that waits only for that task runs next on the
+//! same thread. The participant keeps other ready tasks ([`super::ready`]) and shows them to other threads
+//! ([`super::offers`]) if they are worth a hand-over. Nothing here allocates, locks or counts references while all
 //! goes well.
 //!
 //! The caller begins *alone*: without an atomic operation, and without asking for failures, as there is none. When it
@@ -11,22 +11,22 @@
 //!
 //! # Protocol
 //!
-//! | what | who | order |
+//! | data | actor | order |
 //! | --- | --- | --- |
-//! | `ready[task]` | each task before it counts down once; who makes it 0 owns the task | AcqRel; load and store while the caller is alone |
-//! | `remaining` | each participant subtracts what it ran when it runs out of tasks; at 0 the run has ended | AcqRel |
-//! | `failed`, `poisoned[task]` | set before the count down of the same task, read by who owns it | Relaxed |
+//! | `ready[task]` | each task before it counts down once; the thread that makes it 0 owns the task | AcqRel; load and store while the caller is alone |
+//! | `remaining` | each participant that runs out of tasks subtracts the number it ran; at 0 the run has ended | AcqRel |
+//! | `failed`, `poisoned[task]` | set before the count down of the same task, read by the task's owner | Relaxed |
 //! | `Participant::local` and its streams | the thread that takes part with that slot, in this run | - |
 //!
-//! What the caller counted down alone is seen by whoever takes what it shows (Release and Acquire of the offers).
+//! A thread that takes an offered task sees all that the caller counted down alone (Release and Acquire of the offers).
 //!
 //! Tasks that lead to the same successor and follow each other on one thread are counted down together, when the last
 //! of them has ended; the successor could not be ready earlier in any case. So a join of thousands of tasks is a few
 //! atomic operations, not thousands on one word.
 //!
-//! Control flow whose regions are tasks has an entry and an exit. Whoever runs one of them sets the counts of the region
-//! that it chose, adds its tasks to `remaining`, and has the first of them ready. All tasks of a region lead to the exit,
-//! so that no two iterations, and no two participants, use those counts at once.
+//! Control flow whose regions are tasks has an entry and an exit. The thread that runs one of them sets the counts of
+//! the chosen region, adds its tasks to `remaining`, and makes its first tasks ready. All tasks of a region lead to the
+//! exit, so that no two iterations, and no two participants, use those counts at once.
 
 use super::cancel::{Cancel, Under};
 use super::frame::{Streams, ThreadStreams};
@@ -63,8 +63,8 @@ const LOOKS_MAX: u32 = 8192;
 /// The same where a device can, which may take long.
 const DEVICE_LOOKS_MAX: u32 = 1024;
 
-/// Time that a device that is lost, or whose plugin panicked, has to call back. What has not come by then may come with
-/// the end of its streams, or never.
+/// Time in which a lost device, or one whose plugin panicked, must call back. Later calls may come with the end of its
+/// streams, or never.
 const LOST_LIMIT: Duration = Duration::from_millis(100);
 
 /// The state that a run of several tasks changes beside a frame's references; part of the frame.
@@ -74,7 +74,7 @@ pub(crate) struct TaskState {
     /// Tasks that must not run, because one before them failed.
     poisoned: Box<[AtomicBool]>,
     participants: Box<[CachePadded<Participant>]>,
-    /// Where the caller sleeps. Shared with what a device calls back.
+    /// Place where the caller sleeps. Shared with the callbacks of devices.
     sleeper: Arc<Sleeper>,
 }
 
@@ -129,8 +129,8 @@ impl TaskState {
 /// One run of a section's tasks.
 ///
 /// # Invariants
-/// `ready` and `poisoned` have a place for each task. What [`TaskGraph`] promises of its numbers (`tasks` and `succs`
-/// are only followed through each other) and [`Section`] of its steps makes every index below one that is there.
+/// `ready` and `poisoned` have a place for each task. The invariants of [`TaskGraph`] on its numbers (`tasks` and
+/// `succs` are only followed through each other) and of [`Section`] on its steps keep every index below in range.
 pub(super) struct TaskRun<'a> {
     pub section: &'a Section,
     graph: &'a TaskGraph,
@@ -147,7 +147,7 @@ pub(super) struct TaskRun<'a> {
     remaining: CachePadded<AtomicU32>,
     /// True if a task failed.
     pub failed: AtomicBool,
-    /// True if tasks were lost, so that what remains will not end.
+    /// True if tasks were lost, so that the remaining ones will not end.
     abandoned: AtomicBool,
     /// The first failure.
     failure: Mutex<Option<Error>>,
@@ -164,7 +164,7 @@ unsafe impl Sync for TaskRun<'_> {}
 /// until the asynchronous lanes' streams are at rest; `state` and `streams` belong to this run alone.
 ///
 /// # Errors
-/// The first failure, or cancelled. Tasks that do not depend on what failed have run.
+/// The first failure, or cancelled. Tasks that do not depend on the failed one have run.
 pub(crate) unsafe fn run(
     section: &Section,
     state: &mut TaskState,
@@ -295,7 +295,7 @@ impl TaskRun<'_> {
         }
     }
 
-    /// Runs what the caller has, alone as long as it may and nothing has failed.
+    /// Runs the caller's tasks: alone as long as it may, and while nothing has failed.
     fn go_on(&self, local: &mut Local, n_worth: u32, alone: bool) {
         let left = match alone && !self.failed.load(Ordering::Relaxed) {
             true => self.work_alone(local, n_worth),
@@ -322,7 +322,7 @@ impl TaskRun<'_> {
         });
     }
 
-    /// Takes what arrived from a device, or tasks that another participant shows.
+    /// Takes arrivals of devices, or tasks that another participant shows.
     fn steal(&self, slot: u32, local: &mut Local) -> bool {
         if let Some((arrival, status)) = self.inbox.and_then(Inbox::take) {
             self.arrive(arrival as usize, status, local);
@@ -350,13 +350,13 @@ impl TaskRun<'_> {
         local.ready.push(Range { begin: place, end: place + 1 });
     }
 
-    /// Subtracts what was run from what remains; tells whether that was the last.
+    /// Subtracts the tasks that ran from the remaining ones. Returns whether those were the last.
     fn subtract(&self, local: &mut Local) -> bool {
         let n = std::mem::take(&mut local.n_ended);
         n > 0 && self.remaining.fetch_sub(n, Ordering::AcqRel) == n
     }
 
-    /// Returns the loop of a participant. Never a call of its own: then what it gives stays in registers.
+    /// Returns the loop of a participant. Never a call of its own, so that the result stays in registers.
     #[inline(always)]
     fn task_loop(&self, slot: u32, n_worth: u32) -> TaskLoop<'_> {
         let participant = &self.state.participants[slot as usize];
@@ -373,8 +373,8 @@ impl TaskRun<'_> {
         }
     }
 
-    /// Runs tasks while nobody else does, until there are none, or there is something to show, or one failed: then
-    /// breaks with what to go on with.
+    /// Runs tasks while no other thread takes part: until none is left, one can be offered, or one failed. Then breaks
+    /// with the task to go on with.
     fn work_alone(&self, local: &mut Local, n_worth: u32) -> ControlFlow<u32> {
         match self.cancel {
             None => self.work::<false, false>(0, local, n_worth, NO_TASK),
@@ -467,8 +467,8 @@ impl TaskRun<'_> {
         self.state.poisoned[task as usize].store(true, Ordering::Relaxed);
     }
 
-    /// Returns what follows the entry or the exit of control flow that this participant has run: a task, or `NO_TASK`
-    /// if a region's first are with those that are ready; None if it has come to its end.
+    /// Returns the task after the entry or exit of control flow that this participant has run. `NO_TASK` if a region's
+    /// first tasks are among the ready ones; None if the control flow has ended.
     #[inline(never)]
     pub(super) fn choose(&self, control: u32, is_exit: bool, local: &mut Local) -> Option<u32> {
         let Control { entry, exit, ref regions } = self.graph.controls[control as usize];
@@ -495,7 +495,7 @@ impl TaskRun<'_> {
         Some(NO_TASK)
     }
 
-    /// Keeps what depends on a task from running.
+    /// Keeps the dependents of a task from running.
     #[cold]
     pub(super) fn poison_successors(&self, task: u32, local: &mut Local) {
         if let Some(control) = self.graph.control_of(task) {
@@ -526,7 +526,8 @@ mod loom_tests {
     use crate::sync::UnsafeCell;
     use loom::sync::Arc;
 
-    /// A caller counts down alone, and then shows a task: who takes it owns the join, and sees what was written before.
+    /// A caller counts down alone, then offers a task. The thread that takes it owns the join, and sees the earlier
+    /// writes.
     #[test]
     fn what_was_counted_alone_is_seen_by_who_takes_an_offer() {
         loom::model(|| {
@@ -552,8 +553,8 @@ mod loom_tests {
         });
     }
 
-    /// Whoever ends the last of a region's two tasks owns the exit, and sets its count for the next iteration: nobody else
-    /// is there meanwhile, and nobody counts an iteration twice.
+    /// The thread that ends the last of a region's two tasks owns the exit, and sets its count for the next iteration.
+    /// No other thread is in the region meanwhile, and each iteration is counted once.
     #[test]
     fn two_threads_run_the_iterations_of_a_region() {
         struct Region {
@@ -605,7 +606,7 @@ mod loom_tests {
     }
 
     /// Two threads end the three tasks before a join, one of them two at once: one of the threads owns the join, and
-    /// sees what both wrote.
+    /// sees the writes of both.
     #[test]
     fn two_threads_count_a_join_down() {
         loom::model(|| {

@@ -4,18 +4,18 @@
 //! for them. A signal's state says which of its lane's signals in a run it is; the value is that of the stream when the
 //! run began and so many more. Behind a task that others wait for on the host the signal asks the device to call back,
 //! with the address of an [`ArrivalCall`] of the frame's: the callback puts the arrival into the run's [`Inbox`] and
-//! wakes whoever waits for one.
+//! wakes a thread that waits for one.
 //!
 //! # Protocol of the inbox
 //!
-//! | what | who | order |
+//! | data | actor | order |
 //! | --- | --- | --- |
 //! | `calls` | the signal adds one before it asks for a call back; the call subtracts it as the last thing it does | Release, Acquire |
 //! | `ready` | the call pushes, any thread of the run pops | the queue's |
-//! | `sleeper` | the run's caller says that it sleeps, then looks once more; a call pushes, then looks who sleeps | SeqCst fences |
+//! | `sleeper` | the run's caller says that it sleeps, then looks once more; a call pushes, then wakes a sleeping caller | SeqCst fences |
 //!
-//! A frame is used again, or goes, only when `calls` is 0: until then a call may still be on its way out. After a failure
-//! some may come no earlier than when their streams end (B16), so that nobody waits for them before.
+//! A frame is reused or freed only when `calls` is 0: until then a call may still be in progress. After a failure some
+//! calls may come as late as the end of their streams (B16), so no thread waits for them before that.
 
 use super::nested::Context;
 use crate::device::Device;
@@ -65,8 +65,8 @@ impl Calls {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The last thing that a call does, or instead of one that will not come. Release: what was done before is seen by
-    /// who finds 0.
+    /// Ends a call, as its last action, or replaces a call that will not come. Release: a thread that finds 0 sees all
+    /// that was done before.
     fn end(&self) {
         self.0.fetch_sub(1, Ordering::Release);
     }
@@ -135,8 +135,8 @@ impl Timelines {
         }
     }
 
-    /// Begins a run: `signals` has for each lane what its stream has signalled so far, and how often tasks that are in
-    /// no region signal.
+    /// Begins a run. For each lane, `signals` has the last signalled value of its stream, and the number of signals by
+    /// tasks outside regions.
     pub fn begin<'n>(&self, signals: impl Iterator<Item = (u64, &'n u32)>) {
         debug_assert!(!self.inbox.has_mail());
         for (clock, (signalled, &n)) in self.clocks.iter().zip(signals) {
@@ -162,7 +162,7 @@ impl Timelines {
         &self.inbox
     }
 
-    /// Ends a run whose points were all reached, or can be no more: throws away what came and was not taken.
+    /// Ends a run whose points were all reached, or can no longer be. Drops arrivals that were not taken.
     pub fn end(&self) {
         self.inbox.calls.settle();
         while self.inbox.take().is_some() {}

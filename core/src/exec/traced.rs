@@ -1,7 +1,7 @@
 //! Steps that are traced: a function of ours around the kernel's own.
 //!
 //! To the launch loop such a step looks like any other. In front of its references stands one more, of the frame's
-//! [`Context`], which knows the number of the run: the launch function finds it one place before what it is handed.
+//! [`Context`], which knows the number of the run: the launch function finds it one place before its own references.
 
 use super::nested::Context;
 use crate::device::Device;

@@ -77,7 +77,7 @@ impl Unit {
         Self { passes, ahead, ..Self::new(program, env) }
     }
 
-    /// Returns the program for inputs of known types, before the passes that go by devices; with what passes did.
+    /// Returns the program for inputs of known types, before the passes for devices, with the changes of each pass.
     ///
     /// # Errors
     /// As [`Env::specialised`].
@@ -150,7 +150,7 @@ impl Unit {
         self.find_or_plan(inputs).map(|(found, _)| Arc::clone(found.prepared().plan()))
     }
 
-    /// As [`Unit::plan_for`], with what the plan's runs share.
+    /// Returns the plan as [`Unit::plan_for`] does, with the state that its runs share.
     ///
     /// # Errors
     /// As [`Unit::plan_for`].
@@ -338,7 +338,7 @@ impl Unit {
     }
 }
 
-/// A point of a stream: what was enqueued there before it was signalled.
+/// A point of a stream: all work that was enqueued there before its signal.
 #[derive(Clone, Copy)]
 pub struct Point<'a> {
     /// The stream.
@@ -394,7 +394,7 @@ impl Values<'_> {
         }
     }
 
-    /// As [`Values::get`], for who is the last to want a value.
+    /// Takes a value at its last use; otherwise like [`Values::get`].
     pub fn take(&mut self, id: ValueId) -> Result<RunTensor> {
         match self.made[id.idx()].take() {
             Some(value) => Ok(value),

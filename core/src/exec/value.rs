@@ -93,7 +93,7 @@ impl RunTensor {
     /// cannot name it, and then kept in `self`.
     ///
     /// # Errors
-    /// Out of memory, or what the plugin says of the copy.
+    /// Out of memory, or the plugin's error for the copy.
     pub fn reference(&mut self, device: &Arc<Device>) -> Result<BufferRef> {
         if let Content::Device(buffer) = &self.content
             && !Arc::ptr_eq(buffer.device(), device)
@@ -130,11 +130,12 @@ impl RunTensor {
         }
     }
 
-    /// Returns the buffer on a device that a program takes, whole and of the tensor's type. What is in the host's
-    /// memory, or elsewhere, is copied on the stream; the second is then what has to stay until the stream is at rest.
+    /// Returns the buffer on a device that a program takes, whole and of the tensor's type. A value elsewhere, for
+    /// example in the host's memory, is copied on the stream; the second result must then stay until the stream is at
+    /// rest.
     ///
     /// # Errors
-    /// Out of memory, or what the plugin says of the copies.
+    /// Out of memory, or the plugin's error for the copies.
     ///
     /// # Safety
     /// 1. The caller keeps the second, if there is one, until the stream is at rest or destroyed, or leaks it.
@@ -163,7 +164,7 @@ impl RunTensor {
     /// Returns the content in host memory. No work that writes it is in flight.
     ///
     /// # Errors
-    /// Out of memory, or what the plugin says of the copy.
+    /// Out of memory, or the plugin's error for the copy.
     pub fn to_tensor(&self) -> Result<Tensor> {
         match &self.content {
             Content::Host(tensor) => Ok(tensor.clone()),
@@ -200,7 +201,7 @@ impl RunTensor {
     /// Joins tensors of one type to one with a leading extent of their number.
     ///
     /// # Errors
-    /// Out of memory, or what the plugin says of the copies.
+    /// Out of memory, or the plugin's error for the copies.
     pub fn stack(ty: Shaped, parts: &mut [Self], device: &Arc<Device>) -> Result<Self> {
         if device.space().write_once {
             // One copy fills such a buffer: the tensors are joined before.

@@ -12,7 +12,7 @@ use crate::program::{Node, Program, Region, ValueId, catalogue};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Removes what is calculated a second time, but for nodes that `stay`; gives the number of nodes that are gone.
+/// Removes repeated calculations, except nodes that `stay`. Returns the number of removed nodes.
 ///
 /// # Errors
 /// Cancelled, or past the deadline.
@@ -64,7 +64,7 @@ fn is_given_by_operands(node: &Node) -> bool {
     is_pure && node.regions.is_empty()
 }
 
-/// A hash of what a node calculates.
+/// Returns a hash of a node's calculation.
 fn hash(program: &Program, node: &Node) -> u64 {
     let mut hasher = DefaultHasher::new();
     node.op.hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! Removes nodes whose results nobody uses.
+//! Removes nodes whose results are unused.
 
 use crate::cancel::look;
 use crate::error::Result;
@@ -17,7 +17,7 @@ pub fn remove(program: &mut Program) -> Result<usize> {
     removed
 }
 
-/// Sweeps a region backwards. `used` has what is used after it, and gets what it uses itself.
+/// Sweeps a region backwards. `used` holds the values used after it, and receives those that it uses itself.
 fn sweep(region: &mut Region, used: &mut HashSet<ValueId>) -> Result<usize> {
     used.extend(&region.outputs);
     let mut removed = 0;

@@ -1,11 +1,11 @@
 //! Makes a Pad of zeros in front of a convolution part of the convolution's own padding.
 //!
-//! Exporters write a Pad where the sides differ, as TensorFlow's `SAME` with a stride has it; Conv takes pads of any
-//! size for each side (ONNX Conv-11), and pads with zeros. The padded copy of the image then need not be made: each Conv
-//! that reads it reads the image instead, and the Pad goes if nobody else wants its result.
+//! Exporters write a Pad where the sides differ, as TensorFlow's `SAME` with a stride has it. Conv takes pads of any
+//! size for each side (ONNX Conv-11), and pads with zeros, so the padded copy of the image is unnecessary. Each Conv
+//! that reads it reads the image instead, and the Pad is removed if its result has no other reader.
 //!
-//! Only where all weights are constant and finite: a zero of the image times an infinite weight is no number, and what a
-//! kernel does beyond the image is its own affair.
+//! Only where all weights are constant and finite: a zero of the image times an infinite weight is NaN, and a kernel
+//! need not compute that beyond the image.
 
 use super::{all_finite, each_region};
 use crate::cancel::look;
@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::program::{AttrValue, Node, Program, Region, ValueId};
 use std::collections::HashMap;
 
-/// Folds what it can, but for nodes that `stay`; gives the number of convolutions that pad themselves now.
+/// Folds Pads where possible, except nodes that `stay`. Returns the number of convolutions that pad themselves now.
 ///
 /// # Errors
 /// Cancelled, or past the deadline.

@@ -1,4 +1,4 @@
-//! Folds what is done to each output channel with constants into the convolution or product before it: a
+//! Folds operations with constants on each output channel into the convolution or product before them: a
 //! BatchNormalization, or Mul, Div, Add and Sub.
 //!
 //! `(conv(x, W) + b) * k + t = conv(x, W * k) + (b * k + t)`, with `k` and `t` one number per output channel, or one for

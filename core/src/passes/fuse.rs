@@ -15,7 +15,7 @@ use crate::program::{AttrValue, DEVBAY_DOMAIN, Node, Op, Program, Region, ValueI
 use crate::tensor::F32;
 use std::collections::HashMap;
 
-/// Fuses what the kernels allow, but for nodes that `stay`; gives the number of nodes that are gone.
+/// Fuses nodes if the kernels allow it, except nodes that `stay`. Returns the number of removed nodes.
 ///
 /// # Errors
 /// Cancelled, or past the deadline.

@@ -7,8 +7,8 @@
 //!
 //! Values in between must be used inside alone; they go only if the device has a kernel that takes the new op's types.
 //!
-//! To the op minus infinity in a mask is more than a number: what it hides may hold anything, and a query that sees nothing
-//! gets zeros, where the many ops give what is no number. So a mask that may have it stays added, and only one that is
+//! To the op, minus infinity in a mask is more than a number: hidden elements may hold anything, and a query that sees
+//! nothing gets zeros, where the many ops give NaN. So a mask that may have it stays added, and only one that is
 //! known to be finite (`range.rs`) becomes the op's.
 
 use super::search::{Search, has_kernel};
@@ -20,7 +20,7 @@ use crate::program::{AttrValue, Node, Op, Program, Region, ValueId, catalogue};
 use crate::tensor::{F32, TensorType};
 use std::collections::{BTreeSet, HashMap};
 
-/// Fuses what the kernels allow, but for nodes that `stay`; gives the number of nodes that are gone.
+/// Fuses nodes if the kernels allow it, except nodes that `stay`. Returns the number of removed nodes.
 ///
 /// # Errors
 /// Out of memory for constants.
@@ -270,7 +270,7 @@ impl Search<'_> {
         }
     }
 
-    /// Returns whether a value is what may be added to scores: finite, and its extents are theirs or 1, but for the
+    /// Returns whether a value may be added to scores: it is finite, and its extents are theirs or 1, except for the
     /// keys'.
     fn is_mask(&self, id: ValueId, full: &[usize; 4]) -> bool {
         let shape = self.ty(id).filter(|ty| ty.dtype == F32).and_then(TensorType::known_shape);

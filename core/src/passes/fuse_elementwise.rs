@@ -1,10 +1,10 @@
-//! Fuses elementwise ops on f32 that follow each other into one: what lies between them is not written to memory.
+//! Fuses successive elementwise ops on f32 into one, so that intermediate values are not written to memory.
 //!
 //! The result is devbay's `FusedElementwise` 1 (docs/fused-ops.md). A group grows from its last op towards those before
 //! it: an op joins whose result has the group's shape and is used inside the group alone, so that nothing is calculated
 //! twice. A device that has no kernel for it keeps the plain ops.
 //!
-//! Runs on specialised programs, after [`super::fuse`], which takes what belongs to a convolution or a product.
+//! Runs on specialised programs, after [`super::fuse`], which takes the ops that belong to a convolution or a product.
 
 use super::uses::Uses;
 use super::{clip_limits, each_region, scalar};
@@ -24,7 +24,7 @@ const INPUTS_MAX: usize = 7;
 /// Numbers that a group has built in, at most.
 const CONSTANTS_MAX: usize = 16;
 
-/// Fuses what the kernels allow, but for nodes that `stay`; gives the number of nodes that are gone.
+/// Fuses nodes if the kernels allow it, except nodes that `stay`. Returns the number of removed nodes.
 ///
 /// # Errors
 /// Cancelled, or past the deadline.

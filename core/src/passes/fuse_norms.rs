@@ -25,7 +25,7 @@ const OFF_MAX: f64 = 1e-5;
 /// Products in one product, at most.
 const DEPTH_MAX: usize = 4;
 
-/// Fuses what the kernels allow, but for nodes that `stay`; gives the number of nodes that are gone.
+/// Fuses nodes if the kernels allow it, except nodes that `stay`. Returns the number of removed nodes.
 ///
 /// # Errors
 /// Out of memory for scales.

@@ -1,9 +1,10 @@
 //! Moves an elementwise op that is done to every operand of a Concat behind it, so that it is done once.
 //!
 //! The example of TFRT's authors: 18 scalars are normalised, each by its own mean and deviation, and put together. Put
-//! together first, they are one vector, and its normalisation is one op with a constant of 18 numbers. Ops of one
-//! operand, and those of two of which one is a constant with one value for all or one along the axis, are moved; what the
-//! operands of the Concat are made by goes. Not moved is what would become part of the convolution or product before it.
+//! together first, they are one vector, and its normalisation is one op with a constant of 18 numbers. The pass moves
+//! ops of one operand, and those of two if one is a constant with one value for all or one along the axis. The nodes
+//! that made the operands of the Concat are removed. Ops stay that would become part of the convolution or product
+//! before them.
 
 use super::uses::Uses;
 use super::{each_region, is_elementwise};
@@ -14,10 +15,10 @@ use crate::tensor::{DType, F32, F64, I32, I64, Tensor, TensorType};
 use devbay_plugin_api::reserve::{self, Size};
 use std::collections::{HashMap, HashSet};
 
-/// Ops that take over what is done to their result.
+/// Ops that take over operations on their result.
 const TAKES_TAILS: &[&str] = &["Conv", "ConvTranspose", "Gemm", "MatMul"];
 
-/// Moves what it can, but for nodes that `stay`; gives the number of nodes that are gone.
+/// Moves nodes where possible, except nodes that `stay`. Returns the number of removed nodes.
 ///
 /// # Errors
 /// Out of memory for constants.
@@ -141,7 +142,7 @@ const OPERANDS: &str = "the operands of joined parts";
 /// for each. Some(empty) if there is no such operand; None if it varies along another axis.
 ///
 /// # Errors
-/// Out of memory: what is left out of some parts alone would be wrong.
+/// Out of memory: leaving a constant out of only some parts would be wrong.
 fn along_axis(
     program: &Program,
     constant: Option<ValueId>,
@@ -174,7 +175,7 @@ fn along_axis(
 }
 
 impl Done {
-    /// Returns the Concat of what comes before, and then what was done to its parts as one node.
+    /// Returns the Concat of the original operands, and then the operation on its parts as one node.
     fn apart(&self, program: &mut Program, concat: &Node) -> Result<(Node, Node)> {
         let output = concat.output(0);
         let whole = output.and_then(|id| program.value(id).ty.as_ref()?.known_shape()).unwrap_or_default();

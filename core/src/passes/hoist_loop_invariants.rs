@@ -1,4 +1,4 @@
-//! Moves what is the same in all iterations of a Loop or Scan in front of it, where it is calculated once.
+//! Moves nodes that are the same in all iterations of a Loop or Scan in front of it, where they are calculated once.
 //!
 //! A node moves that has no regions, is pure, whose results have known types, and whose operands are all made outside of
 //! the body: captures, constants, and results of nodes that have moved. Bodies of nested loops come first, so that a
@@ -17,7 +17,8 @@ use crate::tensor::{BF16, DType, F16, F32, F64, Tensor};
 use devbay_ops::Failure;
 use std::collections::HashSet;
 
-/// Moves what it can, but for nodes that `stay`; gives the number of nodes that left a body, once for each body.
+/// Moves nodes where possible, except nodes that `stay`. Returns the number of nodes that left a body, once for each
+/// body.
 ///
 /// # Errors
 /// Cancelled, or past the deadline.

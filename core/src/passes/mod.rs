@@ -1,8 +1,8 @@
 //! Passes over programs: one pass, one file.
 //!
 //! [`PASSES`] has them in the order in which they run, at three moments: once per model, before shapes are known, where
-//! constants change so that all shapes share them; on each program of known types; and then with what the device has
-//! kernels for. Each has a name by which it is switched off ([`Switches`]) and says what it did ([`Applied`]).
+//! constants change so that all shapes share them; on each program of known types; and then for the kernels of the
+//! device. Each has a name by which it is switched off ([`Switches`]) and reports its changes ([`Applied`]).
 
 pub mod common_subexpressions;
 pub mod dead_code;
@@ -257,7 +257,7 @@ pub struct Applied {
 }
 
 impl Applied {
-    /// Adds what a pass did, to what it did before if it ran before.
+    /// Adds a pass's changes to those of its earlier runs.
     pub fn add(all: &mut Vec<Applied>, new: Applied) {
         match all.iter_mut().find(|known| known.name == new.name) {
             Some(known) => {
@@ -270,10 +270,10 @@ impl Applied {
     }
 }
 
-/// Most times that the passes of a moment run: what one does may be what another waits for.
+/// Maximum number of rounds of a moment's passes: the result of one pass may be the pattern of another.
 const ROUNDS_MAX: usize = 4;
 
-/// Runs the passes of a moment that are on, again until they change nothing, and gives what each did.
+/// Runs the enabled passes of a moment, again until they change nothing, and returns the changes of each.
 ///
 /// # Errors
 /// Errors of passes: out of memory, or those that a kernel reports for constants.
@@ -303,7 +303,7 @@ pub fn run(
     Ok(all)
 }
 
-/// Calls `change` for each region of a program, those of nested nodes first, and adds up what it gives.
+/// Calls `change` for each region of a program, those of nested nodes first, and returns the sum of its results.
 fn each_region(
     program: &mut Program,
     change: &mut dyn FnMut(&mut Program, &mut Region) -> Result<usize>,
@@ -356,9 +356,9 @@ fn is_elementwise(op: &Op) -> bool {
     catalogue::find(&op.domain, &op.name).is_some_and(|def| def.is_elementwise)
 }
 
-/// Returns whether all that says how a node's result is shaped is constant. What comes with a run is checked by the
-/// run, and may be wrong: a node that is not made, or not where it was, has no error any more. A known type says
-/// nothing of it, since a model may state any, and some follow from the other operand.
+/// Returns whether all operands that determine the shape of a node's result are constant. A run checks its own inputs,
+/// which may be wrong: a node that is removed or moved no longer reports the error. A known type does not help, since a
+/// model may state any, and some follow from the other operand.
 fn has_constant_shape(program: &Program, node: &Node) -> bool {
     let shaped_by = catalogue::find(&node.op.domain, &node.op.name).and_then(|def| def.shaped_by);
     let is_constant = |id: &ValueId| program.constant(*id).is_some();

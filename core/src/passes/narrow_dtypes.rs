@@ -35,7 +35,7 @@ impl Narrowing {
     /// From f64 or f32 to a type of fewer bits: f32, f16 or bf16.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for other types. Integers are left out: what no longer fits them would be another
+    /// [`ErrorKind::InvalidArgument`] for other types. Integers are left out: one that no longer fits would be another
     /// number, not a less exact one.
     pub fn new(from: DType, to: DType) -> Result<Self> {
         if [F64, F32].contains(&from) && [F32, F16, BF16].contains(&to) && from.bits > to.bits {
@@ -75,7 +75,7 @@ impl fmt::Display for Narrowing {
     }
 }
 
-/// A constant, and what it became; None for one that would be another number.
+/// A constant and its narrowed form; None for one that would be another number.
 type Kept = (Tensor, Option<Tensor>);
 
 /// Constants that were converted, by their identity: plans for other shapes have the same ones.
@@ -98,7 +98,7 @@ impl Narrowed {
     }
 }
 
-/// Narrows what it can; gives the number of nodes that compute in the narrower type now.
+/// Narrows nodes where possible. Returns the number of nodes that compute in the narrower type now.
 ///
 /// # Errors
 /// Errors that a kernel reports for constants.
@@ -189,7 +189,7 @@ impl Pass<'_, '_> {
         Ok(n)
     }
 
-    /// A value for what a value of the wider type becomes.
+    /// Returns the narrow counterpart of a value of the wider type.
     fn twin(&self, program: &mut Program, id: ValueId) -> ValueId {
         let Value { name, ty, .. } = program.value(id).clone();
         let ty = ty.map(|ty| TensorType { dtype: self.narrowing.to, ..ty });

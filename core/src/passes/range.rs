@@ -1,7 +1,7 @@
-//! Between what numbers the elements of a value lie, as far as that follows from the nodes that make it.
+//! Ranges of the elements of a value, as far as they follow from the nodes that make it.
 //!
-//! Enough for the masks that are added to scores: numbers of truth values and integers, what is chosen between constants,
-//! sums and products of those, and what is moved. Nothing is said of what a run brings.
+//! Enough for the masks that are added to scores: numbers of truth values and integers, choices between constants,
+//! sums and products of those, and their movements. A run's inputs have no known range.
 
 use super::search::Search;
 use crate::program::ValueId;

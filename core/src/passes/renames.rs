@@ -1,4 +1,4 @@
-//! Values that are others from now on: what a pass leaves behind when it takes a node away.
+//! Renamed values: a pass that removes a node replaces its results by other values.
 
 use crate::program::{Region, ValueId};
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ pub struct Renames {
 }
 
 impl Renames {
-    /// From now on `old` is what `new` is.
+    /// Replaces `old` by `new` from now on.
     pub fn add(&mut self, old: ValueId, new: ValueId) {
         let new = self.of(new);
         self.now.insert(old, new);

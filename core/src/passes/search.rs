@@ -6,7 +6,7 @@ use crate::program::{Node, Program, Region, ValueId, catalogue};
 use crate::tensor::TensorType;
 use std::collections::{BTreeSet, HashMap};
 
-/// A region, by what makes and what reads its values.
+/// A region, with the makers and readers of its values.
 pub struct Search<'a> {
     /// The program.
     pub program: &'a Program,
@@ -59,7 +59,7 @@ impl<'a> Search<'a> {
         is(a).map(|found| (found, b)).or_else(|| is(b).map(|found| (found, a)))
     }
 
-    /// Returns whether only the members use what they make, but for the result of the last one.
+    /// Returns whether only the members use their results, except the result of the last one.
     pub fn is_closed(&self, members: &BTreeSet<usize>, last: usize) -> bool {
         let inside = |id: ValueId| {
             let reads = members.iter().flat_map(|&at| self.nodes[at].inputs.iter().flatten());

@@ -1,9 +1,9 @@
 //! Removes ops that change nothing, and makes views of those that only change the shape.
 //!
-//! A sum with zero, a product with one, a cast to the type that a value has, a transposition that is undone, a slice of
-//! the whole: whoever read the result reads the operand. A transposition that moves extents of 1 alone, and a reduction
-//! over extents of 1, are a Reshape, which costs nothing. No bit changes: of floats, the zero that is added is -0, since
-//! -0 + 0 is 0, and for the same reason a sum or mean of one float stays.
+//! Readers of a result read the operand instead for a sum with zero, a product with one, a cast to the same type, a
+//! transposition that is undone, and a slice of the whole. A transposition that moves only extents of 1, and a
+//! reduction over extents of 1, become a Reshape, which costs nothing. No bit changes: for floats, the added zero is
+//! -0, since -0 + 0 is 0. For the same reason a sum or mean of one float stays.
 
 use super::renames::Renames;
 use super::{each_region, has_constant_shape, reshape};
@@ -13,7 +13,7 @@ use crate::program::{AttrValue, Node, Program, Region, ValueId};
 use crate::tensor::{BF16, F16, F32, F64, Tensor, n_elements};
 use std::collections::HashMap;
 
-/// Simplifies what it can, but for nodes that `stay`; gives the number of changes.
+/// Simplifies nodes where possible, except nodes that `stay`. Returns the number of changes.
 ///
 /// # Errors
 /// Out of memory for a shape.

@@ -23,7 +23,7 @@ const REDUCTIONS: &[&str] = &["ReduceMax", "ReduceMean", "ReduceMin", "ReducePro
 /// they become shorter than this, more is lost than a transposition takes.
 const ROW_MIN: usize = 16;
 
-/// Moves what it can, but for nodes that `stay`; gives the number of ops that transpositions went behind.
+/// Moves transpositions where possible, except nodes that `stay`. Returns the number of ops that they moved behind.
 ///
 /// # Errors
 /// Out of memory for constants.

@@ -1,4 +1,4 @@
-//! Who uses a value: what a pass must know before it moves one.
+//! Uses of a value: a pass must know them before it moves one.
 
 use crate::program::{Node, Program, Region, ValueId};
 use std::collections::HashSet;
@@ -42,7 +42,7 @@ impl Uses {
     }
 }
 
-/// Adds the values that a node and what is nested in it read.
+/// Adds the values that a node and its nested regions read.
 pub fn reads(node: &Node, all: &mut HashSet<ValueId>) {
     all.extend(node.inputs.iter().flatten());
     for (_, nested) in &node.regions {

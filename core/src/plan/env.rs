@@ -51,7 +51,7 @@ pub struct Env {
 pub struct Placement {
     /// The device that runs whatever it can.
     pub device: Arc<Device>,
-    /// Devices for what it cannot, first choice first.
+    /// Devices for nodes that the first one cannot run, first choice first.
     pub others: Vec<Arc<Device>>,
     /// Nodes by name, and the device that each must run on.
     pub pins: Vec<(String, Arc<Device>)>,
@@ -120,17 +120,17 @@ pub struct PlanOptions {
     pub flushes: bool,
     /// Floats that are narrower than the model says, where kernels allow it; inputs and results keep their types.
     pub narrow: Option<Narrowing>,
-    /// Bytes of the device's memory that a section may take: constants that stay there, arena and workspaces of one run. Of
-    /// what needs more, constants are streamed ([decisions/0018](../../../docs/decisions/0018-weight-streaming.md)). None
-    /// for no limit.
+    /// Bytes of the device's memory that a section may take: constants that stay there, arena and workspaces of one
+    /// run. In larger sections constants are streamed
+    /// ([decisions/0018](../../../docs/decisions/0018-weight-streaming.md)). None for no limit.
     pub memory_budget: Option<u64>,
-    /// Limits of what a model may ask for.
+    /// Limits of a model's requests.
     pub limits: Limits,
     /// Speeds of devices; None for each one's own rates.
     pub rates: Option<cost::Rates>,
     /// Measured times of launches, used in place of estimates.
     pub feedback: Option<Arc<feedback::Feedback>>,
-    /// Who takes down what runs of these plans do and when; None, at no cost, for nobody.
+    /// Recorder of all that runs of these plans do, with times; None, at no cost, without tracing.
     pub trace: Option<Recorder>,
 }
 
@@ -230,7 +230,7 @@ impl Env {
         self.site(site).0.kernels().find(&node.op.domain, &node.op.name)
     }
 
-    /// Runs the passes of a moment that are on, and gives what each did. Nodes that are pinned stay.
+    /// Runs the enabled passes of a moment, and returns the changes of each. Pinned nodes stay.
     ///
     /// # Errors
     /// As [`passes::run`].
@@ -245,7 +245,8 @@ impl Env {
         passes::run(program, moment, &self.options.passes, &around)
     }
 
-    /// A program for inputs of given types, one for each, after the passes that go by them; with what each did.
+    /// Returns the program for inputs of given types, one for each, after the passes for types; with the changes of
+    /// each pass.
     ///
     /// # Errors
     /// As [`specialise()`] and [`passes::run`].
@@ -259,7 +260,7 @@ impl Env {
         Ok((specialised, applied))
     }
 
-    /// A program that was specialised ahead of time, its types found again: whoever wrote it may have been wrong.
+    /// Infers the types of a program that was specialised ahead of time again, because the file may be wrong.
     ///
     /// # Errors
     /// As [`specialise()`].

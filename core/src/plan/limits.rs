@@ -1,4 +1,4 @@
-//! Limits of what a model may ask for: what is more is an error, and is not begun.
+//! Limits of a model's requests: one beyond them is an error, and is not begun.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::program::verify::REGION_DEPTH_MAX;
@@ -40,7 +40,7 @@ impl Limits {
     /// Sets a limit by its name: a number, bytes with a unit or without, or milliseconds.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a name that no limit has, and for what is no number.
+    /// [`ErrorKind::InvalidArgument`] for an unknown name, and for a value that is not a number.
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
         let invalid = |text: String| Error::new(ErrorKind::InvalidArgument, text);
         let number = || {
@@ -69,7 +69,7 @@ impl Limits {
     /// Refuses a program that is too large.
     ///
     /// # Errors
-    /// [`ErrorKind::UnsupportedModel`], with what was found and the limit's name.
+    /// [`ErrorKind::UnsupportedModel`], with the number found and the limit's name.
     pub(crate) fn check(&self, program: &Program) -> Result<()> {
         let n = program.n_nodes();
         if n > self.nodes {
@@ -89,7 +89,7 @@ impl Limits {
     /// Refuses a plan whose runs take too much memory.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfMemory`], with what it takes and the limit's name.
+    /// [`ErrorKind::OutOfMemory`], with the requested size and the limit's name.
     pub(crate) fn check_bytes(&self, bytes: u64) -> Result<()> {
         if bytes <= self.bytes {
             return Ok(());

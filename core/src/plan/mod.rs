@@ -8,7 +8,7 @@
 //! Most programs are one section, and a cheap section is one task; that is the synchronous path, without any of the
 //! rest.
 //!
-//! A plan is data. What its runs share, frames, streams, caches and counts, is beside it, in the executor
+//! A plan is data. The state that its runs share (frames, streams, caches and counts) is in the executor
 //! (`exec/prepared.rs`).
 //!
 //! # How a plan is made
@@ -16,11 +16,11 @@
 //! | step | folder |
 //! | --- | --- |
 //! | the program for given input types | [`specialise`] |
-//! | which device and which kernel run each node, by what things take | [`place`], [`cost`] |
-//! | what compilers take whole | [`mod@compiled`] |
-//! | what becomes of regions | [`control`] |
+//! | the device and the kernel of each node, by cost | [`place`], [`cost`] |
+//! | the parts that compilers take whole | [`mod@compiled`] |
+//! | regions | [`control`] |
 //! | from nodes to launches, and from launches to a section | [`launches`] |
-//! | what follows what: tasks, lanes, waits | [`order`] |
+//! | order: tasks, lanes, waits | [`order`] |
 //! | where values live | [`memory`] |
 //!
 //! It is made with [`Env`], within [`limits`]. The result is [`mod@section`], with the steps that are
@@ -110,7 +110,7 @@ pub struct ControlStage {
     pub regions: Vec<Nested>,
 }
 
-/// A region as a program, planned when it is first taken: its inputs, then what it captures.
+/// A region as a program, planned when it is first taken: its inputs, then its captured values.
 pub struct Nested {
     /// The program.
     pub program: Arc<Program>,
@@ -172,7 +172,7 @@ impl Plan {
         launched.chain(compiled)
     }
 
-    /// Copies between memories, in bytes, with what each is for.
+    /// Returns the copies between memories: their purpose, and their size in bytes.
     pub fn copies(&self) -> impl Iterator<Item = (&str, u64)> {
         self.sections().flat_map(|section| {
             let steps = section.steps.iter().zip(&section.labels).zip(&section.kinds);
@@ -183,7 +183,7 @@ impl Plan {
         })
     }
 
-    /// Nanoseconds that each launch of a section should take, with what it is and who says so.
+    /// Returns the launches of all sections: name, estimated nanoseconds, and source of the estimate.
     pub fn costs(&self) -> impl Iterator<Item = (&str, f64, feedback::CostFrom)> {
         self.sections().flat_map(|section| {
             let launches =

@@ -1,8 +1,8 @@
 //! A plan as plain data: for `devbay inspect --plan`, drawings and tests.
 //!
-//! A report is made from a plan and what it was planned with; it holds no handle and changes nothing. Its text form is
-//! its `Display`. Times are those that the plan was divided by: estimates, or what earlier runs measured where the plan
-//! was made with that.
+//! A report is made from a plan and its environment; it holds no handle and changes nothing. Its text form is
+//! its `Display`. Its times are those by which the plan was divided: estimates, or measurements of earlier runs if the
+//! plan was made with them.
 
 use super::compiled::{CompiledStage, Origin};
 use super::cost::feedback::CostFrom;
@@ -136,7 +136,7 @@ pub struct StepReport {
     pub device: Option<String>,
     /// Nanoseconds that it should take.
     pub cost_ns: f64,
-    /// Who says so.
+    /// Source of the cost.
     pub cost_from: CostFrom,
     /// The regions that it runs, if it is control flow within a section.
     pub regions: Vec<InlinedReport>,
@@ -147,7 +147,7 @@ pub struct StepReport {
 pub struct InlinedReport {
     /// Its name.
     pub name: &'static str,
-    /// Its launches, each with what it takes one time.
+    /// Its launches, each with the time of one execution.
     pub steps: Vec<StepReport>,
 }
 
@@ -170,8 +170,8 @@ pub struct RegionReport {
 }
 
 impl PlanReport {
-    /// Returns a plan's report; `env` is what it was planned with, `regions` has the plans so far of each region of
-    /// each stage.
+    /// Returns a plan's report. `env` is the environment it was planned with; `regions` returns the existing plans of a
+    /// region of a stage.
     pub fn of(plan: &Plan, env: &Env, regions: &dyn Fn(usize, usize) -> Vec<Self>) -> Self {
         let rates_from = match (env.options.rates, env.device.rates()) {
             (Some(_), _) => RatesFrom::Options,

@@ -1,7 +1,7 @@
 //! Sections: nodes of known types, planned into tasks of launches on one device.
 //!
-//! A [`Section`] is arrays, not objects: steps, tasks, references, patches. It is immutable and shared by all runs; what
-//! a run changes is in a frame (`exec/frame.rs`). References to constants are ready-made, those into
+//! A [`Section`] is arrays, not objects: steps, tasks, references, patches. It is immutable and shared by all runs; the
+//! mutable state of a run is in a frame (`exec/frame.rs`). References to constants are ready-made, those into
 //! the arena need the arena's address once per frame, and those to inputs and results are patched per run.
 
 use super::cost::feedback::CostFrom;
@@ -85,7 +85,7 @@ pub enum StepKind {
 }
 
 impl StepKind {
-    /// Returns whether it does what a node is for, or copies for it.
+    /// Returns whether it does the work of a node, or copies for it.
     pub fn is_launch(self) -> bool {
         !matches!(self, Self::Order | Self::Control)
     }
@@ -212,7 +212,7 @@ pub struct Section {
     pub kinds: Box<[StepKind]>,
     /// Nanoseconds that each step should take.
     pub costs_ns: Box<[f32]>,
-    /// Who says so.
+    /// Source of each cost.
     pub costs_from: Box<[CostFrom]>,
     /// Arithmetic operations of each step, as far as kernels say; of both branches of control flow the greater.
     pub flops: Box<[u64]>,
@@ -250,7 +250,7 @@ pub struct Section {
     pub labels: Box<[String]>,
     /// Op and kernel of each step, for reports.
     pub kernels: Box<[String]>,
-    /// Records what the steps do and when, if the section is traced.
+    /// Recorder of the steps and their times, if the section is traced.
     pub(crate) traced: Option<Recorder>,
     /// Keeps the states of wrapped steps alive.
     pub(crate) wrapped: Vec<Box<dyn Any + Send + Sync>>,

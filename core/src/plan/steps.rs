@@ -66,7 +66,7 @@ pub(crate) enum Internal {
     Copy(Box<CopyState>),
     Wait(Box<WaitState>),
     Signal(Box<SignalState>),
-    /// A flush of a stream whose plugin gathers what is enqueued.
+    /// A flush of a stream whose plugin gathers enqueued work.
     Flush(Arc<Device>),
 }
 
@@ -183,7 +183,7 @@ pub(crate) enum Flow {
 pub(crate) struct Merge {
     /// The candidate that `else` gives; the one that `then` gives is next.
     pub first_candidate: u32,
-    /// References of those who use it.
+    /// References of its readers.
     pub uses: Box<[Patch]>,
 }
 
@@ -191,7 +191,7 @@ pub(crate) struct Merge {
 pub(crate) struct Carried {
     /// Where it is at first, behind iterations of even number, and behind those of odd number.
     pub places: [u32; 3],
-    /// References of those in the body who take it, who make it, and of those behind the loop.
+    /// References of its readers and its producer in the body, and of its readers behind the loop.
     pub taken: Box<[Patch]>,
     pub given: Box<[Patch]>,
     pub result: Box<[Patch]>,

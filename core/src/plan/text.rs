@@ -1,5 +1,5 @@
-//! The text form of plan reports, for people and golden files. Names come from models: what would break a line or a
-//! terminal is escaped.
+//! The text form of plan reports, for people and golden files. Names come from models: characters that would break a
+//! line or a terminal are escaped.
 
 use super::order::tasks::OneTask;
 use super::report::{
@@ -262,7 +262,7 @@ fn significant(rate: f64) -> String {
     }
 }
 
-/// A name without what would break a line or a terminal.
+/// Returns a name without characters that would break a line or a terminal.
 fn plain(name: &str) -> Cow<'_, str> {
     if !name.chars().any(char::is_control) {
         return Cow::Borrowed(name);

@@ -1,15 +1,14 @@
-//! The op catalogue: which ops a program may hold, in which version, and what the host needs to know of
-//! them.
+//! The op catalogue: the ops that a program may hold, their versions, and the host's knowledge of them.
 //!
 //! A program knows one version per op, [`OpRow::version`]. Import lifts older definitions to it, those from
 //! [`OpRow::lifts_since`] on by leaving the node as it is. Versions from [`OpRow::same_since`] on differ from
 //! it only in the element types that they allow, so a kernel that declares any of them implements the node
-//! if it takes its types. What only concerns types that came with it counts as types: `saturate` and
+//! if it takes its types. Attributes that only concern such new types count as types: `saturate` and
 //! `round_mode` of Cast and QuantizeLinear are about floats of 8 bits, Range's `stash_type` about those of 16,
 //! and Mod 28 allows floats with `fmod` 0, where older kernels must refuse them.
 //!
-//! The version is ONNX's newest, unless that says more than the kernels that we know can do: then it is the
-//! newest that they can, and [`lower`] refuses what goes beyond it.
+//! The version is ONNX's newest, unless that can express more than the known kernels can do. Then it is the
+//! newest that they can, and [`lower`] refuses nodes beyond it.
 
 use super::onnx_versions::versions;
 use super::{AttrValue, Node};
@@ -76,7 +75,7 @@ impl Added {
     }
 }
 
-/// Returns the oldest version of a kernel that can know what the node says, as far as its attributes are concerned.
+/// Returns the oldest version of a kernel that may support the node, judged by its attributes.
 pub fn oldest_kernel(node: &Node) -> u32 {
     let says = |(op, name, _, added): &&(&str, &str, u32, Added)| {
         node.op.is(op) && !added.changes_nothing(node, name)
@@ -88,7 +87,7 @@ pub fn oldest_kernel(node: &Node) -> u32 {
 /// they can, by dropping attributes that came later and change nothing. Leaves nodes of other versions as they are.
 ///
 /// # Errors
-/// [`ErrorKind::UnsupportedModel`] if the node says what the catalogue's version cannot say.
+/// [`ErrorKind::UnsupportedModel`] if the catalogue's version cannot express the node.
 pub fn lower(node: &mut Node) -> Result<()> {
     for (op, name, since, added) in ADDED {
         if !node.op.is(op) {
@@ -153,8 +152,8 @@ mod tests {
         }
     }
 
-    /// When the table of versions is made anew, each op that has a new one fails here until somebody has read
-    /// what changed.
+    /// When the table of versions is regenerated, each op with a new version fails here until its changes have been
+    /// reviewed.
     #[test]
     fn later_versions_have_been_read() {
         for def in all().filter(|def| def.domain.is_empty()) {

@@ -2,8 +2,8 @@
 //!
 //! Op semantics are ONNX's: domain, name and the version of the op (the opset in which its present
 //! definition appeared). All values of a program, those of nested regions included, are numbered in one
-//! list, so a region uses a value of a surrounding one by its number, and what it captures is what it uses
-//! without making. Nodes stand in execution order.
+//! list, so a region uses a value of a surrounding one by its number. It captures the values that it uses
+//! without making them. Nodes stand in execution order.
 //!
 //! Absent on purpose: sequences, optionals and strings (typed errors at import), and anything about
 //! devices.
@@ -38,7 +38,7 @@ impl ValueId {
     }
 }
 
-/// A graph of ops, with what goes in and what comes out.
+/// A graph of ops, with its inputs and outputs.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
     /// Name of the model.
@@ -60,7 +60,7 @@ pub struct Value {
     pub constant: Option<Tensor>,
 }
 
-/// Nodes in execution order, with what goes in and what comes out.
+/// Nodes in execution order, with their inputs and outputs.
 #[derive(Clone, Debug, Default)]
 pub struct Region {
     /// Values that come in.

@@ -9,7 +9,7 @@ use devbay_ops::onnx_types;
 ///
 /// # Errors
 /// [`ErrorKind::UnsupportedModel`](crate::error::ErrorKind::UnsupportedModel) for strings and the floats of 6 bits, which
-/// devbay does not have; [`ErrorKind::InvalidModel`](crate::error::ErrorKind::InvalidModel) for what is no number of a type.
+/// devbay does not have; [`ErrorKind::InvalidModel`](crate::error::ErrorKind::InvalidModel) for an unknown number.
 pub fn dtype_from_onnx(number: i64) -> Result<DType> {
     onnx_types::dtype_from_onnx(number).map_err(of_model)
 }

@@ -1,7 +1,7 @@
 //! Versions of ONNX's ops: the facts of `table.rs`, which is generated, behind a few questions.
 //!
-//! A version is the opset in which a definition of an op appeared; it is in force until the next one. What
-//! the versions mean for devbay is the [catalogue](super::catalogue)'s.
+//! A version is the opset in which a definition of an op appeared; it is in force until the next one. The
+//! [catalogue](super::catalogue) defines the versions' meaning for devbay.
 
 mod table;
 
@@ -16,8 +16,8 @@ pub fn versions(op: &str) -> Option<&'static [u32]> {
     Some(OPS[i].1)
 }
 
-/// Returns the version of an op that is in force in an opset; None if the op is not known, or not yet there. The
-/// opset may be newer than [`NEWEST_OPSET`]; what it changed is not known then.
+/// Returns the version of an op that is in force in an opset; None if the op is unknown, or not yet defined there. The
+/// opset may be newer than [`NEWEST_OPSET`]; its changes are then unknown.
 pub fn since_version(op: &str, opset: u32) -> Option<u32> {
     versions(op)?.iter().rev().find(|&&since| since <= opset).copied()
 }

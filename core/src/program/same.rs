@@ -20,7 +20,7 @@ pub(crate) fn same_content(a: &Tensor, b: &Tensor) -> bool {
     a.identity() == b.identity() || (is_small(a) && a.bytes() == b.bytes())
 }
 
-/// Hashes what [`same_content`] compares.
+/// Hashes the data that [`same_content`] compares.
 pub(crate) fn hash_content(tensor: &Tensor, hasher: &mut impl Hasher) {
     match is_small(tensor) {
         true => hasher.write(tensor.bytes()),
@@ -36,7 +36,7 @@ pub(crate) fn same_attrs(a: &Node, b: &Node) -> bool {
     a.attrs.len() == b.attrs.len() && a.attrs.iter().all(same)
 }
 
-/// Hashes what [`same_attrs`] compares: nodes may differ in nothing else, and there may be very many of them.
+/// Hashes the data that [`same_attrs`] compares: nodes may differ in nothing else, and there may be very many of them.
 pub(crate) fn hash_attrs(node: &Node, hasher: &mut impl Hasher) {
     let hash = |(name, value): &(std::sync::Arc<str>, AttrValue)| {
         let mut own = DefaultHasher::new();

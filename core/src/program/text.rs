@@ -55,7 +55,7 @@ const VERSION: u32 = 1;
 /// First word of the form.
 const MAGIC: &str = "devbay-program";
 
-/// Returns whether `name` needs no quotes after `%`: it cannot be taken for a number or run into what follows.
+/// Returns whether `name` needs no quotes after `%`: it cannot be taken for a number or run into the next token.
 fn is_bare_value(name: &str) -> bool {
     name.bytes().all(is_value_byte) && name.bytes().next().is_some_and(|b| !b.is_ascii_digit())
 }

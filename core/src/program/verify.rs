@@ -1,4 +1,4 @@
-//! The verifier: what must be true of a program, whoever made it.
+//! The verifier: invariants of every program, whatever its source.
 //!
 //! It runs after import, on parsed text, and after each pass in tests, so that the stages behind it index
 //! values without asking. It knows nothing of op semantics but the regions that If, Loop and Scan need.
@@ -10,15 +10,15 @@
 //! 3. A definition stands before its uses, in the same region or in one around it. Constants belong to the
 //!    program and are seen everywhere.
 //! 4. A constant's type is the type of its tensor.
-//! 5. Regions nest at most [`REGION_DEPTH_MAX`] deep, so that whoever walks them may recurse.
+//! 5. Regions nest at most [`REGION_DEPTH_MAX`] deep, so that code may recurse into them.
 //! 6. If has `then_branch` and `else_branch`, Loop and Scan have `body`; their inputs and outputs match the
 //!    node's. A name occurs once among the attributes and regions of a node.
 //! 7. A node whose op is in the catalogue has the catalogue's version of it: the stages behind know such ops
 //!    by name, and an older version would be taken for the newer one.
-//! 8. Such a node has the operands of its op: what is required is there, and there is no more than the op has.
+//! 8. Such a node has the operands of its op: all required ones, and no more than the op has.
 //! 9. Such a node has the attributes that its op requires, and each attribute of the op has the op's type. The stages
-//!    behind take the default for what is absent, and would for what they cannot read. Attributes that the op has not
-//!    mean nothing: those of former versions, and what exporters add.
+//!    behind take the default for an absent attribute, and would for an unreadable one. Attributes that the op does not
+//!    have mean nothing: those of former versions, and additions of exporters.
 
 use super::{AttrValue, Node, Program, Region, ValueId, catalogue};
 use crate::cancel::look;

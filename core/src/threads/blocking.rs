@@ -2,9 +2,9 @@
 //!
 //! A thread is started when a job comes and no thread is idle, up to a bound; at the bound jobs wait, the highest
 //! priority first. A thread that was idle for some seconds ends. The crate `blocking` has one pool for the process,
-//! with a bound from the environment and threads that outlive what they work for; this one ends with its queue.
+//! with a bound from the environment and threads that outlive their work; this one ends with its queue.
 //!
-//! A lock guards it all: what is done here takes far longer than taking one.
+//! One lock guards everything, because each operation takes far longer than taking a lock.
 
 use super::jobs::{self, Job, N_PRIORITIES, Priority};
 use devbay_plugin_api::locks::{lock, unpoisoned};

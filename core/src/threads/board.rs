@@ -5,13 +5,13 @@
 //!
 //! # Protocol
 //!
-//! A board has a fixed number of places. A caller claims a free place, writes its work there, opens it,
-//! works on it, closes it, and waits until nobody is inside; then its work, which lives on its stack, may
-//! go. A helper enters a place only while it is open, and counts itself in and out.
+//! A board has a fixed number of places. A caller claims a free place, writes its work there, opens it, works on it,
+//! and closes it. Then it waits until no helper is inside, because its work lives on its stack. A helper enters a place
+//! only while it is open, and counts itself in and out.
 //!
 //! The word of a place, `state`, is `open` (bit 31) and the number of helpers inside (bits 0 to 30):
 //!
-//! | who | transition | when |
+//! | actor | transition | when |
 //! | --- | --- | --- |
 //! | caller | 0 to open | after writing the work (Release) |
 //! | helper | open+k to open+k+1 | by compare-exchange (Acquire), so never on a closed place |
@@ -24,7 +24,7 @@
 //!
 //! Chunks: each participant has a range of chunk numbers of its own, packed as (begin, end) in one word. It
 //! takes from the front of its own and, when that is empty, the back half of another's. Which thread runs
-//! a chunk is luck; what the chunks are is not: their borders depend on `n` and `grain` alone.
+//! a chunk is luck; the chunks are not: their borders depend on `n` and `grain` alone.
 //!
 //! In a loop the caller has slot 0, helpers have their own. So the slot that a worker helps with elsewhere is free in
 //! the loops that it calls itself; a thread without a slot may use it as a *guest*, one at a time (`guest`).
@@ -56,12 +56,12 @@ const OPEN: u32 = 1 << 31;
 /// `Sync`, because many threads run it at once.
 pub type Body<'a> = dyn Fn(u64, u64, u32) -> i32 + Sync + 'a;
 
-/// Work that hands itself out to whoever joins it.
+/// Work that hands itself out to the threads that join it.
 pub trait Shared: Sync {
     /// Works as participant `slot` until nothing is on offer; tells whether there was something.
     fn help(&self, slot: u32) -> bool;
 
-    /// Hears that a helper panicked, which is a bug of ours; what it had taken will not be done.
+    /// Reports that a helper panicked, which is a bug of ours; the work that it had taken will not be done.
     fn abandon(&self, error: Error);
 }
 
@@ -159,7 +159,7 @@ impl Board {
         self.open.load(Ordering::Relaxed) != 0
     }
 
-    /// Runs a loop with whoever helps; `caller` is this thread's slot in other work, and `wake(n)` is called once
+    /// Runs a loop together with any helpers. `caller` is this thread's slot in other work. `wake(n)` is called once
     /// with the number of helpers that would have work. Returns the first status that was not 0.
     ///
     /// # Panics
@@ -215,7 +215,7 @@ impl Board {
         Some(body())
     }
 
-    /// Works on what is open as helper `slot` until there is nothing; tells whether there was something.
+    /// Helps with open work as helper `slot` until there is none. Returns whether there was any.
     pub fn help(&self, slot: u32, seat: &Seat) -> bool {
         self.each_open(|place| {
             // Before it counts itself in: the caller waits for those inside.
@@ -340,7 +340,7 @@ fn inside(place: &BoardPlace, body: impl FnOnce(&Work) -> bool) -> bool {
     helped
 }
 
-/// Works on a loop with the slot that its caller does not use here, if there is one and nobody else does.
+/// Works on a loop with the slot that its caller does not use here, if there is one and it is free.
 fn as_guest(place: &BoardPlace) -> bool {
     let slot = place.caller.load(Ordering::Relaxed);
     if slot == 0 || place.guest.swap(true, Ordering::Acquire) {
@@ -399,7 +399,7 @@ fn work(place: &BoardPlace, slot: u32) -> bool {
     worked
 }
 
-/// Ends a loop: nobody starts another chunk.
+/// Ends a loop: no thread starts another chunk.
 #[cold]
 fn fail(place: &BoardPlace, status: i32) {
     let _ = place.failed.compare_exchange(0, status, Ordering::Relaxed, Ordering::Relaxed);
@@ -408,7 +408,7 @@ fn fail(place: &BoardPlace, status: i32) {
     }
 }
 
-/// A chunk of one's own, or of somebody else's.
+/// Takes a chunk from this thread's share, or from another's.
 fn take(place: &BoardPlace, slot: u32) -> Option<u32> {
     let own = &place.ranges[slot as usize];
     let mut range = own.load(Ordering::Relaxed);

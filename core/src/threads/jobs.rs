@@ -47,7 +47,7 @@ impl Lanes {
     }
 }
 
-/// Runs a job. A panic is reported and ends there; who waits for the job learns of it by what the job dropped.
+/// Runs a job. A panic is reported and ends here; threads that wait for the job see that its values were dropped.
 pub fn run(job: Job) {
     if let Err(error) = caught("a job", job) {
         tracing::error!("{error}");

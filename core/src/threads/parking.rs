@@ -2,12 +2,12 @@
 //!
 //! # Protocol
 //!
-//! | who | does |
+//! | actor | action |
 //! | --- | --- |
 //! | worker | counts itself in `n_parked`, fence, reads `epoch` (Acquire), looks for work once more |
 //! | worker | `parked` = true, fence, reads `epoch`: sleeps only if it is as before |
 //! | offerer | puts work where workers look, fence, reads `n_parked`: done if it is 0 |
-//! | offerer | `epoch` + 1 (Release), fence, reads `parked`: wakes who sleeps |
+//! | offerer | `epoch` + 1 (Release), fence, reads `parked`: wakes a sleeping worker |
 //!
 //! By the first pair of fences either the offerer sees the worker counted, or the worker's look sees the work. By the
 //! second either the offerer sees it parked, or it sees the epoch. A worker that reads the offerer's epoch before it looks
@@ -25,9 +25,9 @@ struct Sleeper {
 /// The workers of a queue, as far as they sleep.
 pub struct Parking {
     workers: Box<[Sleeper]>,
-    /// Counts what may be reason to wake up.
+    /// Number of events that may be reason to wake up.
     epoch: AtomicU32,
-    /// Number of workers that sleep or are about to: a hint for those who offer often.
+    /// Number of workers that sleep or are about to: a hint for threads that offer often.
     n_parked: AtomicU32,
     stopped: AtomicBool,
 }
@@ -91,7 +91,7 @@ impl Parking {
         }
     }
 
-    /// Sleeps until somebody has work, unless `look` finds and does some now. For the worker alone.
+    /// Sleeps until there is work, unless `look` finds and does some now. Only the worker itself may call it.
     pub fn park(&self, worker: usize, look: impl FnOnce() -> bool) {
         let worker = &self.workers[worker];
         self.n_parked.fetch_add(1, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 //! Linux on a virtual machine takes halted processors for busy ones, and then puts a thread that wakes on its waker's.
 //! The two take turns, and with one of them inside a loop the other waits for the scheduler's tick: 4 ms for a loop
 //! of some microseconds (Linux 6.18, two processors, the first run after a pause). A worker is therefore kept off
-//! the processor of whoever wakes it, and leaves that of a caller who came there later.
+//! the processor of the thread that wakes it, and leaves that of a caller that came there later.
 //!
 //! Elsewhere than on Linux nothing is known, and nothing is done.
 

@@ -39,7 +39,7 @@ const LINGER: Duration = Duration::from_millis(1);
 
 /// Threads of an application's, which it lends to a queue.
 ///
-/// **Threads**: called from any, also from those that it lends. It does not wait for what it is given.
+/// **Threads**: called from any, also from those that it lends. It does not wait for the work that it is given.
 pub trait Threads: Send + Sync {
     /// Returns the number of jobs that may run at once.
     fn n_threads(&self) -> usize;
@@ -117,7 +117,7 @@ impl WorkQueue {
         Ok(queue)
     }
 
-    /// Returns a queue on the application's threads. Whoever calls takes part beside them.
+    /// Returns a queue on the application's threads. The calling thread takes part beside them.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if it has none, or [`THREADS_MAX`] or more.
@@ -193,8 +193,8 @@ impl WorkQueue {
         }
     }
 
-    /// Starts a job that may wait for a device or a file, on a thread that nobody else waits for: at most
-    /// `BLOCKING_THREADS_MAX`, 64, at once, further ones when one of those ends.
+    /// Starts a job that may wait for a device or a file, on a thread that delays no other work. At most
+    /// `BLOCKING_THREADS_MAX`, 64, run at once; further jobs start when one of them ends.
     pub fn spawn_blocking(&self, priority: Priority, job: impl FnOnce() + Send + 'static) {
         self.blocking.spawn(priority, Box::new(job));
     }
@@ -252,7 +252,7 @@ impl Shared {
     }
 
     /// Asks for up to `wanted` of the application's threads that are not helping already. One that comes too late, or
-    /// leaves too early, costs time: who opened the work does it too.
+    /// leaves too early, only costs time: the thread that opened the work does it too.
     fn borrow(this: &Arc<Self>, lent: &Lent, wanted: u32) {
         for _ in 0..wanted {
             let Some(slot) = lent.slots.pop() else {
@@ -591,7 +591,7 @@ mod tests {
 
     #[test]
     fn an_application_that_drops_jobs_or_runs_them_at_once_harms_nobody() {
-        /// Runs what it is given within the call, or not at all.
+        /// Threads that run work within the call, or not at all.
         struct Hasty {
             runs: bool,
         }

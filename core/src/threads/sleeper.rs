@@ -1,4 +1,4 @@
-//! The caller of a run, asleep until somebody has something for it.
+//! The caller of a run, asleep until there is something for it to do.
 
 use crate::sync::{self, AtomicBool, Mutex, Ordering, fence, thread};
 use devbay_plugin_api::locks::unpoisoned;
@@ -9,8 +9,8 @@ const NAP: Duration = Duration::from_millis(1);
 
 /// Where the one caller of a run sleeps.
 ///
-/// Who has something puts it where the caller looks, then calls [`Sleeper::wake`]; the caller says that it sleeps, then
-/// looks once more. With a fence on both sides one of the two sees the other.
+/// A thread with news puts it where the caller looks, then calls [`Sleeper::wake`]. The caller says that it sleeps,
+/// then looks once more. With a fence on both sides, one of the two sees the other.
 #[derive(Default)]
 pub(crate) struct Sleeper {
     asleep: AtomicBool,
@@ -54,8 +54,8 @@ mod loom_tests {
     use crate::sync::AtomicU32;
     use loom::sync::Arc;
 
-    /// A caller that takes so much mail, and sleeps where there is none. The model's naps do not end by themselves. The
-    /// caller joins nobody: loom takes a wake for the end of a thread that is joined.
+    /// Models a caller that takes `n_posts` messages, and sleeps while there is none. The model's naps do not end by
+    /// themselves. The caller joins no thread: loom takes a wake for the end of a joined thread.
     fn model(n_posts: u32) {
         let sleeper = Arc::new(Sleeper::default());
         let mail = Arc::new(AtomicU32::new(0));

@@ -1,7 +1,7 @@
 //! The clock of a timeline: the system's monotonic one, which plugins' marks are on too.
 
-/// Nanoseconds that a reading of the clock takes: the median of what two that follow each other are apart. A launch that is
-/// traced is timed from one reading to the next, so that its time holds this much that is not its own.
+/// Returns the nanoseconds that a reading of the clock takes: the median distance of two successive readings. A traced
+/// launch is timed from one reading to the next, so its time includes that much overhead.
 pub fn clock_ns() -> f64 {
     const READINGS: usize = 1001;
     let mut apart: Vec<u64> = (0..READINGS)

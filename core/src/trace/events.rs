@@ -1,4 +1,4 @@
-//! A recording as plain data: what happened on each thread, what the plans were, what plugins marked.
+//! A recording as plain data: the events of each thread, the plans, and the marks of plugins.
 
 use std::sync::Arc;
 
@@ -92,9 +92,9 @@ pub enum StepKind {
     Copy,
     /// A wait of one stream for another, or a signal.
     Order,
-    /// Control flow as a step: what it runs are steps of its regions' sections, inside this one in time.
+    /// Control flow as a step. It runs steps of its regions' sections, inside this one in time.
     Control,
-    /// Control flow that is a stage of its own: what it runs are whole sections, inside this one in time.
+    /// Control flow that is a stage of its own. It runs whole sections, inside this one in time.
     Stage,
 }
 
@@ -109,7 +109,7 @@ pub struct StepInfo {
     pub kernel: String,
     /// Its kind.
     pub kind: StepKind,
-    /// Nanoseconds that it should take; 0 if nobody estimated it.
+    /// Estimated nanoseconds; 0 without an estimate.
     pub cost_ns: f32,
     /// Its key in measurements (`plan/cost/feedback.rs`); None unless it is a launch of a section.
     pub signature: Option<Arc<str>>,

@@ -1,12 +1,12 @@
 //! A trace of runs: events of the host's threads, and the marks of plugins, on one clock.
 //!
-//! A plan is traced if its options say so when it is made (`PlanOptions::trace`): then each
-//! step calls a function of ours, which notes the time before and after it calls the kernel's (`exec/traced.rs`). A plan
-//! that is not traced has the kernels' own functions, and the launch loop is the same for both, so that tracing costs
-//! nothing where nobody asked for it. What blocks or copies anyway asks whether its thread is in a traced run
-//! (`running.rs`). A [`Recorder`] keeps the events; a [`Recording`] is them as plain data.
+//! A plan is traced if its options say so when it is made (`PlanOptions::trace`): then each step calls a function of
+//! ours, which notes the time before and after it calls the kernel's (`exec/traced.rs`). A plan without tracing has the
+//! kernels' own functions. The launch loop is the same for both, so an untraced plan costs nothing extra. Operations
+//! that block or copy anyway ask whether their thread is in a traced run (`running.rs`). A [`Recorder`] keeps the
+//! events; a [`Recording`] has them as plain data.
 //!
-//! Absent on purpose: what is derived, such as tasks, arrows along data, and sums. That is the reader's.
+//! Derived data is absent on purpose, such as tasks, arrows along data, and sums: the reader computes it.
 
 mod clock;
 mod events;

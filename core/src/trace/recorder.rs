@@ -1,7 +1,7 @@
 //! Recorders: where events go while runs go on.
 //!
-//! Each thread has a buffer of its own for each recorder, behind a lock that nobody else wants until the recording is
-//! taken. A buffer is bounded; what comes when it is full is lost and counted.
+//! Each thread has its own buffer for each recorder. The buffer's lock is uncontended until the recording is taken. A
+//! buffer is bounded; events that come when it is full are dropped and counted.
 
 use super::events::{Event, Mark, Recording, SectionInfo, ThreadEvents, TraceSink};
 use devbay_plugin_api::locks::lock;
@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex};
 /// hour of a model of 300 launches a second, in 50 MB.
 pub const EVENTS_MAX: usize = 1 << 20;
 
-/// Events that are allocated together, so that a buffer that grows does not copy what it has.
+/// Number of events that are allocated together, so that a growing buffer is not copied.
 const CHUNK: usize = 4096;
 
-/// Takes down what traced runs do. Clones share what they take down.
+/// A recorder of traced runs. Clones share their events.
 #[derive(Clone)]
 pub struct Recorder {
     shared: Arc<Shared>,
@@ -107,7 +107,7 @@ impl Recorder {
         })
     }
 
-    /// Gives what was taken down since the last time. Runs may go on meanwhile; what they do after this is in the next.
+    /// Returns the events since the last call. Runs may go on meanwhile; their later events are in the next recording.
     pub fn take(&self) -> Recording {
         let threads: Vec<Arc<Thread>> = lock(&self.shared.threads).clone();
         let threads = threads.iter().map(|thread| {
@@ -151,7 +151,7 @@ impl Recorder {
         sections.len() as u32 - 1
     }
 
-    /// Adds an event of the calling thread's. Neither panics nor waits for another thread, but for who takes the
+    /// Adds an event of the calling thread. Never panics, and waits for no other thread except one that takes the
     /// recording.
     pub(crate) fn add(&self, event: Event) {
         let added = BUFFERS.try_with(|buffers| {

@@ -1,8 +1,8 @@
 //! The traced run that the calling thread is in, if it is in one.
 //!
-//! A run is on one thread from beginning to end, that of who called, or of a job. What is done there for the run and is
-//! no step (copies, waits, nodes that are planned while it runs) finds the run's recorder here. Steps do not look: other
-//! threads run them too, and they know their recorder.
+//! A run stays on one thread from beginning to end: the caller's, or a job's. Work there that is not a step (copies,
+//! waits, nodes that are planned during the run) finds the run's recorder here. Steps do not look it up: other threads
+//! run them too, and they know their recorder.
 
 use super::clock::now_ns;
 use super::events::{Event, SectionInfo, StepInfo, What};

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 static TARGET: OnceLock<Target> = OnceLock::new();
 
-/// Whether the target's input is of protobuf's form.
+/// True if the target's input is protobuf.
 static PROTOBUF: OnceLock<bool> = OnceLock::new();
 
 /// Bytes by which libFuzzer may lengthen text within a message.

@@ -1,15 +1,14 @@
-//! Layers: code that speaks the ABI on both sides and stands between host and plugin.
+//! Layers: code between host and plugin that speaks the ABI on both sides.
 //!
-//! A layer takes the next plugin's data (`PluginInfo` with its `PluginTable`) and shows its own in its place. The host
-//! then negotiates with the layer as with a plugin, so that core and host know nothing of layers: without one the table
-//! that they hold is the plugin's own. Layers are stacked in the order in which they are named; the first one is nearest
-//! to the host.
+//! A layer takes the next plugin's data (`PluginInfo` with its `PluginTable`) and presents its own instead. The host
+//! negotiates with a layer as with a plugin, so core and host need no code for layers: without one, the host holds the
+//! plugin's own table. Layers are stacked in the order in which they are named; the first one is nearest to the host.
 //!
-//! Rules for every layer: it shows the minors that both it and the plugin speak; a function that the plugin lacks is
-//! NULL; handles go through unchanged; it does not pass on unknown parts (an extension, a function of a newer minor).
+//! Rules for every layer: it declares the minors that both it and the plugin speak. A function that the plugin lacks is
+//! NULL. Handles pass through unchanged. Unknown parts (an extension, a function of a newer minor) are not passed on.
 //!
-//! A library offers a layer through the entry that plugins have (`PluginInfo::layer`), and is named by its path. Who names it
-//! trusts it: it is not tried in a child process first, and stays loaded.
+//! A library offers a layer through the plugins' entry (`PluginInfo::layer`) and is named by its path. Naming a library
+//! means trusting it: the host does not probe it in a child process first, and never unloads it.
 
 pub mod slots;
 pub mod validation;
@@ -34,7 +33,7 @@ pub const VARIABLE: &str = "DEVBAY_LAYERS";
 /// A plugin seen through a layer.
 struct Layered {
     info: &'static PluginInfo,
-    /// Its slot, given back when this goes.
+    /// The layer's slot, freed when this value is dropped.
     slot: Box<dyn Any + Send + Sync>,
 }
 
@@ -43,9 +42,9 @@ struct Layered {
 pub struct OwnLayer {
     /// Its name in lists of layers.
     pub name: &'static str,
-    /// One line for a person.
+    /// A one-line description for users.
     pub about: &'static str,
-    /// Puts it in front of data that an entry returned, which stays as long as the result.
+    /// Puts the layer in front of data that an entry returned and that stays readable as long as the result.
     wrap: unsafe fn(*const PluginInfo, &Settings) -> std::result::Result<Layered, Refusal>,
 }
 
@@ -56,7 +55,7 @@ pub const KNOWN: &[OwnLayer] = &[OwnLayer {
     wrap: validate,
 }];
 
-/// A layer, to be put in front of plugins.
+/// A layer that can be put in front of plugins.
 #[derive(Clone)]
 pub struct Layer {
     name: String,
@@ -66,35 +65,36 @@ pub struct Layer {
 #[derive(Clone)]
 enum Kind {
     Own(OwnLayer),
-    /// Of a library, which stays loaded.
+    /// A layer of a library, which stays loaded.
     Library(Arc<Library>, LayerFn),
 }
 
 impl Layer {
-    /// Returns its name.
+    /// Returns the layer's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The layer that a library offers.
+    /// Loads the layer that a library offers.
     ///
     /// # Errors
-    /// A refusal for a library that cannot be loaded, speaks none of the host's minors, or offers no layer.
+    /// A refusal, if the library cannot be loaded, speaks none of the host's minors, or offers no layer.
     pub fn open(path: &Path) -> std::result::Result<Self, Refusal> {
         let library = Library::open(path)?;
         let info = library.query();
-        // SAFETY: `info` is what the entry returned, and its library stays loaded as long as `library`.
+        // SAFETY: `info` comes from the library's entry; it is static data (B1), and `library` is loaded.
         let head = unsafe { about::read_head(info) }?;
         agree_on(MinorRange::CURRENT, head.minors)?;
-        // SAFETY: `info` is what the entry returned, and the library speaks a minor of this host's.
+        // SAFETY: as `library` is alive, `info` is readable (B1); `agree_on` found a common minor, so its fields are
+        // known.
         let (name, layer) = unsafe { about::read_layer(info) }?;
         Ok(Self { name, kind: Kind::Library(Arc::new(library), layer) })
     }
 
-    /// Puts it in front of data that an entry returned.
+    /// Puts the layer in front of data that an entry returned.
     ///
     /// # Safety
-    /// The library that holds `info` stays loaded as long as the result, and as long as anything uses the data it shows.
+    /// The library that holds `info` stays loaded as long as the result, and as long as anything uses the layer's data.
     unsafe fn wrap(
         &self,
         info: *const PluginInfo,
@@ -108,7 +108,8 @@ impl Layer {
                 // SAFETY: the library that holds `info` stays loaded as long as the result is used (# Safety); the
                 // detail is ours for the call.
                 let shown = unsafe { layer(info, detail.as_ptr()) };
-                // SAFETY: NULL, or data that the layer keeps as long as the process, in which its library stays.
+                // SAFETY: the layer returned NULL or its own data (B1), and `library` in the slot keeps the layer's
+                // library loaded.
                 match unsafe { shown.as_ref() } {
                     Some(info) => Ok(Layered { info, slot: Box::new(Arc::clone(library)) }),
                     None => Err(Refusal::new(
@@ -122,18 +123,18 @@ impl Layer {
 }
 
 /// # Safety
-/// As for [`Layer::wrap`].
+/// The caller guarantees the condition of [`Layer::wrap`].
 unsafe fn validate(info: *const PluginInfo, settings: &Settings) -> std::result::Result<Layered, Refusal> {
-    // SAFETY: the library that holds `info` stays loaded as long as the result is used (# Safety of `Layer::wrap`).
+    // SAFETY: the caller keeps the library that holds `info` loaded as long as the result (# Safety of `Layer::wrap`).
     let wrapped = unsafe { validation::wrap_info(info, settings) }?;
     Ok(Layered { info: wrapped.info(), slot: Box::new(wrapped) })
 }
 
-/// The layers of these names, in their order. A name with a separator of paths, or a library's ending, is the path of a
-/// library that offers one.
+/// Returns the layers with these names, in the same order. A name that contains a path separator, or ends like a shared
+/// library, is the path of a library that offers a layer.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidArgument`] for a name that no layer has, with those that there are, and for a library without a layer.
+/// [`ErrorKind::InvalidArgument`] for an unknown name, with the list of known ones, and for a library without a layer.
 pub fn named<S: AsRef<str>>(names: &[S]) -> Result<Vec<Layer>> {
     let invalid = |text: String| Error::new(ErrorKind::InvalidArgument, text);
     let find = |name: &S| {
@@ -152,12 +153,12 @@ pub fn named<S: AsRef<str>>(names: &[S]) -> Result<Vec<Layer>> {
     names.iter().map(find).collect()
 }
 
-/// The names in [`VARIABLE`]; none for an elevated process.
+/// Returns the names in [`VARIABLE`]; none for an elevated process.
 pub fn from_environment() -> Vec<String> {
     from_variables(elevated(), |name| std::env::var_os(name))
 }
 
-/// As [`from_environment`], for a process that is elevated or not and has these variables.
+/// Returns the same as [`from_environment`], with the process's state and environment given by the caller.
 pub fn from_variables(elevated: bool, variable: impl Fn(&str) -> Option<OsString>) -> Vec<String> {
     if elevated {
         return Vec::new();
@@ -167,26 +168,26 @@ pub fn from_variables(elevated: bool, variable: impl Fn(&str) -> Option<OsString
     list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-/// Layers in front of one plugin, until this is dropped: nobody may call it any more then.
+/// Layers in front of one plugin. Dropping the stack frees their slots, so no call may come after it.
 pub struct Stack {
     info: *const PluginInfo,
-    /// The one nearest to the host first, so that it goes first.
+    /// The layers, nearest to the host first, so that this one is dropped first.
     layers: Vec<Box<dyn Any + Send + Sync>>,
 }
 
-// SAFETY: `info` is static data that is not written (B1), and the layers are `Send`.
+// SAFETY: `info` points to static data that is never written (B1), and the layers are `Send`.
 unsafe impl Send for Stack {}
-// SAFETY: the data is only read, and the layers are `Sync`.
+// SAFETY: `info` points to static data that is never written (B1), and the layers are `Sync`.
 unsafe impl Sync for Stack {}
 
 impl Stack {
     /// Puts layers in front of a plugin, the first one nearest to the host.
     ///
     /// # Safety
-    /// A library stays loaded as long as the result, and as long as anything uses what it shows.
+    /// The plugin's library stays loaded as long as the result, and as long as anything uses the result's data.
     ///
     /// # Errors
-    /// Refusals of the layers.
+    /// The refusals of the layers.
     pub unsafe fn new(
         entry: Entry<'_>,
         layers: &[Layer],
@@ -194,8 +195,8 @@ impl Stack {
     ) -> std::result::Result<Self, Refusal> {
         let mut stack = Self { info: entry.query(), layers: Vec::new() };
         for layer in layers.iter().rev() {
-            // SAFETY: what an entry returned, or a layer shows that is in the stack; the library stays loaded as the caller
-            // promises.
+            // SAFETY: `stack.info` came from the plugin's entry or from a layer that the stack keeps alive. The caller
+            // keeps the plugin's library loaded (# Safety).
             let layered = unsafe { layer.wrap(stack.info, settings) }?;
             stack.info = layered.info;
             stack.layers.insert(0, layered.slot);
@@ -203,7 +204,7 @@ impl Stack {
         Ok(stack)
     }
 
-    /// Returns the data that the host sees: that of the first layer, or the plugin's own.
+    /// Returns the data that the host sees: that of the first layer, or the plugin's own if there is no layer.
     pub fn info(&self) -> *const PluginInfo {
         self.info
     }

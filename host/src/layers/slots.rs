@@ -1,42 +1,41 @@
-//! Places for what a layer keeps of each plugin that it wraps.
+//! Slots for the state that a layer keeps for each plugin.
 //!
-//! Functions of the ABI have no context pointer, and handles go through a layer unchanged, so that a function of a
-//! layer could only find its books by looking up a handle; two plugins may well give equal handles. Instead each
-//! function is compiled once for each slot (`extern "C" fn f<const SLOT: usize>(..)`), and a table that a layer hands
-//! out has the functions of one slot. The slot says whose table comes next.
+//! Functions of the ABI have no context pointer, and handles pass through a layer unchanged. A layer's function could
+//! therefore find its state only by looking up a handle, and two plugins may use equal handles. Instead, each function
+//! is compiled once per slot (`extern "C" fn f<const SLOT: usize>(..)`), and the table for a plugin holds the functions
+//! of one slot. The slot names the next table.
 //!
 //! # Invariants
-//! A slot is free, or taken by one value. It is given back when the [`Slot`] that holds it is dropped, which is when
-//! nobody calls the table any more: the runtime drops it behind the plugin's instance. A call that comes later all the
-//! same finds the slot empty, or another plugin's books that do not know its handles; it never finds memory that is
-//! gone.
+//! A slot is free or belongs to one value. Dropping its [`Slot`] frees it; the runtime does that after the plugin's
+//! instance, when no more calls are expected. A call that comes later still finds an empty slot, or the state of
+//! another plugin that does not know its handles. It never reaches freed memory.
 //!
-//! Left out on purpose: growing. The number of slots is the number of copies of each function.
+//! Growing is left out on purpose: the number of slots is the number of copies of each function.
 
 use devbay_plugin_api::locks::unpoisoned;
 use std::sync::{Arc, RwLock};
 
-/// Slots of one layer: so many plugins can be under it at once, each time that it is in a stack counted.
+/// Number of plugins that one layer can wrap at once. A plugin counts once for each time the layer is in its stack.
 pub const N_SLOTS: usize = 32;
 
-/// One layer's slots.
+/// The slots of one layer.
 pub struct Slots<T: 'static> {
     slots: [RwLock<Option<Arc<T>>>; N_SLOTS],
 }
 
-/// A slot that is taken, until this is dropped.
+/// A slot in use, freed when this value is dropped.
 pub struct Slot<T: 'static> {
     slots: &'static Slots<T>,
     idx: usize,
 }
 
 impl<T: 'static> Slots<T> {
-    /// All free.
+    /// Creates the slots, all free.
     pub const fn new() -> Self {
         Self { slots: [const { RwLock::new(None) }; N_SLOTS] }
     }
 
-    /// Takes a free slot for what `make` makes; None if there is none.
+    /// Takes a free slot and stores the result of `make` in it; None if every slot is in use.
     pub fn take(&'static self, make: impl FnOnce(usize) -> T) -> Option<Slot<T>> {
         for (idx, slot) in self.slots.iter().enumerate() {
             let mut slot = unpoisoned(slot.write());
@@ -48,7 +47,7 @@ impl<T: 'static> Slots<T> {
         None
     }
 
-    /// Returns the content of a slot; None if the slot was given back.
+    /// Returns the content of a slot; None if the slot is free.
     pub fn get(&self, idx: usize) -> Option<Arc<T>> {
         unpoisoned(self.slots.get(idx)?.read()).clone()
     }
@@ -61,7 +60,7 @@ impl<T: 'static> Default for Slots<T> {
 }
 
 impl<T: 'static> Slot<T> {
-    /// Returns its index.
+    /// Returns the slot's index.
     pub fn idx(&self) -> usize {
         self.idx
     }
@@ -72,12 +71,13 @@ impl<T: 'static> Drop for Slot<T> {
         let mut slot = unpoisoned(self.slots.slots[self.idx].write());
         let gone = slot.take();
         drop(slot);
-        // Its destructor may run any code, and so runs without the lock.
+        // The value's destructor may run arbitrary code, so the lock is released first.
         drop(gone);
     }
 }
 
-/// An array with a generic constant for each slot: `per_slot!(Tables::TABLE)` is `[Tables::<0>::TABLE, ..]`.
+/// Builds an array from a generic constant, one element per slot: `per_slot!(Tables::TABLE)` is `[Tables::<0>::TABLE,
+/// ..]`.
 macro_rules! per_slot {
     ($type:ident :: $item:ident) => {
         per_slot!(@ $type $item

@@ -29,7 +29,7 @@ fn host(manifests: &[&Folder], libraries: &[&Folder]) -> Host {
     )
 }
 
-/// What became of each candidate, in order: `loaded`, or the kind of the refusal.
+/// Returns the outcome of each candidate, in order: `loaded`, or the kind of the refusal.
 fn outcomes(report: &LoadReport) -> Vec<String> {
     let outcome = |outcome: &Outcome| match outcome {
         Outcome::Loaded { .. } => "loaded".to_owned(),
@@ -341,7 +341,7 @@ fn b27_a_manifest_without_a_hash_does_not_skip_the_probe() {
     assert!(refused.refusal().reason.contains("its manifest has no sha256"), "{}", refused.refusal());
 }
 
-/// What is trusted is loaded as it is, also where a folder has it.
+/// Trusted libraries are loaded without a probe, even from a folder.
 #[test]
 fn b27_without_probing_libraries_of_folders_are_loaded() {
     let folder = Folder::new();
@@ -377,7 +377,7 @@ fn b27_what_was_hashed_is_what_is_loaded() {
     assert_eq!(refusal.kind, RefusalKind::WrongHash, "{refusal}");
 }
 
-/// What a library starts ends with its probe.
+/// Processes that a library starts end with its probe.
 #[cfg(target_os = "linux")]
 #[test]
 fn b27_all_of_a_probe_ends_with_it() {
@@ -402,7 +402,7 @@ fn b27_all_of_a_probe_ends_with_it() {
     }
 }
 
-/// What a library prints, and how much, is not mistaken for the answer.
+/// Output of a library, of any amount, is not mistaken for the probe's answer.
 #[test]
 fn b27_talkative_libraries_pass_the_probe() {
     let folder = Folder::new();

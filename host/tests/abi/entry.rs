@@ -178,7 +178,7 @@ fn b05_unknown_codes_are_tolerated() {
     assert_eq!(relu(&host.device()).unwrap(), RELU, "the next launch is well");
 }
 
-/// What must be understood and is not is left out, and said; all else goes on.
+/// An entry with an unknown flag that must be understood is left out and reported; the rest is loaded.
 #[test]
 fn b05_what_must_be_understood_is_left_out() {
     let host = |definition: &str| Host::explicit(&Folder::new().defect(&[definition]));
@@ -398,7 +398,7 @@ fn b07_a_first_plugin_is_at_most_300_lines_of_c() {
     assert_eq!(ours, ["#include \"devbay_plugin.h\""]);
 }
 
-/// What a good plugin was made from is all it needs: nothing of the report asks for attention.
+/// A good plugin is loaded with the layout that it was built from, and its report has no notes.
 #[test]
 fn good_plugins_are_loaded_without_notes() {
     let folder = Folder::new();

@@ -108,7 +108,7 @@ fn b18_a_failed_launch_names_its_node() {
     }
 }
 
-/// What is known when it is enqueued concerns that op alone.
+/// A fault known at enqueue concerns only that op.
 #[test]
 fn b13_a_failed_launch_leaves_the_device_whole() {
     for streams in ["inline", "async"] {

@@ -66,7 +66,7 @@ fn every_rule_has_a_test() {
     assert!(unknown.is_empty(), "tests of rules that do not exist: {unknown:?}");
 }
 
-/// Whether a comment of a text cites a rule: `B7`, not `B70` nor `AB7`.
+/// Returns whether a comment in a text cites a rule: `B7`, not `B70` nor `AB7`.
 fn cites(text: &str, rule: u32) -> bool {
     let citation = format!("B{rule}");
     text.lines().filter(|line| line.contains("//")).any(|line| {

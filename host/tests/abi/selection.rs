@@ -1,4 +1,4 @@
-//! Which device is taken, and why not the others (B29).
+//! The choice of a device, and the reasons against the others (B29).
 
 use crate::support::{Host, MODEL_INPUT, model, relu, tensor};
 use devbay_host::{ErrorKind, Policy, Requirements, Session};

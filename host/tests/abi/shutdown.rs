@@ -7,7 +7,7 @@ use std::path::Path;
 
 const CLEAN: &str = "destroyed with 0 buffers, 0 streams, 0 kernels";
 
-/// Whether a file is mapped into this process.
+/// Returns whether a file is mapped into this process.
 #[cfg(target_os = "linux")]
 fn is_mapped(library: &Path) -> bool {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();

@@ -171,7 +171,7 @@ fn b14_inline_streams_have_no_timeline() {
     assert_eq!(books.inline_timeline_calls.load(SeqCst), 0);
 }
 
-/// What a launch and a copy return says nothing of the work: it is not done before its point.
+/// The status of a launch or copy says nothing about its completion: the work is not done before its point.
 #[test]
 fn b14_enqueuing_does_not_wait() {
     // So long that a busy machine does not make enqueuing as long.
@@ -302,7 +302,7 @@ fn watched() -> (Tensor, Arc<AtomicBool>) {
     (Tensor::from_storage(F32, &[4], memory, 0, 16).unwrap(), gone)
 }
 
-/// Once a plugin panicked, nobody can ask when its device is through: what it was lent stays, for good. Here a
+/// A plugin that panicked cannot be asked when its device has finished, so the memory lent to it stays for good. Here a
 /// device that works in the host's own memory has a launch in flight when the signal behind it panics.
 #[test]
 fn b24_what_a_poisoned_plugin_may_still_use_is_kept() {

@@ -127,7 +127,7 @@ impl Log {
         self.0.lock().unwrap().clone()
     }
 
-    /// What the faulty plugin said when its instance ended.
+    /// Returns the faulty plugin's message at the end of its instance.
     pub fn destroyed(&self) -> Option<String> {
         self.messages().into_iter().find(|text| text.starts_with("destroyed"))
     }

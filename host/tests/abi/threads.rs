@@ -54,7 +54,7 @@ fn b17_a_serialised_plugin_is_called_once_at_a_time() {
     }
 }
 
-/// While somebody waits for a serialised plugin, others get through: its wait is not called, but polled.
+/// While one thread waits for a serialised plugin, others can call it: its wait is not called, but polled.
 #[test]
 fn b17_waiting_for_a_serialised_plugin_holds_no_lock() {
     let options = [("streams", "async"), ("fault", "panic@host_wait"), ("work_ms", "30")];

@@ -14,11 +14,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What sits in the slots of a dock.
+/// Contents of a dock's slots.
 #[derive(Default)]
 struct Slots {
     units: Vec<Unit>,
-    /// Nobody can say what is there.
+    /// True if the list of devices fails.
     silent: bool,
     /// Lost units are listed as they were, which is wrong.
     forgetful: bool,

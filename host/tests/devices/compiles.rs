@@ -13,7 +13,7 @@ mod patient {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
-    /// Whether a graph is being compiled.
+    /// True while a graph is being compiled.
     pub static COMPILES: AtomicBool = AtomicBool::new(false);
 
     pub struct Patient(PatientDevice);

@@ -13,7 +13,7 @@ mod gatherer {
     use std::sync::Mutex;
     use std::time::Duration;
 
-    /// What streams were asked for: launches since the last signal at each flush, and at each signal.
+    /// Requests to streams: launches since the last signal at each flush, and at each signal.
     #[derive(Debug, Default)]
     pub struct Seen {
         n_launches: usize,

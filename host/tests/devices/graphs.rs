@@ -96,8 +96,8 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
 }
 
-/// Whether a section of a session's plan has several devices, asynchronous ones among them, and whether one has control
-/// flow whose regions are tasks.
+/// Returns two flags for a session's plan: a section has several devices, some of them asynchronous; a section has
+/// control flow whose regions are tasks.
 fn kinds(session: &Session) -> (bool, bool) {
     let x = Tensor::from_elements(&[3], &INPUT).unwrap();
     let plan = session.plan_for(&[("v0", &x)]).unwrap();
@@ -105,7 +105,7 @@ fn kinds(session: &Session) -> (bool, bool) {
     (is_placed, plan.sections().any(|section| !section.graph.controls.is_empty()))
 }
 
-/// What a program must do when nobody disturbs it.
+/// Results of a program in an undisturbed run.
 struct Expected {
     /// None if a node fails.
     results: Option<Vec<Vec<i64>>>,

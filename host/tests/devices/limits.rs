@@ -1,5 +1,4 @@
-//! What a device takes at most is asked of the device that a node runs on, also where the other devices of its section
-//! take more.
+//! A node's limits are those of the device it runs on, even if other devices of its section allow more.
 //!
 //! One device of the plugin `queued` has a limit for operands (`bind_max`); the session's own device has none.
 

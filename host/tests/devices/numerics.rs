@@ -1,4 +1,4 @@
-//! What products may be rounded to is what kernels are prepared with.
+//! Kernels are prepared with the rounding that the session allows for products.
 
 use devbay_host::internals::core::kernel::Numerics;
 use devbay_host::internals::core::program::text;

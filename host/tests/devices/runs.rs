@@ -36,7 +36,7 @@ mod worker {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Mutex};
 
-    /// What a kernel calls with its first number when it is launched.
+    /// Function that a kernel calls with its first number when it is launched.
     pub type Hook = Arc<dyn Fn(f32) + Send + Sync>;
 
     static HOOKS: Mutex<BTreeMap<i64, Hook>> = Mutex::new(BTreeMap::new());
@@ -204,7 +204,7 @@ fn kind<T>(result: Result<T>) -> Option<ErrorKind> {
     result.err().map(|error| error.kind())
 }
 
-/// A gate that launches with a hook wait at: says who came, and lets one go for each word.
+/// Makes a gate at which launches with a hook wait: it reports each arrival, and lets one go for each word.
 fn gate(id: i64) -> (Receiver<f32>, Sender<()>) {
     let (says, came) = channel();
     let (go, wait) = channel();

@@ -26,7 +26,7 @@ mod toy {
     use std::collections::BTreeMap;
     use std::sync::{Arc, Mutex};
 
-    /// What a kernel `test.Hook` calls when it is launched.
+    /// Function that a kernel `test.Hook` calls when it is launched.
     pub type Hook = Arc<dyn Fn() + Send + Sync>;
 
     static HOOKS: Mutex<BTreeMap<i64, Hook>> = Mutex::new(BTreeMap::new());

@@ -1,9 +1,9 @@
 //! Every order in which devices can complete: small programs on devices that the test steps by hand.
 //!
-//! A schedule is a list of choices, which stream executes its next command. All of them are tried, depth first: a
-//! session is run once for each, and gives what the interpreter gives. Launches, copies and signals are choices; waits
-//! are not, because nobody can tell when one is over but by what follows. In programs with many streams a signal goes
-//! with the command before it: that leaves out orders in which signals overtake each other, and no order of the work.
+//! A schedule is a list of choices: the stream that executes its next command. All of them are tried, depth first: a
+//! session is run once for each, and gives the interpreter's results. Launches, copies and signals are choices. Waits
+//! are not, because the end of one shows only in later commands. In programs with many streams a signal goes with the
+//! command before it: that leaves out orders in which signals overtake each other, but no order of the work.
 //!
 //! Where the host stands is known without asking it: it enqueues what it can, then sleeps. After the same steps it has
 //! always enqueued the same commands, so how many they are is found out once, by waiting until no more come, and
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long no command must come until the host is believed to sleep.
+/// Time without a command after which the host counts as asleep.
 const QUIET: Duration = Duration::from_millis(3);
 
 /// A run that does nothing for so long hangs.
@@ -36,7 +36,7 @@ struct Bench {
     world: Arc<World>,
     runtime: Runtime,
     form: &'static str,
-    /// What a layer found, if there is one.
+    /// Findings of the layer, if there is one.
     violations: Report,
 }
 
@@ -147,10 +147,10 @@ struct Choice {
     taken: usize,
 }
 
-/// How many commands are enqueued when each stream has executed so many steps.
+/// Number of enqueued commands, by the number of steps that each stream has executed.
 type Enqueued = HashMap<Vec<usize>, usize>;
 
-/// How long a stream that could step before may be without a step while others have one.
+/// Time that a stream that could step before may go without a step while others have one.
 const OTHER_STREAM: Duration = Duration::from_secs(5);
 
 /// Tries all schedules of a program; gives how many there are. None if the host had been so slow when a choice was first
@@ -492,7 +492,7 @@ fn memory_that_is_used_again_in_every_order() {
     explore_all("memory across copies", &memory_across_copies(), BOTH, false);
 }
 
-/// Whether the regions of a program's control flow are tasks.
+/// Checks that the regions of a program's control flow are tasks.
 fn check_flow(graph: &Graph) {
     let bench = Bench::new(0);
     let session = bench.session(graph, Policy::Auto);
@@ -533,7 +533,7 @@ fn programs() -> Vec<(&'static str, Graph)> {
     ]
 }
 
-/// What an error says of a fault must lead to it.
+/// Checks that an error leads to its fault.
 fn check_blame(error: &Error, bench: &Bench, fault: Fault, at: &str) {
     let (device, command) = bench.world.met().unwrap_or_default();
     let place = error.place();

@@ -7,7 +7,7 @@ use devbay_plugin_api::abi::*;
 use std::ffi::c_void;
 use std::ptr::{from_ref, null, null_mut};
 
-/// A handle that the toy makes of nothing, and nobody follows.
+/// Returns an invented handle, which is never followed.
 fn made<T>() -> *mut T {
     Box::into_raw(Box::new(0u64)).cast()
 }
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn get_extension(_: *mut Instance, id: u32, _: u32) -> *co
 /// The toy with its extensions.
 const WITH: Edit = |_, table| table.get_extension = Some(get_extension);
 
-/// What the layer shows of an extension.
+/// Returns the layer's table of an extension.
 fn shown<T: Growable>(rig: &Rig, id: u32) -> T {
     let table = call!(rig.table, get_extension(rig.instance, id, 1));
     assert!(!table.is_null(), "the layer does not hand on extension {id}");

@@ -148,7 +148,7 @@ impl Rig {
         self.devices[i].handle
     }
 
-    /// What the layer found, in order: rule, side, function.
+    /// Returns the layer's findings, in order: rule, side, function.
     pub fn found(&self) -> Vec<(&'static str, Side, &'static str)> {
         let violations = self.wrapped.report().violations();
         violations.iter().map(|v| (v.rule, v.by, v.function)).collect()

@@ -140,7 +140,7 @@ fn plugins_with_equal_handles_do_not_meet() {
     assert_eq!(b.found(), [("B9", Side::Host, "buffer_free")], "the other one never gave this buffer out");
 }
 
-/// What the outer layer stops the inner one does not see; what the plugin does wrong both see.
+/// Calls that the outer layer stops do not reach the inner one; both see the plugin's faults.
 #[test]
 fn layers_are_stacked() {
     let settings = Settings::default();

@@ -1,4 +1,4 @@
-//! A plugin that does nothing, rightly: three devices whose memory nobody touches, kernels that compute nothing.
+//! A correct plugin that does nothing: three devices whose memory is never touched, kernels that compute nothing.
 //!
 //! Devices 0 and 1 have timelines, device 2 works inline and takes host memory. Points are reached when they are
 //! signalled, but for streams with the label `held`, whose points are reached when they end, and `failed`, which fail at
@@ -73,7 +73,7 @@ static SPACES: [MemorySpace; 2] = [
     MemorySpace { flags: DEVBAY_SPACE_NO_SUBALLOC | DEVBAY_SPACE_WRITE_ONCE | DEVBAY_SPACE_TYPED, ..SPACE },
 ];
 
-/// What a handle of an instance points to.
+/// State behind a handle of an instance.
 pub struct Toy {
     pub host: HostApi,
     pub devices: [DeviceInfo; 3],
@@ -459,7 +459,7 @@ pub const TABLE: PluginTable = PluginTable {
     device_kernels: Some(device_kernels),
 };
 
-/// What it says of itself, for tests that change it; its table is NULL.
+/// Returns the plugin's data, for tests that change it; its table is NULL.
 pub fn info() -> PluginInfo {
     PluginInfo {
         struct_size: size_of::<PluginInfo>() as u32,

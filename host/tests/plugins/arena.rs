@@ -4,7 +4,7 @@ use crate::library::library;
 use crate::models::models;
 use devbay_host::{Model, Policy, Requirements, Runtime, Session, arrays};
 
-/// What an arena may have for each byte of its lower bound.
+/// Maximum ratio of an arena's size to its lower bound.
 const RATIO_MAX: f64 = 1.05;
 
 /// Each model with the stages of its plan that are sections. The others depend on data: their launches are planned when

@@ -11,7 +11,7 @@ use crate::library::library;
 const OPS: &[&str] =
     &["Reshape@25", "Squeeze@25", "Unsqueeze@25", "Expand@13", "Tile@13", "ReduceSum@13", "CenterCropPad@18"];
 
-/// What a result is: its shape and its elements.
+/// A result: its shape and its elements.
 type Outcome = Result<(Vec<usize>, Vec<f32>), Error>;
 
 /// Every list of up to `most` of the numbers.

@@ -259,7 +259,7 @@ fn results_go_out_as_dlpack_tensors_and_outlive_their_session() {
     assert!(empty.validate_export().expect("a tensor").data_ptr().is_null());
 }
 
-/// Results go through DLPack to somebody else and back, and the memory is still the same.
+/// Results go through DLPack to other code and back, and the memory is still the same.
 #[test]
 fn a_tensor_that_comes_back_is_the_same_memory() {
     let (_runtime, device) = device("async");

@@ -1,4 +1,4 @@
-//! What takes long looks whether its work is to end, and often enough: with a flag that counts looks instead of a clock.
+//! Long work looks for cancellation, and often enough. A flag counts looks instead of a clock.
 //!
 //! A first pass counts the looks of a phase; then the flag ends the work at some of them, and the phase must return an
 //! error each time, whatever it was in the middle of, and leave nothing wrong behind.
@@ -13,7 +13,7 @@ use devbay_host::internals::import;
 use devbay_host::{Model, Policy, Requirements, Runtime, Session};
 use std::fmt::Write;
 
-/// How many of the looks of a phase the flag ends.
+/// Number of looks per phase at which the flag ends the work.
 const SAMPLES: u32 = 12;
 /// Looks that a flag has which does not end anything.
 const MANY: u32 = 1 << 30;

@@ -1,4 +1,5 @@
-//! What computes in narrower floats takes less of a device's memory, and gives nearly the same in the model's own types.
+//! Computing in narrower floats takes less of a device's memory, and gives nearly the same results in the model's own
+//! types.
 
 use crate::library::library;
 use devbay_host::internals::core::program::text;
@@ -30,7 +31,7 @@ fn model(dtype: &str) -> Model {
     Model::from_program(text::parse(&text).unwrap_or_else(|e| panic!("{e}")))
 }
 
-/// What a session gives for a batch, and the bytes of its constants on the device.
+/// Returns a session's result for a batch, and the bytes of its constants on the device.
 fn run(session: &Session, x: &Tensor) -> (Tensor, usize) {
     let outputs = session.run(&[("x", x)]).unwrap_or_else(|e| panic!("{e}"));
     let plan = session.plan_for(&[("x", x)]).expect("a plan");

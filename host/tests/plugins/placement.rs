@@ -138,7 +138,7 @@ fn what_lies_between_two_memories_goes_where_it_is_cheapest() {
     }
 }
 
-/// What launches and copies took counts, not what rates say of them.
+/// Measured times of launches and copies override the rates.
 #[test]
 fn a_profile_that_says_otherwise_leads_to_another_placement() {
     let world = World::new([5e3, 1e3, 2e3], "none");

@@ -38,7 +38,7 @@ fn balanced() -> Rates {
     }
 }
 
-/// What a model's layers are like.
+/// Kind of a model's layers.
 #[derive(Clone, Copy, Debug)]
 enum Shape {
     /// Each layer multiplies what the one before gives with a weight of its own.

@@ -21,7 +21,7 @@ struct Probe {
     output: &'static str,
     /// Lowest and highest; None if every integer means something.
     bounds: Option<(i64, i64)>,
-    /// Whether integers of 32 bits are taken.
+    /// True if 32-bit integers are supported.
     narrow: bool,
     /// Plugins beside the CPU's that have to run it themselves.
     on: &'static [&'static str],

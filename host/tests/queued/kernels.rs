@@ -58,12 +58,12 @@ pub fn add_up<'a>(plus: i64, inputs: impl Iterator<Item = &'a [i64]>, i: usize) 
     })
 }
 
-/// Whether the sum of a value's elements is odd.
+/// Returns whether the sum of a value's elements is odd.
 pub fn is_odd(value: &[i64]) -> bool {
     value.iter().fold(0i64, |sum, x| sum.wrapping_add(*x)) & 1 == 1
 }
 
-/// How often a loop runs that asks a value.
+/// Returns the trip count of a loop that depends on a value.
 pub fn trips(value: &[i64]) -> i64 {
     value.iter().fold(0i64, |sum, x| sum.wrapping_add(*x)).rem_euclid(4)
 }

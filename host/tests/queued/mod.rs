@@ -1,10 +1,10 @@
 //! A device for tests whose streams only queue: the test says when which of them executes its next command.
 //!
-//! A [`World`] has the queues of all devices of a runtime. In the mode `AtOnce` a command is executed by the call that
-//! enqueues it, for what happens before and after the runs that are tested. In the mode `Stepped` a test calls
-//! [`World::step`]; in the mode `Free` threads of the world step at random. Data is computed and copied when the
-//! command is executed and not before, memory is full of garbage until somebody writes it, and every operand is looked
-//! up among the device's allocations: an order that is missing gives a wrong result, a copy that is missing a complaint.
+//! A [`World`] has the queues of all devices of a runtime. In the mode `AtOnce` the call that enqueues a command
+//! executes it; that is for the work before and after the tested runs. In the mode `Stepped` a test calls
+//! [`World::step`]; in the mode `Free` threads of the world step at random. Data is computed and copied only when the
+//! command is executed. Memory is full of garbage until it is written, and every operand is looked up among the
+//! device's allocations. So a missing order gives a wrong result, and a missing copy a complaint.
 //!
 //! Forms of the plugin differ in what their streams can do: wait for each other or not, call back or be polled. Each
 //! has the same devices, by their positions: two that work inline ([`INLINE`]), two that work in the host's memory
@@ -29,7 +29,7 @@ pub const OWN: [usize; 2] = [4, 5];
 /// Devices of a form.
 pub const N_DEVICES: usize = 6;
 
-/// Who executes commands.
+/// Execution of commands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     /// The call that enqueues.
@@ -52,10 +52,10 @@ pub enum When {
 /// The fault of one command of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// Which of all commands that are executed, or that are enqueued and calls that are asked for, from 0 on.
+    /// Index among all executed commands, or among all enqueued commands and requested calls, from 0.
     pub nth: usize,
-    /// Then.
+    /// Time of the fault.
     pub when: When,
-    /// Whether the device is lost with it.
+    /// True if the device is lost too.
     pub lost: bool,
 }

@@ -12,7 +12,7 @@ use devbay_plugin_api::sdk::*;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What fresh and freed memory is full of.
+/// Byte that fills fresh and freed memory.
 const GARBAGE: u8 = 0xA7;
 
 /// A form of the plugin: whether streams wait for each other, and whether they call back.

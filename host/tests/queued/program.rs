@@ -7,14 +7,14 @@ use devbay_host::internals::random::Random;
 use std::collections::HashMap;
 use std::fmt::Write;
 
-/// What a node computes.
+/// Computation of a node.
 #[derive(Clone, Debug)]
 pub enum Op {
     /// A sum of its inputs.
     Node { n: usize, plus: i64, spins: usize, flops: usize, fails: bool },
-    /// Whether a value is odd.
+    /// True if a value is odd.
     Odd,
-    /// How often a loop runs that asks a value.
+    /// Trip count of a loop that depends on a value.
     Trips,
 }
 
@@ -222,7 +222,7 @@ impl Graph {
         pins
     }
 
-    /// What it gives; None if a node that runs fails.
+    /// Returns the graph's results; None if a node that runs fails.
     pub fn interpret(&self) -> Option<Vec<Value>> {
         let mut values = HashMap::from([(0, INPUT.to_vec())]);
         self.run(&self.main, &mut values)
@@ -372,7 +372,7 @@ impl Maker<'_> {
         result
     }
 
-    /// A node of all values that nobody has used, so that none of a block's entries is idle.
+    /// Adds a node that takes all unused values, so that none of a block's entries is idle.
     fn sum(&mut self, graph: &mut Graph, block: &mut Block, made: &[usize], n: usize) -> usize {
         let mut inputs: Vec<usize> =
             made.iter().copied().filter(|&value| graph.extents[value].is_some()).collect();

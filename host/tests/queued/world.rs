@@ -1,6 +1,6 @@
-//! The queues of all devices of a runtime: what is in them, and who executes their commands when.
+//! The queues of all devices of a runtime, and the execution of their commands.
 //!
-//! What streams ask of a world, for their plugin, is in `world/calls.rs`; this file takes commands out of queues.
+//! `world/calls.rs` has the calls of the plugin's streams to their world; this file takes commands out of queues.
 
 mod calls;
 
@@ -37,12 +37,12 @@ struct WorldState {
     met: Option<(String, &'static str)>,
     /// Devices that were lost.
     lost: Vec<String>,
-    /// Whether streams of a lost device stand still, and answer when they are destroyed, but for the one that found the
-    /// loss and those that wait for it.
+    /// True if streams of a lost device stall and answer only when they are destroyed, except for the one that found
+    /// the loss and those that wait for it.
     is_quiet: bool,
     /// A run is on; between runs no command may be executed.
     is_running: bool,
-    /// What was not as it must be.
+    /// Violated expectations.
     complaints: Vec<String>,
     /// Ranges of each device's own allocations.
     owned: Vec<(String, std::ops::Range<u64>)>,
@@ -64,7 +64,7 @@ struct Line {
     waiting: Vec<(u64, Done)>,
 }
 
-/// What a stream is asked to do.
+/// A command of a stream.
 #[expect(clippy::large_enum_variant, reason = "launches are the rule")]
 pub(super) enum Command {
     /// With what runs it: [`DeferredLaunch::run`] for the form's streams.
@@ -95,7 +95,7 @@ pub(super) struct Span {
 // SAFETY: the host lends both ranges until a point signalled after the copy is reported (B9).
 unsafe impl Send for Span {}
 
-/// What can be done next by a stream.
+/// The next possible step of a stream.
 enum Ready {
     /// Nothing.
     No,
@@ -184,8 +184,8 @@ impl World {
         self.lock().met.clone()
     }
 
-    /// Whether a device's loss is answered by the stream that found it and those that wait for it, and by others only
-    /// when they are destroyed.
+    /// Sets whether streams of a lost device answer only when they are destroyed, except for the one that found the
+    /// loss and those that wait for it.
     pub fn be_quiet(&self, is_quiet: bool) {
         self.lock().is_quiet = is_quiet;
     }
@@ -307,7 +307,7 @@ impl World {
         true
     }
 
-    /// A stream fails: what is behind the command is dropped, and who waits is told.
+    /// Fails a stream: drops all later commands, and tells the waiting streams and callers.
     fn fail(&self, mut state: MutexGuard<'_, WorldState>, serial: u64, error: Error) {
         if let Some(line) = state.lines.get_mut(&serial) {
             line.failure.get_or_insert(error);
@@ -316,7 +316,7 @@ impl World {
         self.answer(state, serial);
     }
 
-    /// Calls back who waits for a point that is reached, or can be no more.
+    /// Calls back waiters whose point is reached, or can no longer be reached.
     fn answer(&self, mut state: MutexGuard<'_, WorldState>, serial: u64) {
         let Some(line) = state.lines.get_mut(&serial) else {
             return;

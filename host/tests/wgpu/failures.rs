@@ -1,5 +1,5 @@
-//! What fails on a GPU is an error of its own kind with names in it, and everything else lives on: shaders that do not
-//! compile, memory that there is not.
+//! A failure on a GPU is an error of its own kind with names in it, and affects nothing else: shaders that do not
+//! compile, out of memory.
 
 use super::{model, run};
 use crate::library::library;

@@ -47,7 +47,7 @@ pub fn write_file(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) 
     if let Ok(old) = fs::symlink_metadata(path)
         && old.is_file()
     {
-        // Best effort: the user who may replace a file need not own it.
+        // Best effort: a user may be allowed to replace a file without owning it.
         let _ = part.lock.set_permissions(old.permissions());
     }
     part.lock.sync_all()?;

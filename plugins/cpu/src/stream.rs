@@ -26,7 +26,7 @@ pub struct AsyncStream {
     thread: Option<JoinHandle<()>>,
 }
 
-/// State that the stream's owner, its thread and those who wait share.
+/// State that the stream's owner, its thread and waiting threads share.
 struct Shared {
     host: Host,
     label: String,
@@ -241,7 +241,7 @@ impl Command {
     }
 }
 
-/// Nanoseconds of the system's monotonic clock, 0 if nobody asks.
+/// Returns the system's monotonic clock in nanoseconds, or 0 if the time is not wanted.
 fn now_ns(wanted: bool) -> u64 {
     if !wanted {
         return 0;

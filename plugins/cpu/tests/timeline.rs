@@ -148,7 +148,7 @@ fn b16_callbacks_come_exactly_once() {
     assert_eq!(memory[200_000..], [1u8; 200_000]);
 }
 
-/// A value that was not signalled is refused, and then nobody is called.
+/// A value that was not signalled is refused, and then no callback comes.
 #[test]
 fn b16_a_refused_callback_never_comes() {
     let cpu = Cpu::new();
@@ -219,7 +219,7 @@ fn b12_a_wait_ends_with_its_time() {
     cpu.destroy(stream);
 }
 
-/// What is known when it is enqueued fails that call alone (B13), and says why through the stream (B18).
+/// A fault known at enqueue fails only that call (B13), and the stream gives the reason (B18).
 #[test]
 fn b13_a_copy_that_cannot_be_leaves_the_stream_whole() {
     let cpu = Cpu::new();

@@ -100,7 +100,7 @@ struct LtHandle(cublasLtHandle_t);
 
 // SAFETY: cuBLASLt's handles are thread-safe, as its documentation says: several threads may use one at once.
 unsafe impl Send for LtHandle {}
-// SAFETY: as for Send.
+// SAFETY: cuBLASLt's handles are thread-safe, as its documentation says: several threads may use one at once.
 unsafe impl Sync for LtHandle {}
 
 impl Handles {
@@ -163,7 +163,7 @@ pub struct Products {
 
 // SAFETY: nothing changes it once `new` has returned, and the library only reads handle, layouts and description.
 unsafe impl Send for Products {}
-// SAFETY: as for Send.
+// SAFETY: nothing changes it once `new` has returned, and the library only reads handle, layouts and description.
 unsafe impl Sync for Products {}
 
 /// Addresses of one launch; 0 for an operand that is absent.

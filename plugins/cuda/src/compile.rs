@@ -236,7 +236,7 @@ impl Created<'_> {
         // SAFETY: the program is not destroyed before `self` is dropped; the call writes `n`.
         check("asking nvrtc for a size", unsafe { size(self.raw, &mut n) })?;
         let mut bytes = reserve::zeroed::<u8>(n, "what NVRTC made of a kernel")?;
-        // SAFETY: as above; `bytes` has the size that NVRTC has just given.
+        // SAFETY: `self` keeps the program alive; `bytes` has the size that NVRTC returned above, which `fill` writes.
         check("reading from nvrtc", unsafe { fill(self.raw, bytes.as_mut_ptr().cast()) })?;
         Ok(bytes)
     }
@@ -301,7 +301,8 @@ fn write(folder: &Path, path: &Path, image: &[u8]) -> std::io::Result<()> {
     })
 }
 
-/// FNV-1a of 128 bits. It does not resist deliberate collisions: whoever can cause them can write the file as well.
+/// FNV-1a of 128 bits. It does not resist deliberate collisions, but an attacker able to cause one can also write the
+/// file.
 fn hash(bytes: &[u8]) -> u128 {
     let mut hash = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58du128;
     for &byte in bytes {

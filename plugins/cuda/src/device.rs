@@ -87,14 +87,14 @@ pub struct Shared {
 
 // SAFETY: any thread may use the driver's handles while their context is its current one; `current` makes it so.
 unsafe impl Send for Shared {}
-// SAFETY: as for Send.
+// SAFETY: any thread may use the driver's handles while their context is its current one; `current` makes it so.
 unsafe impl Sync for Shared {}
 
 /// An event of the driver's.
 #[derive(Clone, Copy)]
 pub struct Event(pub CUevent);
 
-// SAFETY: as for `Shared`.
+// SAFETY: any thread may use an event's handle while its context is the current one; `Shared::current` makes it so.
 unsafe impl Send for Event {}
 
 /// The calling thread's context, set for a while.

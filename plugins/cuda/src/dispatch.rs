@@ -36,9 +36,9 @@ struct Kernel {
     params: Vec<source::Param>,
 }
 
-// SAFETY: as for `Shared`: several threads may use a function's handle at once.
+// SAFETY: any thread may use a function's handle, several at once, while its context is current (CUDA's driver API).
 unsafe impl Send for Kernel {}
-// SAFETY: as for Send.
+// SAFETY: any thread may use a function's handle, several at once, while its context is current (CUDA's driver API).
 unsafe impl Sync for Kernel {}
 
 type Loaded = Arc<OnceLock<Result<Arc<Kernel>>>>;
@@ -52,13 +52,13 @@ pub struct Kernels {
 
 struct Module(CUmodule);
 
-// SAFETY: as for `Kernel`.
+// SAFETY: any thread may use a module's handle while its context is current (CUDA's driver API).
 unsafe impl Send for Module {}
 
 impl Kernels {
     fn get(&self, shared: &Shared, name: &str, wgsl: &str) -> Result<Arc<Kernel>> {
         let loaded = Arc::clone(lock(&self.by_text).entry(wgsl.to_owned()).or_default());
-        // Others who want the same wait for it; those who want another one do not.
+        // Threads that need the same kernel wait for it; threads that need another one do not.
         loaded.get_or_init(|| self.load(shared, name, wgsl)).clone()
     }
 

@@ -212,7 +212,7 @@ pub struct Convolver {
 
 // SAFETY: nothing changes it once `new` has returned, and the library only reads the descriptors.
 unsafe impl Send for Convolver {}
-// SAFETY: as for Send.
+// SAFETY: nothing changes it once `new` has returned, and the library only reads the descriptors.
 unsafe impl Sync for Convolver {}
 
 /// Addresses of one launch; 0 for an operand that is absent.
@@ -285,7 +285,7 @@ impl Convolver {
             )
         };
         done("cudnnSetConvolution2dDescriptor", code)?;
-        // SAFETY: as above.
+        // SAFETY: `window` was made above, and only this function has it.
         let code =
             unsafe { call!(functions, sys::cudnnSetConvolutionGroupCount(window.raw, int(conv.groups)?)) };
         done("cudnnSetConvolutionGroupCount", code)?;
@@ -298,7 +298,7 @@ impl Convolver {
             }
             _ => Math::CUDNN_TENSOR_OP_MATH,
         };
-        // SAFETY: as above.
+        // SAFETY: `window` was made above, and only this function has it.
         done("cudnnSetConvolutionMathType", unsafe {
             call!(functions, sys::cudnnSetConvolutionMathType(window.raw, math))
         })?;
@@ -323,7 +323,8 @@ impl Convolver {
         let mut convolver =
             Self { shared, x, w, window, y, rest, adds, algorithm: ALGORITHMS[0], workspace_bytes: 0 };
         let found = convolver.find(functions, math)?;
-        // SAFETY: as above. The algorithm is for this mode, which may be another than was asked for.
+        // SAFETY: `convolver` owns the descriptor, and only this function has it. The algorithm is for the mode that
+        // `find` returned, which may differ from the requested one.
         let code =
             unsafe { call!(functions, sys::cudnnSetConvolutionMathType(convolver.window.raw, found.math)) };
         done("cudnnSetConvolutionMathType", code)?;
@@ -409,7 +410,9 @@ impl Convolver {
             Some((bias, relu)) => {
                 // Without a residual the result is passed in its place, with the factor 0.
                 let (factor, z) = if self.adds { (one, at.residual) } else { (zero, at.y) };
-                // SAFETY: as above.
+                // SAFETY: the operands have the descriptors' sizes, and the host lends them until a later point is
+                // reported (B9); the workspace has the bytes that the algorithm asked for; the call reads the factors
+                // before it returns. Calls on the stream, and so on its handle, come one at a time (B17).
                 unsafe {
                     call!(
                         functions,

@@ -256,7 +256,7 @@ mod tests {
         let mut device = 0;
         // SAFETY: the function above, which has cudarc's parameters.
         assert_eq!(unsafe { call!(functions, sys::cuInit(0)) }, UNKNOWN);
-        // SAFETY: as above.
+        // SAFETY: `device_get` above, which has the parameters that cudarc declares for `cuDeviceGet`.
         assert_eq!(unsafe { call!(functions, sys::cuDeviceGet(&mut device, 0)) }, UNKNOWN);
     }
 }

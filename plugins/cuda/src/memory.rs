@@ -143,7 +143,7 @@ impl DevicePool {
         let code = match self.pool.get() {
             // SAFETY: allocated by `take`, freed once; no work uses it (B9).
             Some(pool) => unsafe { call!(functions, sys::cuMemFreeAsync(at, pool.stream)) },
-            // SAFETY: as above.
+            // SAFETY: allocated by `take`, freed once; no work uses it (B9).
             None => unsafe { call!(functions, sys::cuMemFree_v2(at)) },
         };
         if let Err(error) = shared.done("freeing memory", code) {
@@ -184,9 +184,9 @@ impl DevicePool {
         let Some(pool) = self.pool.get() else { return };
         // SAFETY: made by `open`, destroyed once, by `Shared` when it is dropped; every buffer keeps `Shared` alive.
         unsafe { call!(driver.functions, sys::cuStreamSynchronize(pool.stream)) };
-        // SAFETY: as above.
+        // SAFETY: made by `open`; `Shared` calls `destroy` once, in drop, when no buffer is left to use the stream.
         unsafe { call!(driver.functions, sys::cuStreamDestroy_v2(pool.stream)) };
-        // SAFETY: as above.
+        // SAFETY: made by `open`; `Shared` calls `destroy` once, in drop, when no buffer is left to use the pool.
         unsafe { call!(driver.functions, sys::cuMemPoolDestroy(pool.pool)) };
     }
 }
@@ -247,7 +247,7 @@ pub struct Pinned {
 
 // SAFETY: the value owns the memory, and streams order all accesses to it (B12).
 unsafe impl Send for Pinned {}
-// SAFETY: as for Send.
+// SAFETY: streams order all accesses to the memory (B12), which the value owns.
 unsafe impl Sync for Pinned {}
 
 impl Pinned {
@@ -286,7 +286,8 @@ pub unsafe fn copy_on_host(host: &Host, from: *const u8, to: *mut u8, len: usize
     });
     if copied.is_err() {
         // The run was cancelled, and chunks were left out. A requested copy is made nevertheless.
-        // SAFETY: as above; no chunk is being copied any more.
+        // SAFETY: the caller guarantees both ranges (# Safety), and `parallel_for` has returned, so no chunk runs any
+        // more.
         unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
     }
 }

@@ -74,9 +74,11 @@ struct Points {
     pushed: Condvar,
 }
 
-// SAFETY: as for `Shared`: the stream's handle may be used by any thread; calls that enqueue come one at a time (B17).
+// SAFETY: any thread may use the stream's handle while its context is current (CUDA's driver API); calls that enqueue
+// come one at a time (B17).
 unsafe impl Send for Points {}
-// SAFETY: as for Send.
+// SAFETY: any thread may use the stream's handle while its context is current (CUDA's driver API); calls that enqueue
+// come one at a time (B17).
 unsafe impl Sync for Points {}
 
 #[derive(Default)]
@@ -485,7 +487,7 @@ impl Points {
             entry.failure.take().map_or(Ok(()), Err)
         });
         shared.spans.remove(&entry.readbacks);
-        // Freed before the point is reported: who waits for it may want the memory.
+        // Freed before the point is reported, because a thread that waits for it may need the memory.
         let freed = entry.readbacks.into_iter().map(|readback| readback.pinned);
         for pinned in freed.chain(entry.uploads).chain(entry.reports) {
             shared.pinned.give(shared, pinned);
@@ -533,7 +535,8 @@ impl Stream for CudaStream {
                     let len = UPLOAD_PART.min(size - first);
                     // SAFETY: the host lends `size` bytes until a later point is reported (B9); staging memory has as many.
                     let (from, part) = unsafe { (src.add(first), start.add(first)) };
-                    // SAFETY: as above; no other copy has this part of the staging memory.
+                    // SAFETY: the host lends `from` until a later point is reported (B9); `part` is within staging
+                    // memory that was taken for this copy only, so the ranges do not overlap.
                     unsafe { copy_on_host(&shared.host, from, part, len) };
                     self.enqueue_copy(to + first as u64, address(part), len)?;
                 }
@@ -668,7 +671,7 @@ impl Stream for CudaStream {
             replayed_by: Mutex::default(),
         };
         let mut graph = null_mut();
-        // SAFETY: as for the beginning; the call writes `graph`.
+        // SAFETY: `points` owns the stream, on which `record_begin` started the capture; `graph` is a local variable.
         let code = unsafe { call!(functions, sys::cuStreamEndCapture(self.points.raw, &mut graph)) };
         if code != 0 || graph.is_null() {
             // The stream goes on as it was, and takes the launches themselves.
@@ -734,9 +737,10 @@ struct Graph {
     replayed_by: Mutex<Weak<Points>>,
 }
 
-// SAFETY: as for `Shared`; launches of it come one at a time, as its replays do (B22).
+// SAFETY: any thread may use the graph's handle while its context is current (CUDA's driver API); its replays, and so
+// its launches, come one at a time (B22).
 unsafe impl Send for Graph {}
-// SAFETY: as for Send.
+// SAFETY: the handle is used only for replays, which come one at a time (B22), and when the graph is dropped.
 unsafe impl Sync for Graph {}
 
 impl Drop for Graph {

@@ -11,7 +11,7 @@ use std::ptr::null_mut;
 fn devices_are_listed_or_the_reason_is_told() {
     // SAFETY: the entry returns a static struct, which begins with its size.
     let info = unsafe { read_struct(PLUGIN.query()) }.unwrap();
-    // SAFETY: as above.
+    // SAFETY: the table of the static struct is static too, and begins with its size.
     let table = unsafe { read_struct(info.table) }.unwrap();
     let host = HostApi::empty();
     let desc = CreateDesc { abi_minor: info.abi_minor_max, host: &host, ..CreateDesc::empty() };

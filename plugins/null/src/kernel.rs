@@ -24,8 +24,8 @@ unsafe extern "C" fn launch(
     DEVBAY_STATUS_OK
 }
 
-/// Leaves a node without an operand that a run brings to whoever computes: hosts fold it, and make shapes of what comes
-/// out. The model would be another one with zeros there.
+/// Refuses a node whose operands are all known before the run: the host folds it, and derives shapes from its result.
+/// Zeros there would change the model.
 fn refuse_known(request: &PrepareRequest<'_, NullDevice>) -> Result<()> {
     if request.inputs.iter().all(|input| input.is_absent() || input.constant().is_some()) {
         return Err(Error::unsupported(

@@ -1,5 +1,5 @@
-//! How long an addition of four numbers takes on a PJRT library, from the call to its end: what anything built on this
-//! crate is compared with.
+//! Measures an addition of four numbers on a PJRT library, from the call to its end: the baseline for anything built on
+//! this crate.
 //!
 //! `cargo run --release -p devbay-plugin-pjrt --example add -- path/to/library.so [executions]`
 

@@ -272,7 +272,7 @@ fn const_or(before: &[(i32, usize)], minor: i32, size: usize) -> usize {
     if before.is_empty() { size } else { api::size_at(minor, size, before) }
 }
 
-/// Opens a library; its symbols are seen by nobody else, and what it lacks is told now.
+/// Opens a library. Its symbols are local, and missing ones are reported now.
 ///
 /// # Safety
 /// The library's constructors are trusted.

@@ -189,7 +189,7 @@ impl Judge {
     /// The verdict on a library and its age, if there is one; None for a library that is opened without.
     ///
     /// # Errors
-    /// In words, why nobody may know.
+    /// The reason, in words, why there can be no verdict.
     fn judge(&self, library: &Named) -> std::result::Result<Option<(Verdict, Duration)>, String> {
         // A path that leads to no file is no danger, and the loader's words about it are the best.
         let is_path = library.path.components().count() > 1;

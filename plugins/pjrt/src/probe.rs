@@ -1,9 +1,9 @@
 //! Trying a PJRT library in a child process with a time limit before it is opened in this one (B27).
 //!
 //! Libraries without their hardware abort (Tenstorrent's) and hang (libtpu looks for the cloud's metadata server for
-//! minutes). The child is a program that tries devbay plugins, `devbay` or `devbay-probe`; it is given this plugin's own
-//! file, with the one library as its option and probing off, and prints one line that says how many devices came of it or
-//! why none. What ends or holds up the child is the library's doing, which harms nobody else.
+//! minutes). The child is a program that tries devbay plugins, `devbay` or `devbay-probe`. It gets this plugin's own
+//! file, with the one library as its option and probing off, and prints one line: the number of devices found, or the
+//! reason for none. A library that crashes or stalls the child harms no other process.
 
 use crate::find::{Named, Variable};
 use crate::machine::Machine;
@@ -25,7 +25,7 @@ pub const NO_DEVICE: &str = "no PJRT library has a device; ";
 
 /// Without an accelerator in the machine nothing can be found that takes long.
 const LIMIT: Duration = Duration::from_secs(4);
-/// Hardware takes its time to start. Whoever probes this plugin gives it ten seconds.
+/// Hardware takes its time to start. A host that probes this plugin gives it ten seconds.
 const LIMIT_WITH_ACCELERATOR: Duration = Duration::from_secs(8);
 /// Longest wait for a killed child: one that is stuck in a driver goes when the driver lets it.
 const LAST_MOMENTS: Duration = Duration::from_millis(200);

@@ -5,10 +5,9 @@
 //! plugin and one machine since its start with the accelerators that it has: a new driver comes with a new start, and a
 //! folder may be shared by machines. Whatever cannot be read, or is about something else, is no verdict.
 //!
-//! A good one holds as long as all that is the same. A crash is tried again after [`FAILED_HOLDS`]. So is a library that did
-//! not answer in time twice in a row; once may come from a slow disk, from which the second time it is read no more, and
-//! holds for [`UNANSWERED_HOLDS`]. A refusal, which may come from a device that somebody else is using, holds for
-//! [`REFUSED_HOLDS`].
+//! A good verdict holds as long as all of that is the same. A crash is tried again after [`FAILED_HOLDS`], and so are
+//! two timeouts in a row. A single timeout holds for [`UNANSWERED_HOLDS`]: it may come from a slow disk, and the next
+//! try finds the file cached. A refusal holds for [`REFUSED_HOLDS`], because the device may only be in use.
 
 use crate::find::Named;
 use crate::machine::Machine;

@@ -1,4 +1,4 @@
-//! Which libraries are found, in which order, and what is said of those that cannot be used. Nothing is loaded here.
+//! The libraries that are found, their order, and the messages about unusable ones. Nothing is loaded here.
 
 #![cfg(unix)]
 
@@ -17,7 +17,7 @@ use std::process::Command;
 /// An environment.
 type Variables = BTreeMap<&'static str, OsString>;
 
-/// What is found with the option `libraries` and these variables.
+/// Finds libraries with the option `libraries` and these variables.
 fn found(libraries: &str, variables: &Variables) -> Found {
     let variable = |name: &str| variables.get(name).cloned();
     find(&Places { libraries, manifests: "", site_packages: "", variable: &variable }).unwrap()

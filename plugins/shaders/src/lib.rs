@@ -4,7 +4,7 @@
 //! plugin's ([`target::Backend`]), which has all of them by one line,
 //! [`Kernel::shared_all`](devbay_plugin_api::sdk::Kernel::shared_all).
 //!
-//! - [`target`]: what kernels are prepared for: what a device can, and who compiles for it;
+//! - [`target`]: the target of kernels: a device's abilities, and its compiler;
 //! - [`step`]: what a kernel describes: dispatches, their parameters, and what they are bound to;
 //! - [`check`]: what a kernel's data has to be, and how a launch says that it is not;
 //! - `template`: how the files in `src/wgsl/` become their text;

@@ -187,8 +187,8 @@ impl WgpuStream {
         }
     }
 
-    /// Waits for readbacks that write to the host's memory that is to be read now: the one case in which a copy
-    /// blocks, where somebody sends on what was read back without having waited for it.
+    /// Waits for readbacks that write to the host memory that is to be read now. This is the one case in which a copy
+    /// blocks: the host sends data that was read back, without having waited for it.
     fn settle(&self, start: *const u8, len: usize) {
         let span = start.addr()..start.addr() + len;
         let recorded = lock(&self.recording).readbacks.iter().any(|readback| readback.writes(&span));

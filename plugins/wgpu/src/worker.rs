@@ -99,7 +99,7 @@ impl Mapped {
         });
     }
 
-    /// Waits until it is known; on a device that is lost nobody may call any more.
+    /// Waits until the outcome is known. Returns false on a lost device, which may never call back.
     pub fn wait(&self, shared: &Shared) -> bool {
         let mut outcome = lock(&self.outcome);
         while outcome.is_none() && shared.check().is_ok() {

@@ -1,4 +1,4 @@
-//! What is taken of an adapter that describes itself.
+//! Abilities that are used of an adapter, given its description.
 
 use devbay_plugin_wgpu::device::{lacking, subgroup};
 

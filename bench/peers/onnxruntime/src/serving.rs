@@ -26,7 +26,7 @@ impl Loaded {
     /// Runs the model once, to learn the shape of its output.
     ///
     /// # Errors
-    /// What the library says; for a model of several outputs.
+    /// An error of the library, or a model with several outputs.
     pub fn new(mut session: Session, inputs: Vec<(String, Tensor<f32>)>) -> Result<Self> {
         ensure!(
             session.outputs().len() == 1,
@@ -46,7 +46,7 @@ impl Loaded {
     /// Runs once and writes the output.
     ///
     /// # Errors
-    /// What the library says; if the file cannot be written.
+    /// An error of the library, or a file that cannot be written.
     pub fn write(&self, path: &str) -> Result<()> {
         let mut caller = Caller::new(self)?;
         caller.run()?;
@@ -61,7 +61,7 @@ impl Loaded {
     /// Runs `n` times from so many threads: nanoseconds of all over `n`, and half and 99 in 100 of what callers waited.
     ///
     /// # Errors
-    /// What the library says.
+    /// An error of the library.
     pub fn serve(&self, n_callers: usize, n: usize) -> Result<[f64; 3]> {
         let together = Barrier::new(n_callers);
         let call = || -> Result<Vec<(Instant, Instant)>> {

@@ -23,7 +23,7 @@ pub struct Graph {
     values: Vec<AtomicU64>,
     /// Predecessors that a node still waits for.
     waiting: Vec<AtomicU32>,
-    /// Nodes that were not computed yet, for those who have no other way to know the end.
+    /// Number of nodes not computed yet, for libraries without another way to know the end.
     left: AtomicUsize,
 }
 
@@ -67,7 +67,7 @@ impl Graph {
         })
     }
 
-    /// The nodes that wait for nobody.
+    /// Returns the nodes without predecessors.
     pub fn sources(&self) -> &[u32] {
         &self.sources
     }
@@ -87,7 +87,7 @@ impl Graph {
         self.successors.of(node).iter().copied().filter(|&successor| self.arrive(successor))
     }
 
-    /// Whether the predecessor that is ready now was the last.
+    /// Counts a ready predecessor of a node. Returns whether it was the last one.
     fn arrive(&self, node: u32) -> bool {
         let degree = self.predecessors.of(node).len() as u32;
         if degree == 1 {
@@ -106,7 +106,7 @@ impl Graph {
         self.left.store(self.values.len(), Ordering::Release);
     }
 
-    /// Whether the node that was computed was the last of the run.
+    /// Counts a computed node. Returns whether it was the last one of the run.
     pub fn end(&self) -> bool {
         self.left.fetch_sub(1, Ordering::AcqRel) == 1
     }

@@ -1,9 +1,9 @@
 //! rayon and tokio beside devbay: compute a graph when the benchmarks ask for it.
 //!
 //! With `rayon`, `rayon-inline` or `tokio` it obeys lines on its standard input, as `bench/src/peers.rs` describes:
-//! `graph` and `run`. Neither library has graphs, so each node has a count of the predecessors that it still waits
-//! for, and whoever takes it to 0 spawns the node; with `rayon-inline` the first such node is computed at once and
-//! the others are spawned. The last predecessor also sets the count back, so that no run begins with a pass over all.
+//! `graph` and `run`. Neither library has graphs, so each node counts the predecessors that it still waits for. The
+//! task that takes the count to 0 spawns the node; with `rayon-inline` the first such node is computed at once and the
+//! others are spawned. The last predecessor also sets the count back, so that no run begins with a pass over all.
 
 mod graph;
 
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::Notify;
 
-/// Who computes.
+/// The library that runs the tasks.
 #[derive(Clone, Copy)]
 enum Library {
     Rayon,
@@ -29,10 +29,10 @@ struct Loaded {
     pool: Pool,
 }
 
-/// What the tasks of a run share.
+/// State that the tasks of a run share.
 struct Run {
     graph: Graph,
-    /// Said by the last node, to those who have no other way to know the end.
+    /// Notified by the last node, for libraries without another way to know the end.
     done: Notify,
 }
 

@@ -8,7 +8,7 @@ use devbay_plugin_api::abi::NodeClaim;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-/// For each device by its position, and each node of the main region by its own, what a compiler says of it.
+/// A compiler's claims: for each device by its position, and each node of the main region by its own.
 #[derive(Default)]
 pub struct Claims {
     /// Empty for devices without a compiler of graphs.

@@ -58,7 +58,7 @@ pub(crate) enum Taken {
     /// A value of the run.
     Value {
         id: ValueId,
-        /// Nobody reads it behind this stage.
+        /// True if no later stage reads it.
         is_last: bool,
     },
 }
@@ -99,8 +99,8 @@ impl CompiledStage {
     }
 }
 
-/// Views stay with who makes what they show, or else with who reads it first: a compiler's view is nothing to it, and
-/// a view of the host's is nothing to the host.
+/// Assigns views to the device that makes the viewed value, or else to its first reader: a view is free for a compiler
+/// as well as for the host.
 pub(super) fn claim_views(program: &Program, works: &mut [NodeWork], claims: &Claims) {
     let nodes = &program.main.nodes;
     let site_of = |work: &NodeWork| match work {
@@ -191,7 +191,7 @@ pub(super) struct Part<'a> {
     pub claims: Vec<NodeClaim>,
 }
 
-/// Compiles a part, or loads what was stored of it.
+/// Compiles a part, or loads its stored program.
 ///
 /// # Errors
 /// Errors that the compiler reports; out of memory for its constants.

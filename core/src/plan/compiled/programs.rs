@@ -49,8 +49,8 @@ pub(in crate::plan) fn make(
     Ok((made, Origin::Compiled))
 }
 
-/// A name for all that a program depends on: the graph with its constants, the device's plugin and driver, what the
-/// numbers may be. Names of nodes and values are left out.
+/// Returns a name for all that a program depends on: the graph with its constants, the device's plugin and driver, and
+/// the allowed numerics. Names of nodes and values are left out.
 fn key(graph: &Graph<'_>, device: &Device, donors: &[u32], numerics: Numerics) -> String {
     let mut content = Content(Sha256::new());
     content.text("devbay program 1");

@@ -1,6 +1,7 @@
 //! The folder in which compiled programs are kept between processes, a file for each.
 //!
-//! Files are there whole or not at all ([`whole_file`]); what several processes write at once is the same. The folder holds so many bytes, and those that were written longest ago go first.
+//! Files are written atomically ([`whole_file`]); several processes write the same content. The size of the folder is
+//! limited; the oldest files are removed first.
 
 use devbay_plugin_api::sdk::whole_file;
 use std::fs;
@@ -48,7 +49,7 @@ impl ProgramStore {
         whole_file::write_file(&self.path(key), |file| file.write_all(program))
     }
 
-    /// Removes what was written longest ago until there is room for so many bytes more.
+    /// Removes the oldest files until there is room for so many bytes more.
     fn make_room(&self, size: u64) -> io::Result<()> {
         let mut files: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
         for entry in fs::read_dir(&self.folder)? {

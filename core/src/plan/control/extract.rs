@@ -3,7 +3,7 @@
 use crate::program::{Node, Program, Region, Value, ValueId};
 use std::collections::HashMap;
 
-/// A region as a program of its own: its inputs, then what it captures and is not constant.
+/// Returns a region as a program of its own: its inputs, then its captured values that are not constant.
 pub fn extract(program: &Program, region: &Region) -> (Program, Vec<ValueId>) {
     let captures: Vec<ValueId> =
         region.captures().into_iter().filter(|&id| program.constant(id).is_none()).collect();

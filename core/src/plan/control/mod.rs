@@ -1,6 +1,6 @@
-//! Control flow of known types: what becomes of the regions of If, Loop and Scan.
+//! Control flow of known types: planning of the regions of If, Loop and Scan.
 //!
-//! | file | what becomes of them |
+//! | file | the regions become |
 //! | --- | --- |
 //! | `nested.rs` | a step that runs them with the launch loop |
 //! | `unroll.rs` | launches, iteration by iteration |

@@ -1,13 +1,13 @@
 //! Control flow inside a section: If and Loop as one step each, their regions planned once.
 //!
-//! Where a device works inline in memory that the host reads, and all types of a region are known, the region is a
-//! section of its own whose references are written into those of the section around it: what it takes and gives lies
+//! If a device works inline in memory that the host reads, and all types of a region are known, the region is a
+//! section of its own. Its references are written into those of the section around it: its inputs and results lie
 //! where the surrounding values lie, and its arena is a workspace. Nothing is looked up, allocated or copied when it
 //! runs; the values that a Loop carries change places between iterations (`exec/nested.rs`).
 //!
-//! Where several devices take part, or an asynchronous one, or running side by side is worth it, the regions are tasks of
-//! the section (`regions.rs`). What does not fit there either (types that change from iteration to iteration, results that are collected a number of times
-//! that nobody knows) is a stage of the plan.
+//! If several devices take part, or an asynchronous one, or running side by side is worth it, the regions are tasks of
+//! the section (`regions.rs`). The rest is a stage of the plan: types that change from iteration to iteration, and
+//! results that are collected an unknown number of times.
 
 use super::extract::extract;
 use crate::error::{Error, ErrorKind, Result};
@@ -24,7 +24,7 @@ use std::sync::Arc;
 /// References that a section may have because of loops within loops, each of which needs three copies of its body's.
 const REFS_MAX: usize = 1 << 20;
 
-/// Iterations that a loop counts as, if nobody knows its trip count.
+/// Number of iterations assumed for a loop with an unknown trip count.
 const ITERATIONS_GUESS: f64 = 16.0;
 
 /// A control-flow node that becomes a step.
@@ -165,7 +165,7 @@ pub(in crate::plan) fn known(program: &Program, id: ValueId) -> Option<&TensorTy
     program.value(id).ty.as_ref().filter(|ty| ty.known_shape().is_some())
 }
 
-/// Returns whether a region gives what its node gives.
+/// Returns whether a region's results have the types of its node's.
 fn same_types(program: &Program, inner: &[ValueId], outer: &[Option<ValueId>]) -> bool {
     inner.len() == outer.len()
         && inner.iter().zip(outer).all(|(&inner, outer)| {

@@ -5,13 +5,13 @@
 //! body runs again. Both are tasks without work of their own (`exec/regions.rs`), so that no thread waits for a device,
 //! neither in front of a branch nor between iterations.
 //!
-//! Nothing is copied. A value that is one of several, such as what an If gives or a Loop carries, is a *phi*: launches
-//! that use it have references that entry and exit point at what the branch has made that was taken, or the iteration
-//! before. What a Loop carries is made in two places in turn.
+//! Nothing is copied. A value that is one of several, such as a result of an If or a carried value of a Loop, is a
+//! *phi*. Launches that use it have references that entry and exit point at the results of the chosen branch, or of the
+//! previous iteration. Carried values of a Loop are made in two places in turn.
 //!
-//! Launches of a region wait for each other alone: what they need from outside the entry has waited for, and who needs
-//! what they make waits for the exit (`borders.rs`). So the streams of regions are their own, a set for each depth
-//! of nesting.
+//! Launches of a region wait only for each other: the entry has waited for their inputs from outside, and readers of
+//! their results wait for the exit (`borders.rs`). So the streams of regions are their own, a set for each depth of
+//! nesting.
 //!
 //! A value that a loop's body uses from outside is in use until the exit, since the next iteration needs it: so its
 //! memory is not used again within the body.
@@ -44,9 +44,9 @@ pub struct Flow {
     home: usize,
 }
 
-/// A region, and what runs its nodes.
+/// A region, and the work of its nodes.
 struct FlowRegion {
-    /// Its own inputs, then what it captures.
+    /// Its own inputs, then its captured values.
     program: Program,
     work: Vec<NodeWork>,
     /// Values of the surrounding program that follow the region's own inputs.
@@ -369,7 +369,7 @@ impl Planner<'_> {
         });
     }
 
-    /// Begins a region: what is launched from now on is in it. Gives the region around it.
+    /// Begins a region, which contains the launches from now on. Returns the region around it.
     fn open(&mut self, control: usize) -> u32 {
         let parent = self.region;
         self.region = self.regions.open(control, parent);
@@ -399,8 +399,8 @@ impl Planner<'_> {
         phi
     }
 
-    /// Makes what a body gives in the place that is written in this iteration: in place, if a launch of the body makes
-    /// it for nobody else's place, else by a copy.
+    /// Puts a body's result into the place that this iteration writes: directly if a launch of the body makes it for no
+    /// other place, else by a copy.
     fn carry(&mut self, root: Root, given: u32, entry: u32, label: &dyn Fn() -> String) -> Result<()> {
         let whole = self.phis[given as usize].made;
         let (size, memory) = (self.made[whole].size, self.made[whole].memory);
@@ -446,7 +446,7 @@ impl Planner<'_> {
         0
     }
 
-    /// Copies what a body needs from outside to where it is needed, once for all iterations.
+    /// Copies a body's values from outside to the memory where they are needed, once for all iterations.
     fn hoist(
         &mut self,
         program: &Program,
@@ -485,8 +485,8 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Notes how long values of control flow are in use: what a loop's body uses from outside until its exit, and what a
-    /// phi may be as long as the phi.
+    /// Extends the use of values of control flow: a loop's body uses values from outside until its exit, and candidates
+    /// of a phi are in use as long as the phi.
     pub(in crate::plan) fn extend_uses(&mut self) {
         if self.regions.controls.is_empty() {
             return;

@@ -5,9 +5,9 @@
 //! others, so that iterations overlap where data allows. At most [`ITERATIONS_AT_ONCE`] do: launches of a later one wait
 //! for the end of the one so many before it, which also bounds the memory that they take.
 //!
-//! Nothing is copied: a carried value is read where the iteration before has made it, a scanned one is read in place
-//! as a part of the whole, and what is collected is made where its part of the result is; but for parts that do not
-//! begin where a device's operands may.
+//! Nothing is copied. A carried value is read where the iteration before has made it, and a scanned one is read in
+//! place as a part of the whole. A collected value is made in its part of the result, unless that part begins where a
+//! device's operands may not.
 
 use super::extract::extract;
 use super::nested::{is_scalar, known};
@@ -34,7 +34,7 @@ const LAUNCHES_MAX: usize = 1 << 14;
 
 /// A loop as its iterations.
 pub struct Unrolled {
-    /// The body: its own inputs, then what it captures.
+    /// The body: its own inputs, then its captured values.
     body: Program,
     /// The work of each of its nodes.
     work: Vec<NodeWork>,
@@ -105,7 +105,7 @@ pub fn unroll(program: &Program, node: &Node, env: &Env, first: Option<usize>) -
 }
 
 impl Unrolled {
-    /// Returns its body, what runs that, and what it captures.
+    /// Returns the body, the work of its nodes, and its captured values.
     pub(in crate::plan) fn body(&self) -> (&Program, &[NodeWork], &[ValueId]) {
         (&self.body, &self.work, &self.captures)
     }
@@ -206,7 +206,7 @@ fn of_scan(program: &Program, node: &Node, body: &Region) -> Result<Option<(Layo
     Ok(Some((layout, length)))
 }
 
-/// Returns whether all types are known, and what is carried stays of its type.
+/// Returns whether all types are known, and carried values keep theirs.
 fn types_fit(program: &Program, node: &Node, body: &Region, layout: &Layout) -> bool {
     let operands = &node.inputs[layout.first_carried..];
     let taken = &body.inputs[layout.first_carried..];
@@ -340,8 +340,8 @@ impl Planner<'_> {
         ])
     }
 
-    /// Makes a result of an iteration part `at` of `n` of what is collected, in place if the iteration has made it for
-    /// nobody else's result.
+    /// Makes a result of an iteration part `at` of `n` of the collected value. In place, if the iteration has made it
+    /// for no other result.
     fn collect(
         &mut self,
         whole: Option<usize>,

@@ -1,6 +1,6 @@
 //! Expected times of a program on each of several devices, and on all of them together, before anything is prepared.
 //!
-//! Each device is estimated alone, with another one for what it has no kernel for; and all of them together, each node
+//! Each device is estimated alone, with another one for ops without a kernel there; and all of them together, each node
 //! where it costs least. Nodes are fused for the first device of each candidate, as its plan would have them.
 
 use crate::device::Device;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// One way to run a program.
 #[derive(Clone)]
 pub struct Candidate {
-    /// The devices, and what decides among them.
+    /// The devices, and the rule that chooses among them.
     pub placement: Placement,
     /// Nanoseconds of all launches and copies; else the label of a node that none of the devices may take.
     pub ns: std::result::Result<f64, String>,
@@ -27,8 +27,8 @@ pub struct Candidate {
 }
 
 /// Estimates a program for input types on each of some devices, in their order, then on all of them together.
-/// `fallback` says who runs what a device has no kernel for; pins hold for all; `env_of` gives what a program is planned
-/// with where it is placed so.
+/// `fallback` chooses the device for ops without a kernel. Pins apply to every placement. `env_of` returns the
+/// environment for planning a placement.
 ///
 /// # Errors
 /// Errors of specialising.

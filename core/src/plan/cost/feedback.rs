@@ -1,6 +1,6 @@
-//! Times that were measured, for plans: what a launch took when it ran before, in the place of an estimate.
+//! Measured times, for plans: a launch's time in earlier runs replaces its estimate.
 //!
-//! A launch is known by its *signature*: the kernel, the types of what it reads and writes, which of that is constant,
+//! A launch is known by its *signature*: the kernel, the types of its operands and results, which of them are constant,
 //! and a digest of its attributes. Two launches of one signature do the same work, in whatever model they are, so that a
 //! profile of one model serves others too. Names of nodes are no part of it.
 //!
@@ -22,10 +22,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// Who says what a launch takes.
+/// Source of a launch's cost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CostFrom {
-    /// The device's rates, and what the kernel counts.
+    /// The device's rates, and the kernel's counts.
     #[default]
     Estimate,
     /// Earlier runs.
@@ -47,7 +47,7 @@ impl CostFrom {
 pub struct Cost {
     /// Nanoseconds.
     pub ns: f64,
-    /// Who says so.
+    /// Source of the cost.
     pub from: CostFrom,
 }
 
@@ -58,7 +58,7 @@ pub struct Feedback {
 }
 
 impl Feedback {
-    /// Takes what a launch took on a device, in nanoseconds; the latest counts.
+    /// Stores the time of a launch on a device, in nanoseconds; the latest counts.
     pub fn put(&mut self, device: &Device, signature: &str, ns: f64) {
         self.devices.entry(device.stable_id()).or_default().insert(signature.to_owned(), ns);
     }
@@ -151,7 +151,7 @@ impl Env {
         Some(signature(kernel, node, &types, self.options.numerics).into())
     }
 
-    /// Returns the expected cost of a launch on a device: as measured, else by what its kernel counts.
+    /// Returns the expected cost of a launch on a device: as measured, else from its kernel's counts.
     pub(in crate::plan) fn launch_cost(
         &self,
         (site, kind): (usize, WorkKind),

@@ -1,8 +1,8 @@
 //! Kinds of work, by which a device's rates differ.
 //!
 //! A core that multiplies matrices at its peak takes several times as long for as many operations of a pooling window, and
-//! copies runs of bytes faster than it permutes elements. What kernels count (B20) says how much there is to do, not of
-//! which kind: the op does.
+//! copies runs of bytes faster than it permutes elements. The counts of kernels (B20) give the amount of work, not its
+//! kind: the op does.
 
 pub use crate::device::rates::WorkKind;
 use crate::program::{AttrValue, Node, Program, ValueId, catalogue};
@@ -46,8 +46,8 @@ fn is_of_one_channel(program: &Program, node: &Node) -> bool {
 /// Bytes that lie next to each other before and after, at least, for a run of them to be one: a line of a cache.
 const RUN_MIN: usize = 64;
 
-/// Bytes that a node moves as one run: the extents from the last axis on that it changes, or in front of which it
-/// changes the order. None if it changes none, or nobody knows.
+/// Returns the bytes that a node moves contiguously: the extents from the last changed axis on, or behind the last
+/// reordered one. None if it changes no extent, or if the shapes are unknown.
 fn run(program: &Program, node: &Node) -> Option<usize> {
     let extents = |id: Option<ValueId>| {
         let ty = program.value(id?).ty.as_ref()?;

@@ -58,7 +58,7 @@ impl Planner<'_> {
         (Division::inline(edges, task_of, self.lanes.len()), one_task)
     }
 
-    /// Tasks and memory for the launches; `wanted` has what is given for each wanted value.
+    /// Divides launches into tasks and assigns memory; `wanted` has the source of each wanted value.
     ///
     /// # Errors
     /// As [`super::plan`].
@@ -190,7 +190,7 @@ impl Planner<'_> {
         Ok(section)
     }
 
-    /// Writes one launch: its references, its step, and what keeps them alive.
+    /// Writes one launch: its references, its step, and the objects that keep them alive.
     fn emit(
         &self,
         launch: Launch,

@@ -1,4 +1,4 @@
-//! From nodes to launches: what each runs, which values it takes and makes, and copies between memories.
+//! From nodes to launches: the work of each, its values, and copies between memories.
 //!
 //! `assemble.rs` makes tasks, memory and references of them.
 
@@ -51,7 +51,7 @@ pub(super) struct Made {
     pub(super) part_of: Option<(usize, usize)>,
     /// The launches that make its parts, if it has parts; then `maker` is none.
     pub(super) part_makers: Vec<u32>,
-    /// Number of the phi, if it is one: then `maker` says what it is.
+    /// Number of the phi, if it is one: then `maker` is its entry or exit.
     pub(super) phi: Option<u32>,
     /// Where it lives, and from which offset on; set when all launches are known.
     pub(super) storage: usize,
@@ -118,7 +118,7 @@ pub(super) enum Work {
     Weight(Arc<Chosen>, usize),
     /// A kernel.
     Kernel(Arc<Chosen>),
-    /// A region, as often as its node says: so many operands come before what it captures.
+    /// A region, as often as its node says, and the number of operands before its captured values.
     Nested(Inlined, usize),
     /// Entry of control flow, before its regions: its number, and its op.
     Entry(usize, String),
@@ -126,9 +126,9 @@ pub(super) enum Work {
     Exit(usize, String),
 }
 
-/// One launch: what it runs, its inputs and results.
+/// One launch: its work, its inputs and results.
 pub(super) struct Launch {
-    /// The node, or what a copy is for.
+    /// The node, or the purpose of a copy.
     pub(super) label: String,
     /// The node's name, as plugins are told it.
     pub(super) name: Arc<str>,
@@ -136,7 +136,7 @@ pub(super) struct Launch {
     /// The region of control flow that it is in, set when it is added; 0 for none.
     pub(super) region: u32,
     pub(super) work: Work,
-    /// Operands of the node, then what its regions capture.
+    /// Operands of the node, then the captured values of its regions.
     pub(super) inputs: Vec<Option<(Root, usize)>>,
     /// Positions among the made values.
     pub(super) outputs: Vec<Option<usize>>,
@@ -177,8 +177,8 @@ pub(super) enum Copied {
     Made(usize),
 }
 
-/// Plans nodes of known types. `work` has for each node what runs it, `wanted` are the values that are needed
-/// afterwards, in the order in which results are given.
+/// Plans nodes of known types. `work` is the work of each node; `wanted` are the values that are needed
+/// afterwards, in the order of the results.
 ///
 /// # Errors
 /// [`ErrorKind::OutOfMemory`] for sizes beyond the device's, or beyond the budget of the options.
@@ -201,7 +201,7 @@ pub fn plan(
     }
 }
 
-/// Launches, and what is given for each wanted value.
+/// Launches, and the source of each wanted value.
 pub(super) struct Launched<'a> {
     pub(super) planner: Planner<'a>,
     pub(super) wanted: Vec<(ValueId, Root)>,
@@ -265,7 +265,7 @@ pub(super) struct Planner<'a> {
     pub(super) device: &'a Arc<Device>,
     pub(super) options: &'a PlanOptions,
     pub(super) rates: Rates,
-    /// Values that were copied, by what they are and the memory that they were copied to.
+    /// Copied values, by their source and the memory that they were copied to.
     pub(super) copies: HashMap<(Copied, u32), usize>,
     pub(super) inputs: Vec<ValueId>,
     pub(super) made: Vec<Made>,
@@ -482,7 +482,7 @@ impl Planner<'_> {
         Ok(Root::Made(copy, offset))
     }
 
-    /// Adds a copy and gives what it makes. What has no elements is there already.
+    /// Adds a copy and returns its result. An empty value needs none.
     fn copy(
         &mut self,
         of: Root,

@@ -1,8 +1,8 @@
-//! References: what each launch of a section is handed, in the order of B21.
+//! References: the arguments of each launch of a section, in the order of B21.
 //!
-//! Memory is assigned when this runs. Constants are placed on their device; what only a frame or a run knows (its arena,
-//! its inputs, results and context) is left blank and listed. A control-flow step gets the references of its regions
-//! behind its own ([`Emitter::nested`]).
+//! Memory is assigned when this runs. Constants are placed on their device. Fields that only a frame or a run knows
+//! (its arena, its inputs, results and context) are left blank and listed. A control-flow step gets the references of
+//! its regions behind its own ([`Emitter::nested`]).
 
 use super::{Made, Root, Storage};
 use crate::device::PreparedKernel;

@@ -30,7 +30,7 @@ struct Flow {
     after: Vec<Vec<u32>>,
     /// Flow along each of these.
     flow: Vec<Vec<u64>>,
-    /// For each value those before it, with the place among what comes after these.
+    /// For each value its predecessors, with the value's place among the successors of each.
     from: Vec<Vec<(u32, u32)>>,
     /// Amount that each can still give and take.
     give: Vec<u64>,
@@ -52,7 +52,7 @@ impl Flow {
         Self { after, flow, from, give: weights.to_vec(), take: weights.to_vec() }
     }
 
-    /// Returns the greatest flow, along shortest paths first (Edmonds and Karp, 1972), after what flows without a
+    /// Returns the greatest flow, along shortest paths first (Edmonds and Karp, 1972), after the flow without a
     /// detour.
     fn maximum(mut self) -> Option<u64> {
         let mut sum = 0;

@@ -162,7 +162,7 @@ impl ConstantPool {
         lock(&self.state)
     }
 
-    /// A constant in the layout that a kernel asks for: from what was packed ahead of time, else packed now.
+    /// Returns a constant in the layout that a kernel asks for: packed ahead of time, else packed now.
     fn pack(&self, tensor: &Tensor, kernel: &PreparedKernel, pack: &Pack) -> Result<Tensor> {
         let fits = |ahead: &&Tensor| {
             ahead.bytes().len() == pack.size && (ahead.bytes().as_ptr() as usize).is_multiple_of(pack.align)
@@ -180,7 +180,7 @@ impl ConstantPool {
     /// A constant, placed now if it is not yet.
     ///
     /// # Errors
-    /// Out of memory, or what the plugin says of the copy.
+    /// Out of memory, or the plugin's error for the copy.
     pub fn place(&self, tensor: &Tensor) -> Result<Arc<Placed>> {
         if self.device.about().host_refs {
             return Ok(Arc::new(Placed::Host(tensor.clone())));
@@ -196,7 +196,7 @@ impl ConstantPool {
     /// A constant in the layout that a kernel asked for, packed now if it is not yet.
     ///
     /// # Errors
-    /// As [`ConstantPool::place`], and what the kernel says of packing.
+    /// The errors of [`ConstantPool::place`], and the kernel's error for packing.
     pub fn place_packed(&self, tensor: &Tensor, kernel: &PreparedKernel, pack: &Pack) -> Result<Arc<Placed>> {
         self.shared(tensor, Layout::Packed(pack.layout_id), pack.align, |pool, state| {
             let packed = pool.pack(tensor, kernel, pack)?;

@@ -1,10 +1,10 @@
 //! Values that are put together where they are made: a Concat whose operands lie one behind the other in its result.
 //!
-//! That is so if the axes in front of the one along which they are put together have one element. Operands that launches of
-//! the same section make are then made as parts of the result, as what iterations of a Scan collect is (`unroll.rs`), and
-//! the Concat has no launch. One operand may be what is not made so: an input, a constant, a part, or a value that is a part
-//! of another result already; it is copied, which moves less than the Concat would. Others who read an operand
-//! read it where it is.
+//! That is so if the axes in front of the concatenated one have one element. Launches of the same section then make
+//! their operands as parts of the result, like the collected results of a Scan (`unroll.rs`), and the Concat has no
+//! launch. One operand may be made elsewhere: an input, a constant, a part, or a value that is already a part of
+//! another result. It is copied, which moves less than the Concat would. Other readers of an operand read it in its
+//! place.
 //!
 //! Not so are results of regions of control flow, which have places of their own.
 

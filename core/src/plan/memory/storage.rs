@@ -1,6 +1,6 @@
 //! Where the values of a section live: memory for each, in place, as a part of another, or a result of the caller's.
 //!
-//! The order of work decides what may share memory: tasks and their edges are known when this runs. Offsets are
+//! The order of work decides which values may share memory: tasks and their edges are known when this runs. Offsets are
 //! `offsets.rs`'s.
 
 use super::offsets::{self, ArenaPlan, Interval};

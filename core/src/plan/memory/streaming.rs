@@ -7,11 +7,11 @@
 //! which one is read and the other is filled. All of this is edges between launches, so that tasks, waits of streams and
 //! the arena need nothing further.
 //!
-//! The cost model decides which constants stay. The copies of a run take as long wherever they are; what counts is
-//! that they never wait for a buffer, and kernels not for them. So constants are streamed in proportion to the time that
-//! kernels before them take: the first ones stay, because nothing hides their copies, and so do those that are large for
-//! what their kernels compute. The proportion is the least that fits into the budget. Depths are compared by the time that
-//! the section should then take.
+//! The cost model decides which constants stay. The copies of a run take as long wherever they are. The aim is that
+//! they never wait for a buffer, and kernels never for them. So constants are streamed in proportion to the time of the
+//! kernels before them. The first ones stay, because nothing hides their copies, and so do those that are large
+//! compared with their kernels' work. The proportion is the least that fits into the budget. Depths are compared by the
+//! resulting estimated time of the section.
 
 use crate::device::rates::Link;
 use crate::error::{Error, ErrorKind, Result};
@@ -112,7 +112,7 @@ fn fitting<'a>(
 struct Needed {
     /// Constants that stay.
     constants: u64,
-    /// The arena of one run, buffers of what is streamed included.
+    /// The arena of one run, including the buffers of streamed constants.
     arena: u64,
     /// The largest workspace of a launch, which is in the arena.
     workspace: u64,
@@ -184,7 +184,7 @@ struct Stage {
     launches: Vec<u32>,
 }
 
-/// A copy, and who reads it: launches by position, with the input.
+/// A copy and its readers: launches by position, with the input.
 #[derive(Clone)]
 struct Copied {
     weight: usize,
@@ -262,8 +262,8 @@ impl Plan {
         Some(found)
     }
 
-    /// Returns which constants are streamed, if copies may take so long for all the time of the kernels. What is so
-    /// small that its copy takes longer to begin than to do stays.
+    /// Returns which constants are streamed, if copies may take so long for all the time of the kernels. A constant
+    /// stays if its copy takes longer to begin than to do.
     fn streamed(&self, copies_ns: f64) -> Vec<bool> {
         let mut taken_ns = 0.0;
         let is_streamed = |weight: &Weight| {
@@ -277,8 +277,8 @@ impl Plan {
         self.weights.iter().map(is_streamed).collect()
     }
 
-    /// Returns the stages of constants, in the order of the launches that read them. What a stage before that is still
-    /// there has copied is not copied again. A stage is worth at least what its copies take to begin.
+    /// Returns the stages of constants, in the order of the launches that read them. A constant that an earlier living
+    /// stage has copied is not copied again. A stage is worth at least the start-up time of its copies.
     fn stages(&self, depth: usize, streamed: &[bool]) -> Vec<Stage> {
         let mut stages: Vec<Stage> = Vec::new();
         // Where each constant was copied last.
@@ -418,7 +418,7 @@ impl Planner<'_> {
         needed
     }
 
-    /// Makes copies of what is streamed, and the edges that keep stages apart.
+    /// Makes copies of the streamed constants, and the edges that keep stages apart.
     fn stream(&mut self, choice: &Choice) {
         let memory = self.budgeted().unwrap_or(0);
         let lane = self.lanes.for_weights(memory);
@@ -526,7 +526,7 @@ impl Planner<'_> {
 }
 
 impl Choice {
-    /// Returns the launches with what is streamed.
+    /// Returns the launches with the streamed constants.
     fn applied<'a>(self, launched: &impl Fn(bool) -> Result<Launched<'a>>) -> Result<Streamed<'a>> {
         let mut with_host = launched(true)?;
         with_host.planner.stream(&self);
@@ -534,7 +534,7 @@ impl Choice {
     }
 }
 
-/// Launches with the copies of what is streamed.
+/// Launches with the copies of streamed constants.
 struct Streamed<'a>(Launched<'a>);
 
 impl<'a> Streamed<'a> {
@@ -546,7 +546,7 @@ impl<'a> Streamed<'a> {
 }
 
 impl Launched<'_> {
-    /// The budgeted memory, and what the launches take of it.
+    /// Returns the budgeted memory, and the launches' use of it.
     fn measure(&mut self) -> Result<(u32, Needed)> {
         let Some(memory) = self.planner.budgeted() else {
             return Ok((0, Needed::default()));

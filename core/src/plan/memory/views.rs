@@ -1,12 +1,12 @@
-//! Values that nobody makes, because they are there: views of an operand.
+//! Values that need no launch, because they are views of an operand.
 //!
 //! A node that gives an operand another shape is a view of the whole. A Slice, a Split or a Gather of one position is
 //! a view of *parts* where each of its results is one range of the operand's bytes: that is so if the axes in front of the one that
 //! is divided have one element in the result, and those behind it are whole. Which part it is must be known, and parts must
 //! begin where the devices' kernels may begin to read.
 //!
-//! A copy between memories is of the whole (`launches/mod.rs`). So a part of what a device has made in a memory of its own is
-//! taken by a kernel there, if it is read elsewhere.
+//! A copy between memories is of the whole (`launches/mod.rs`). So if a part of a device's result in its own memory is
+//! read elsewhere, a kernel there takes the part.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Env;
@@ -39,7 +39,7 @@ pub(in crate::plan) fn offsets(program: &Program, node: &Node, env: &Env) -> Opt
     parts.iter().all(is_aligned).then(|| parts.iter().map(|&(offset, _)| offset).collect())
 }
 
-/// Refuses a view of the whole that is of another size, which would read what is not its operand's. Inference refuses such a
+/// Refuses a view of the whole with another size, which would read beyond its operand. Inference refuses such a
 /// node with better words where it can.
 ///
 /// # Errors
@@ -83,7 +83,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// None if the node has other results than parts, or nobody knows which.
+    /// Returns None if the node has results other than parts, or its parts are unknown.
     fn of(program: &Program, node: &Node) -> Option<Self> {
         let shape = |id: ValueId| known(program, id)?.known_shape();
         let constant = |i: usize| program.constant(node.input(i)?)?.to_ints().ok()?;
@@ -171,7 +171,7 @@ fn first_element(whole: &[usize], part: &[usize], begins: &[usize]) -> Option<us
     Some(axes().fold(0, |first, ((whole, _), begin)| first * whole + begin))
 }
 
-/// Views of parts of what a device has made in a memory of its own, which something elsewhere reads: their position among
+/// Returns views of parts of a device's result in its own memory that are read elsewhere: their position among
 /// the nodes, and the device's.
 pub(in crate::plan) fn read_elsewhere(
     program: &Program,

@@ -92,7 +92,8 @@ impl Regions {
     }
 
     /// Lifts an edge between launches to one between launches of one region; None if it is implied. From a region out
-    /// it begins at the exit, into a region it ends at the entry, and what an exit needs from outside its entry needs.
+    /// it begins at the exit, into a region it ends at the entry. An edge from before the
+    /// entry to the exit ends at the entry.
     fn lift(&self, pred: u32, launch: u32) -> Option<(u32, u32)> {
         let (mut pred, mut launch) = (pred, launch);
         if let Some(control) = self.exits.get(&launch).map(|&control| &self.controls[control]) {
@@ -114,7 +115,7 @@ impl Regions {
         (pred != launch).then_some((pred, launch))
     }
 
-    /// Returns the edges of launches: within regions, from entries to what begins them, and from what ends them to
+    /// Returns the edges of launches: within regions, from entries to the first launches, and from the last launches to
     /// exits.
     pub fn edges(&self, preds_of: impl Fn(usize) -> Vec<u32>) -> Edges {
         let n = self.region_of.len();

@@ -1,4 +1,4 @@
-//! Where a stream whose plugin gathers what is enqueued is told to hand it to the device.
+//! Flushes: points at which a stream that gathers work must hand it to the device.
 //!
 //! Such a plugin hands over at a signal, and the host signals behind a task: without more, the device would begin when the last of
 //! a task's launches is enqueued. Each flush costs a submission, so that the first one stands behind work that is worth it, and

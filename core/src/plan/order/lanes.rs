@@ -1,4 +1,4 @@
-//! The lanes and memories of a section: which of its devices do what, and where.
+//! The lanes and memories of a section: the order in which its devices work, and the places of its values.
 //!
 //! Inputs and results live in the first memory. If several devices take part and one of them is asynchronous, the
 //! section is *placed*: its first memory is the host's, devices that work there share it, and each other device has a

@@ -1,7 +1,7 @@
 //! Merging of launches into tasks.
 //!
 //! Rules of merging, cheapest decision first:
-//! 1. What would be gained at best is the difference between all work and the longest path. If that is not worth
+//! 1. The possible gain is the difference between all work and the longest path. If that is not worth
 //!    some hand-overs, everything is one task.
 //! 2. Chains become clusters: a launch joins the one before it if they are each other's only neighbours.
 //! 3. Clusters are taken level by level, a level being the length of the longest path that leads to it. Clusters of
@@ -11,8 +11,8 @@
 //!    of such a stretch become a task each. (Connected parts of a stretch of levels cannot depend on each other
 //!    through other tasks either: levels only rise along edges.)
 //!
-//! A task that joins others may be worth less than a hand-over. It never needs one: who ends the last task before it
-//! runs it.
+//! A task that joins others may be worth less than a hand-over. It never needs one: the thread that ends the last
+//! predecessor runs it.
 
 use super::tasks::{Edges, OneTask, Policy};
 
@@ -140,7 +140,7 @@ fn chains(edges: &Edges) -> Vec<u32> {
     chain
 }
 
-/// Clusters and who is next to whom, to find connected parts.
+/// Clusters and their neighbours, to find connected parts.
 struct Neighbours {
     starts: Vec<u32>,
     others: Vec<u32>,
@@ -257,7 +257,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every division is an order in which tasks could run, and keeps each launch after what it waits for.
+        /// Every division is an order in which tasks could run, and keeps each launch after its predecessors.
         #[test]
         fn divisions_have_no_cycle(
             nodes in prop::collection::vec((prop::collection::vec(any::<prop::sample::Index>(), 0..4), 0f64..4000.0), 1..80)

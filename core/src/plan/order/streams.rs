@@ -1,11 +1,11 @@
 //! Several devices in one section: lanes, which tasks they run, and where one waits for another.
 //!
-//! A lane is what launches of one kind follow each other on: the inline calls of a device that works in the host's
+//! A lane is a sequence of launches of one kind: the inline calls of a device that works in the host's
 //! memory, or a stream of an asynchronous device. A device with a memory of its own has up to three streams, for
 //! kernels, for copies to it and for copies from it, so that transfers overlap with kernels.
 //!
 //! Tasks of a stream are enqueued in their order, each after the one before it: no two threads touch a stream at once
-//! (B17), without a lock. What an edge between tasks means depends on its ends:
+//! (B17), without a lock. The meaning of an edge between tasks depends on its ends:
 //!
 //! | from | to | the edge |
 //! | --- | --- | --- |
@@ -14,13 +14,13 @@
 //! | a stream | another stream that can wait for it | when the task is enqueued; a wait in front of it does the rest |
 //! | a stream | anything else | when the device has reached the point behind the task: an *arrival* |
 //!
-//! An arrival is a task without launches. Nothing counts it down: it is ready when the device calls back, so nobody
-//! waits for a device with a thread. The last task of each stream has one in any case, so that a run that has ended
-//! has left its devices at rest.
+//! An arrival is a task without launches. Nothing counts it down: it is ready when the device calls back, so no thread
+//! blocks on a device. The last task of each stream has one in any case, so that the devices are idle when a run has
+//! ended.
 //!
-//! Every edge is one of the order of work, too: what is done by a task is over when a task that follows it begins to
-//! work, on whatever device. So memory is reused along the same edges as within one device, and waits of streams stand in
-//! front of tasks, not of the launches in them that need what is waited for.
+//! Every edge orders the work too: a task's work is over when a task that follows it begins to work, on any device. So
+//! memory is reused along the same edges as within one device. Waits of streams stand in front of tasks, not in front
+//! of the single launches that need them.
 //!
 //! Regions of control flow are divided one by one (`regions.rs`). Their tasks are numbered behind the entry's, and in
 //! each of them the last task of each stream has an arrival, for which the exit waits.
@@ -68,7 +68,7 @@ pub(crate) struct Division {
     pub order: Vec<u32>,
     /// The task of each launch.
     pub task_of: Vec<u32>,
-    /// For each task what is waited for in front of it; empty if there are no streams.
+    /// The waits in front of each task; empty if there are no streams.
     pub waits: Vec<Vec<WaitFor>>,
     /// For each task the signal behind it; empty if there are no streams.
     pub signals: Vec<Option<SignalAt>>,

@@ -1,4 +1,4 @@
-//! Tasks: which launches go together, and what waits for what.
+//! Tasks: groups of launches, and the waits between them.
 //!
 //! A task is a straight line of launches that one thread runs without asking anybody; between tasks there are edges.
 //! Handing a task to another thread costs about a microsecond, so that launches are merged until a task is worth
@@ -10,12 +10,12 @@
 /// The policy that divides launches into tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Policy {
-    /// By cost: no task is worth less than a hand-over, and what is cheap as a whole is one task.
+    /// By cost: every task is worth at least a hand-over, and a cheap section is one task.
     #[default]
     Auto,
     /// One task, whatever it costs.
     One,
-    /// Each launch is a task: to measure what scheduling costs.
+    /// Each launch is a task, to measure the cost of scheduling.
     Each,
 }
 
@@ -72,7 +72,7 @@ pub enum Then {
     Chosen {
         /// Position among the graph's control flow.
         control: u32,
-        /// True if it is the exit. What follows that, if it does not choose a region again, are its successors.
+        /// True if it is the exit. Its successors follow it unless it chooses a region again.
         is_exit: bool,
     },
 }
@@ -111,8 +111,8 @@ pub struct TaskGraph {
     ends: Box<[Task]>,
     /// For each task how many others it waits for.
     pub n_preds: Box<[u32]>,
-    /// First the tasks that wait for nobody, then the successors of each task: those that wait for it alone, then the
-    /// others. Behind them arrivals, and for each region the tasks that wait for nobody in it.
+    /// First the tasks without predecessors, then the successors of each task: those with this one predecessor, then
+    /// the others. Behind them arrivals, and for each region the tasks without predecessors in it.
     pub succs: Box<[u32]>,
     /// Number of tasks that wait for none, those of regions left out.
     pub n_sources: u32,
@@ -127,8 +127,8 @@ pub struct TaskGraph {
 /// Control flow in a graph: a task that chooses the region to begin with, regions, and a task behind them that chooses
 /// whether one runs again.
 ///
-/// Tasks of a region wait for each other alone. Those that wait for nobody are ready when the region is chosen, and the
-/// exit is when the last of them have ended: its count is set when a region is chosen.
+/// Tasks of a region wait only for each other. Those without predecessors are ready when the region is chosen; the exit
+/// is ready when the last tasks have ended. Its count is set when a region is chosen.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Control {
     /// The task that chooses first.
@@ -148,7 +148,7 @@ pub struct RegionTasks {
     pub end: u32,
     /// Number of them that run when it is chosen: those of regions within it left out.
     pub n_own: u32,
-    /// Where those that wait for nobody are among the successors.
+    /// Position of the region's tasks without predecessors among the successors.
     pub first_source: u32,
     /// One past the last of them.
     pub end_source: u32,
@@ -181,7 +181,7 @@ impl Edges {
         Self { starts: vec![0], preds: Vec::new() }
     }
 
-    /// Adds the next launch with what it waits for; numbers may come twice.
+    /// Adds the next launch with its predecessors; numbers may come twice.
     pub fn push(&mut self, preds: impl IntoIterator<Item = u32>) {
         let first = self.preds.len();
         self.preds.extend(preds);
@@ -347,7 +347,7 @@ impl TaskGraph {
         }
     }
 
-    /// Moves where tasks' steps begin, once it is known what else they do.
+    /// Sets the first step of each task, once the tasks' other steps are known.
     pub(crate) fn set_first_steps(&mut self, first_steps: &[u32]) {
         for (task, &first_step) in self.ends.iter_mut().zip(first_steps) {
             task.first_step = first_step;
@@ -367,8 +367,8 @@ impl TaskGraph {
         }
     }
 
-    /// Returns what follows a task: its successors, its arrival, and behind an entry what begins its regions, and the
-    /// exit.
+    /// Returns the tasks after a task: its successors, its arrival, and for an entry the first tasks of its regions and
+    /// the exit.
     pub fn following(&self, task: usize) -> impl Iterator<Item = u32> {
         let arrival = self.arrival_of(task as u32).map(|_| task as u32 + 1);
         let entered = self.control_of(task as u32).filter(|control| control.entry == task as u32);
@@ -414,7 +414,7 @@ impl TaskGraph {
 /// Tasks and their successors for a loop that holds them in registers.
 ///
 /// # Invariants
-/// It is asked for numbers in range alone, as who made it promised.
+/// The creator guarantees that only numbers in range are looked up.
 #[derive(Clone, Copy)]
 pub(crate) struct Links<'a> {
     ends: &'a [Task],
@@ -422,7 +422,7 @@ pub(crate) struct Links<'a> {
 }
 
 impl<'a> Links<'a> {
-    /// A task and the one after it, where what belongs to it ends.
+    /// Returns a task and the one after it, where its lists end.
     #[inline(always)]
     pub fn task(self, task: u32) -> (&'a Task, &'a Task) {
         debug_assert!((task as usize) + 1 < self.ends.len());

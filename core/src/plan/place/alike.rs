@@ -60,7 +60,7 @@ impl<'a> Asked<'a> {
         Self { node, operands, hash }
     }
 
-    /// Returns whether it is what was asked for before.
+    /// Returns whether it equals an earlier request.
     pub fn is(&self, kept: &Kept) -> bool {
         self.node.op == kept.op
             && self.node.inputs.len() == kept.n_inputs

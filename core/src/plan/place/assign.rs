@@ -7,8 +7,8 @@
 //! which is such a cut again, until nothing gains ("alpha expansion": Boykov, Veksler and Zabih, "Fast approximate energy
 //! minimization via graph cuts", 2001).
 //!
-//! The cost is the sum, as if nothing ran side by side: that is an upper bound of what a run takes, and the only
-//! form that a cut can find the least of. Costs are whole numbers, 1/64 ns, so that sums compare exactly.
+//! The cost is the sum, as if nothing ran side by side. That is an upper bound of a run's time, and the only form that
+//! a cut can minimise. Costs are whole numbers, 1/64 ns, so that sums compare exactly.
 
 use super::min_cut::{End, Network, UNCUTTABLE};
 
@@ -21,7 +21,7 @@ const UNITS: f64 = 64.0;
 /// The most that one launch or copy counts: half an hour, so that sums stay far below [`UNCUTTABLE`].
 const COST_MAX: f64 = (1u64 << 47) as f64;
 
-/// Parts of a program, and what they take at each place.
+/// Parts of a program, and their costs at each place.
 #[derive(Clone, Debug, Default)]
 pub struct Problem {
     pub n_places: usize,
@@ -64,8 +64,8 @@ impl Problem {
         Some(launches + self.values.iter().map(|value| value.price(self.n_places, places)).sum::<u64>())
     }
 
-    /// Returns the cheapest assignment, or with more than two places one that no offer of a place makes cheaper: the
-    /// best of what is found from the `starts`. None if there is a part that can run nowhere.
+    /// Returns the cheapest assignment. With more than two places, returns the best assignment found from the `starts`
+    /// that no offer of a place makes cheaper. None if there is a part that can run nowhere.
     pub fn solve(&self, starts: &[Vec<usize>]) -> Option<Vec<usize>> {
         if self.costs.iter().any(|costs| costs.iter().all(Option::is_none)) {
             return None;
@@ -136,7 +136,7 @@ impl Carried {
         if home != HOST && leaves { price + self.from[home] } else { price }
     }
 
-    /// Adds what it costs where parts stay (with the source) or take `place` (with the sink).
+    /// Adds the costs if parts stay (with the source) or take `place` (with the sink).
     ///
     /// Each term is a cost of its maker's choice and of whether any of some readers makes a certain choice. A vertex
     /// stands for that "any": it can be with the readers only.

@@ -1,9 +1,9 @@
-//! Where nodes run when what they take decides: on the devices with which launches and copies together take least.
+//! Placement by cost: nodes run on the devices whose launches and copies together cost least.
 //!
-//! Kernels are asked what they cost, not prepared: so a kernel may still refuse when it is, and then the nodes are placed
-//! again without it (`choose.rs`). Nodes that are pinned stay where they are pinned. Control flow is placed as a whole, its
-//! regions' nodes being counted as often as they should run. What is not known before it runs is not placed: its operands
-//! are counted as read by the host, and its results as the host's.
+//! Kernels are asked for their cost, not prepared. So a kernel may still refuse later, and then the nodes are placed
+//! again without it (`choose.rs`). Pinned nodes stay where they are pinned. Control flow is placed as a whole; its
+//! regions' nodes are counted as often as they should run. Nodes that are unknown before they run are not placed: their
+//! operands are counted as read by the host, and their results as the host's.
 //!
 //! Counted are launches by the device's rates, those of the processor divided among its threads as far as that is
 //! worth it; and a copy for each value that is read in another memory than it is made in. Inputs come from the host and
@@ -52,7 +52,7 @@ pub struct Assigned {
 }
 
 impl<'a> Table<'a> {
-    /// Asks every device of an environment what a program's nodes cost.
+    /// Asks every device of an environment for the costs of a program's nodes.
     pub fn new(program: &Program, env: &'a Env, refused: &Refused, claims: &Claims) -> Self {
         let (place_of, paths) = places(env);
         let n_places = paths.len();
@@ -185,7 +185,7 @@ impl<'a> Table<'a> {
         Some(Assigned { sites, ns: assign::ns(cheapest + more) })
     }
 
-    /// Nodes that could not be asked for, because nobody knows their types before they run.
+    /// Number of nodes without an estimate, because their types are unknown before they run.
     pub fn n_unknown(&self, program: &Program) -> usize {
         let is_view = |node: &Node| views::offsets(program, node, self.env).is_some();
         let nodes = program.main.nodes.iter().zip(&self.part_of);
@@ -202,7 +202,7 @@ struct Path {
 }
 
 impl Path {
-    /// Units of cost of a copy in one direction: as was measured, else what the link says.
+    /// Returns the cost of a copy in one direction: the measured one, else the link's estimate.
     fn cost(&self, env: &Env, kind: CopyKind, size: usize) -> u64 {
         let measured = self.site.and_then(|site| env.measured_copy(site, kind, size));
         let link = if kind == CopyKind::ToDevice { self.to } else { self.from };

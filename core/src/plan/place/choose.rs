@@ -164,7 +164,7 @@ impl<'a> Chooser<'a> {
     /// Chooses the work for a node, which is asked of the device `first` before the others.
     ///
     /// # Errors
-    /// [`ErrorKind::UnsupportedOp`] for a node without a kernel, with what each kernel of each device said.
+    /// [`ErrorKind::UnsupportedOp`] for a node without a kernel, with the reason of each kernel of each device.
     pub fn work(&mut self, node: &'a Node, first: Option<usize>) -> Result<NodeWork> {
         look()?;
         if !node.regions.is_empty() {
@@ -190,7 +190,7 @@ impl<'a> Chooser<'a> {
         self.kernel(node, first)
     }
 
-    /// Has kernels take parts of what they have made in a memory of their own, if something elsewhere reads the parts.
+    /// Makes kernels take parts of their results in a memory of their own, if something elsewhere reads the parts.
     fn take_parts(&mut self, works: &mut [NodeWork]) -> Result<()> {
         let program = self.program;
         for (at, site) in views::read_elsewhere(program, works, self.env) {

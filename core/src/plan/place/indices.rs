@@ -1,7 +1,7 @@
 //! Indices that are constant, and name nothing: an error of the model, found before anything is run, once for all devices.
 //!
-//! Only nodes of a program itself are looked at, which every run reaches. Those of a branch may never run; what they are
-//! given is told by the device that runs them (B13), as for indices that a run brings.
+//! Only nodes of a program itself are checked, because every run reaches them. Those of a branch may never run; the
+//! device that runs them reports their wrong indices (B13), as it does for indices that are inputs of a run.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::program::{Node, Program};

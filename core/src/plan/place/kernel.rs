@@ -89,10 +89,10 @@ impl NodeTypes {
     }
 }
 
-/// Chooses and prepares the kernel for a node whose types are known, and asks what it costs.
+/// Chooses and prepares the kernel for a node whose types are known, and asks for its cost.
 ///
 /// # Errors
-/// [`ErrorKind::UnsupportedOp`] with what each kernel said.
+/// [`ErrorKind::UnsupportedOp`] with the reason of each kernel.
 pub fn choose(program: &Program, node: &Node, device: &Arc<Device>, numerics: Numerics) -> Result<Chosen> {
     let types = NodeTypes::of(program, node)
         .ok_or_else(|| Error::new(ErrorKind::Internal, "a node of unknown types in a section"))?;
@@ -144,7 +144,7 @@ pub fn choose_for(
     Err(Error::new(ErrorKind::UnsupportedOp, text).on_device(device.name()))
 }
 
-/// One error of what several devices said, the first one's place with it.
+/// Joins the errors of several devices into one, at the place of the first.
 pub fn all_refused(refusals: Vec<Error>) -> Error {
     let mut refusals = refusals.into_iter();
     let first = refusals.next().unwrap_or_else(|| Error::new(ErrorKind::Internal, "a node without a device"));
@@ -168,8 +168,8 @@ fn check_size(ty: &TensorType, device: &Device) -> Result<()> {
     Err(Error::new(ErrorKind::OutOfMemory, text).on_device(device.name()))
 }
 
-/// Returns the first kernel of a device that may take a node, and what it says it costs, as far as it says; None if
-/// none may. Nothing is prepared: a kernel may still refuse when it is.
+/// Returns the first kernel of a device that may take a node, with its cost if it states one; None if none may. Nothing
+/// is prepared: a kernel may still refuse then.
 pub fn first(node: &Node, types: &NodeTypes, device: &Arc<Device>) -> Option<(String, Option<KernelCost>)> {
     let inputs: Vec<_> = types.inputs.iter().map(|input| input.as_ref().map(|(ty, _)| ty)).collect();
     let outputs: Vec<_> = types.outputs.iter().map(Option::as_ref).collect();

@@ -1,8 +1,8 @@
 //! Kernels that are prepared once for all plans of an environment.
 //!
 //! A node whose types, constants and attributes are those of a node of another plan gets its kernel, so that plans for
-//! other lengths prepare only what depends on the length. The plans keep their kernels; the cache only knows of them, and
-//! an entry whose last plan is gone is dropped when the next plan has been made.
+//! other lengths prepare only kernels that depend on the length. The plans own their kernels. The cache has weak
+//! references, and drops the entries of a deleted plan when the next plan has been made.
 
 use super::alike::{Asked, Kept};
 use super::kernel::{Chosen, WeakChosen};
@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 
-/// Kernels of plans that are there, by what they were prepared for.
+/// Kernels of living plans, by the request that they were prepared for.
 #[derive(Default)]
 pub(crate) struct KernelCache(Mutex<KeptKernels>);
 

@@ -1,7 +1,8 @@
 //! Small constants that were folded before.
 //!
 //! A text model's shape arithmetic is some hundreds of nodes on a few integers each, most of them the same in every layer
-//! and many of them the same for every length. What such a node gives is kept by its op and the contents of its operands.
+//! and many of them the same for every length. Results of such a node are kept by its op and the contents of its
+//! operands.
 
 use crate::plan::place::alike::{Asked, Kept};
 use crate::program::Node;
@@ -41,7 +42,7 @@ impl FoldCache {
         kept.iter().find(|(kept, _)| asked.is(kept)).map(|(_, results)| results.clone())
     }
 
-    /// Keeps what a node gave, if that and its operands are small.
+    /// Keeps a node's results, if they and its operands are small.
     pub(crate) fn keep(&self, node: &Node, inputs: &[Option<Tensor>], results: &[Tensor]) {
         if !inputs.iter().flatten().chain(results).all(is_small) {
             return;

@@ -1,7 +1,7 @@
 //! Specialisation: a program for given input types.
 //!
 //! With the inputs' extents known, shape inference and constant folding make nearly every graph static:
-//! shape arithmetic becomes constants, conditions on shapes become the branch that is taken. What is left
+//! shape arithmetic becomes constants, conditions on shapes become the branch that is taken. The rest
 //! either has known types, or depends on data; its values then have unknown extents, and the planner sends
 //! it down the op-by-op path.
 //!

@@ -3,9 +3,9 @@
 //! Nodes stand in execution order, so one pass in order suffices; a loop's body is inferred again until the
 //! types that it carries no longer change, and each time they say less.
 //!
-//! A region may be one that is never entered with these shapes, such as the branch for inputs of another
-//! rank. So what cannot be right inside a region is no error here: its results become unknown, and who
-//! enters it with real shapes finds the error.
+//! A region may be one that is never entered with these shapes, such as the branch for inputs of another rank. So a
+//! contradiction inside a region is no error here. Its results become unknown, and planning the region with real shapes
+//! finds the error.
 
 use super::{infer, query};
 use crate::error::{Error, ErrorKind, Result};
@@ -16,7 +16,7 @@ use devbay_ops::infer::{agree, either, fits_memory};
 use std::collections::HashMap;
 
 /// Fills [`Value::ty`] for all values that nodes make, those of nested regions included, from the types of
-/// the program's inputs and constants. What the types said before is replaced, but for results of ops that
+/// the program's inputs and constants. Earlier types are replaced, except for results of ops that
 /// are not in the catalogue. A type stays None where an operand's is not known.
 ///
 /// # Errors
@@ -42,13 +42,13 @@ struct Inference<'a> {
     depth: usize,
 }
 
-/// Number of times that a loop's body is inferred before what it carries is given up but for the element types, and
-/// of loops within another that are inferred more than once: nested loops multiply.
+/// Maximum number of inferences of a loop's body; after that, carried values keep only their element types. Loops
+/// nested deeper than `DEPTH_MAX` are inferred once, because nested loops multiply.
 const ROUNDS_MAX: usize = 4;
 const DEPTH_MAX: usize = 3;
 
 impl Inference<'_> {
-    /// Infers nodes in order. Only if `strict`, what cannot be right is an error.
+    /// Infers nodes in order. A contradiction is an error only if `strict`.
     fn region(&mut self, region: &Region, strict: bool) -> Result<()> {
         for node in &region.nodes {
             let Some(def) = catalogue::find(&node.op.domain, &node.op.name) else {
@@ -119,7 +119,7 @@ impl Inference<'_> {
         Ok(results)
     }
 
-    /// If: what holds of the results of both branches.
+    /// Infers an If: the common type of both branches' results.
     fn branches(&mut self, node: &Node) -> Result<Vec<Option<TensorType>>> {
         let yes = self.branch(node, "then_branch")?;
         let no = self.branch(node, "else_branch")?;
@@ -145,7 +145,7 @@ impl Inference<'_> {
         Ok(self.types(&region.outputs))
     }
 
-    /// Loop: what it carries, then what each turn gives, stacked.
+    /// Infers a Loop: its carried values, then the stacked results of its turns.
     fn repeated(&mut self, node: &Node) -> Result<Vec<Option<TensorType>>> {
         let body = region_of(node, "body")?;
         let initial = node.inputs.get(2..).unwrap_or_default();
@@ -167,7 +167,7 @@ impl Inference<'_> {
         Ok(carried.into_iter().chain(stacked).collect())
     }
 
-    /// Scan: states, then what each turn gives, stacked along its axis; each turn takes a slice of the
+    /// Infers a Scan: states, then the results of its turns, stacked along their axis; each turn takes a slice of the
     /// operands that are scanned.
     fn scanned(&mut self, node: &Node) -> Result<Vec<Option<TensorType>>> {
         let body = region_of(node, "body")?;
@@ -464,7 +464,7 @@ mod tests {
         assert_eq!(error.place().node, "total (Add@14)");
     }
 
-    /// An If with one result: `then` and `other` say what the branches give.
+    /// Checks an If with one result: `then` and `other` are the results of the branches.
     fn branches(condition: &str, then: &str, other: &str, expected: &str) {
         let mut b = Builder::default();
         let condition = b.value(condition);

@@ -1,6 +1,6 @@
-//! Types of values: what [`devbay_ops::infer`] says of a node, for nodes of programs, and inference of regions.
+//! Types of values: [`devbay_ops::infer`] for nodes of programs, and inference of regions.
 //!
-//! Unknown extents are no error: they make the results' extents unknown. What cannot be right is an error that names
+//! Unknown extents are no error: they make the results' extents unknown. A contradiction is an error that names
 //! expected and found.
 
 mod control;

@@ -60,7 +60,7 @@ impl Tokens<'_> {
         Ok(DType { code, bits, lanes })
     }
 
-    /// An attribute's value: what it begins with says which kind.
+    /// Reads an attribute's value, whose beginning determines its kind.
     pub(super) fn attr(&mut self) -> Result<AttrValue> {
         let start = self.next_token();
         match self.peek_char() {

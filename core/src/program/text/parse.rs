@@ -1,6 +1,6 @@
 //! From text to a program.
 //!
-//! The text may be anything: what it claims is checked before memory is taken for it, nesting is limited,
+//! The text may be anything: its claims are checked before memory is taken for them, nesting is limited,
 //! and errors name line and column.
 
 use super::tokens::Tokens;
@@ -26,11 +26,11 @@ pub fn parse(text: &str) -> Result<Program> {
 struct Parser<'t> {
     tokens: Tokens<'t>,
     program: Program,
-    /// Values that may be used here, by what stands behind `%`.
+    /// Values that may be used here, by the text behind `%`.
     visible: HashMap<&'t str, ValueId>,
 }
 
-/// A value that the text defines: what stands behind `%`, and its number.
+/// A value that the text defines: the text behind `%`, and its number.
 type Definition<'t> = (&'t str, ValueId);
 
 impl<'t> Parser<'t> {
@@ -55,7 +55,7 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
-    /// `(inputs) { nodes return outputs }`, and what it defined.
+    /// Parses `(inputs) { nodes return outputs }`. Returns the region and its definitions.
     fn region(&mut self, depth: usize) -> Result<(Region, Vec<Definition<'t>>)> {
         if depth > REGION_DEPTH_MAX {
             return Err(self.tokens.error(format!("regions nest deeper than {REGION_DEPTH_MAX}")));
@@ -216,8 +216,8 @@ impl<'t> Parser<'t> {
         })
     }
 
-    /// `%name`, `%"name"`, `%number`, each possibly with `#number`: what stands behind the `%`, which tells
-    /// values apart, and the name.
+    /// Parses `%name`, `%"name"`, `%number`, each possibly with `#number`. Returns the text behind the `%`, which
+    /// identifies the value, and the name.
     fn value_token(&mut self) -> Result<(&'t str, String)> {
         self.tokens.expect("%")?;
         let start = self.tokens.position();

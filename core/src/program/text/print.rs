@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// Constants of up to so many elements are lists.
 const LISTED_MAX: usize = 32;
-/// The same for people, who look for shapes and axes.
+/// The same limit for output that people read to see shapes and axes.
 const SHOWN_MAX: usize = 8;
 /// Bytes per line of larger ones.
 const HEX_LINE: usize = 64;
@@ -338,7 +338,7 @@ fn write_attr(out: &mut String, value: &AttrValue, elided: bool) -> fmt::Result 
     }
 }
 
-/// A list; `label` says what it is a list of if it is empty.
+/// Writes a list; `label` names its content if it is empty.
 fn write_list<T: fmt::Display>(
     out: &mut String,
     label: &str,

@@ -15,7 +15,7 @@ impl<'t> Tokens<'t> {
         Self { text, position: 0 }
     }
 
-    /// Skips space and comments; gives the position of what follows.
+    /// Skips space and comments. Returns the position of the next token.
     pub(super) fn next_token(&mut self) -> usize {
         loop {
             let rest = self.rest();
@@ -28,7 +28,7 @@ impl<'t> Tokens<'t> {
         }
     }
 
-    /// The first character of what follows.
+    /// Returns the first character of the next token.
     pub(super) fn peek_char(&mut self) -> Option<char> {
         self.next_token();
         self.rest().chars().next()
@@ -188,14 +188,14 @@ impl<'t> Tokens<'t> {
         &self.text[self.position..]
     }
 
-    /// An error about what follows.
+    /// Returns an error at the next token.
     pub(super) fn error(&self, text: impl Into<String>) -> Error {
         let shown: String = self.rest().chars().take_while(|c| !c.is_whitespace()).take(20).collect();
         let found = if self.rest().is_empty() { "the end".to_owned() } else { format!("{shown:?}") };
         self.error_at(self.position, format!("{}, found {found}", text.into()))
     }
 
-    /// An error about what stands at a position.
+    /// Returns an error at a position.
     pub(super) fn error_at(&self, position: usize, text: impl Into<String>) -> Error {
         let before = &self.text[..position];
         let line = before.bytes().filter(|&b| b == b'\n').count() + 1;

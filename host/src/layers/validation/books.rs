@@ -1,9 +1,10 @@
 //! The layer's records of one plugin: live objects, calls inside them, and lent memory.
 //!
-//! Handles are numbers here and are never followed. A thing is entered when the call that made it has returned and taken
-//! out before the call that ends it goes on, because from then on the plugin may give its handle to another.
+//! Handles are plain numbers here and are never followed. An object is added when the call that made it has returned.
+//! It is removed before the call that ends it goes on, because from then on the plugin may reuse its handle.
 //!
-//! Nothing here calls anybody. A rule that does not hold is a [`Fault`], which the caller reports without the lock.
+//! This module calls neither host nor plugin. It returns a broken rule as a [`Fault`], which the caller reports after
+//! releasing the lock.
 
 use super::extensions::Extensions;
 use super::programs::ProgramBook;
@@ -15,21 +16,20 @@ use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-/// Freed handles that are remembered, for better words.
+/// Number of freed handles that are remembered, for better messages.
 const GONE_MAX: usize = 1 << 14;
 
-/// Time for which threads that were not told may go on calling a lost device or a panicked plugin: the news must reach
-/// them first.
+/// Time for which other threads may still call a lost device or a panicked plugin, because the news has to reach them.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// A rule that does not hold, and how.
+/// A broken rule, with details.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Fault {
     pub rule: &'static str,
     pub words: String,
 }
 
-/// A fault, without ceremony.
+/// Returns a fault as an error.
 pub(super) fn fault<T>(rule: &'static str, words: impl Into<String>) -> Result<T, Fault> {
     Err(Fault { rule, words: words.into() })
 }
@@ -81,7 +81,7 @@ impl Told {
         Self { thread: std::thread::current().id(), at: Instant::now() }
     }
 
-    /// Returns whether the calling thread must know.
+    /// Returns whether the calling thread is bound by the news: it was told itself, or the grace time is over.
     pub fn binds(&self) -> bool {
         self.thread == std::thread::current().id() || self.at.elapsed() > GRACE
     }
@@ -89,12 +89,12 @@ impl Told {
 
 /// One instance.
 pub(super) struct InstanceBook {
-    /// Number of the services that it was given.
+    /// Number of the services that the instance was given.
     pub services: usize,
-    /// Calls that are in it.
+    /// Number of calls inside the instance.
     pub n_calls: u32,
     pub panicked: Option<Told>,
-    /// Something of it was leaked, because to free it would have been wrong.
+    /// True if a part of the instance was leaked because freeing it would have been wrong.
     pub leaks: bool,
 }
 
@@ -110,7 +110,7 @@ pub(super) struct DeviceSeen {
 /// One device.
 pub(super) struct DeviceBook {
     pub instance: usize,
-    /// As it was first listed.
+    /// Properties from the first list of devices.
     pub seen: DeviceSeen,
     pub refs_max: u32,
     pub spaces: Vec<MemorySpace>,
@@ -126,12 +126,12 @@ pub(super) struct BufferBook {
     pub space: MemorySpace,
     /// True if a copy wrote it.
     pub written: bool,
-    /// The plugin made it for a result. It did not say its address and size.
+    /// True if the plugin made it for a result, so that its address and size are unknown.
     pub unsaid: bool,
 }
 
 impl BufferBook {
-    /// Of a result that the plugin made.
+    /// Returns the record of a result that the plugin made.
     pub fn of_plugin(device: usize) -> Self {
         Self { device, base: 0, size: u64::MAX, space: MemorySpace::empty(), written: true, unsaid: true }
     }
@@ -139,36 +139,37 @@ impl BufferBook {
 
 /// One stream.
 pub(super) struct StreamBook {
-    /// No other stream ever has this number.
+    /// A number that no other stream ever has.
     pub serial: usize,
     pub device: usize,
     pub instance: usize,
     pub inline: bool,
-    /// It is for copies alone.
+    /// True for a stream made only for copies.
     pub copies: bool,
-    /// Calls in it, and whether one of them is of its owner.
+    /// Number of calls inside the stream, and whether one of them is its owner's.
     pub n_calls: u32,
     pub owned: bool,
-    /// The last value that was signalled with success: all up to it count as signalled.
+    /// The last value signalled with success. All values up to it count as signalled.
     pub last_signalled: u64,
-    /// The highest value that a call has tried to signal.
+    /// The highest value of any signal, successful or not.
     pub tried: u64,
-    /// The value that `stream_reached` may not fall below, and the one that a callback or wait reported as reached.
+    /// `floor` is the least value that `stream_reached` may return; `told` is the highest that a callback or wait
+    /// reported.
     pub floor: u64,
     pub told: u64,
-    /// The status that `stream_reached` gave when the stream had failed.
+    /// The status with which `stream_reached` reported the stream's failure.
     pub failed: Option<i32>,
-    /// A status of an enqueue that was not 0, after which only a signal may come.
+    /// The status of a failed enqueue, after which only a signal may come.
     pub refused: Option<i32>,
-    /// The recording that is being made.
+    /// The recording in progress.
     pub records: Option<RecordBook>,
-    /// Objects used since the last good signal, and those used until earlier ones.
+    /// `unsignalled` has objects used since the last good signal, `in_flight` those used before earlier signals.
     pub unsignalled: HashSet<Lent>,
     pub in_flight: VecDeque<(u64, HashSet<Lent>)>,
 }
 
 impl StreamBook {
-    /// Notes a good signal: what was used before is in flight until it is reported.
+    /// Records a good signal: objects used before it stay in flight until the value is reported.
     pub fn signal(&mut self, value: u64) {
         self.last_signalled = value;
         let used = std::mem::take(&mut self.unsignalled);
@@ -188,20 +189,20 @@ pub(super) struct KernelBook {
     pub n_inputs: usize,
     /// The input that each output may share memory with.
     pub in_place: Vec<Option<usize>>,
-    /// Constants that come packed: input, bytes, alignment.
+    /// Packed constants: input, bytes, alignment.
     pub packs: Vec<(u32, u64, u64)>,
 }
 
-/// Requirement on a reference of a launch.
+/// Requirement on one reference of a launch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Operand {
-    /// An optional operand that is not there.
+    /// An absent optional operand.
     Absent,
-    /// So many bytes at least, of elements of so many bytes.
+    /// The least number of bytes, and the bytes of an element.
     Bytes(u64, u64),
 }
 
-/// A callback that is awaited.
+/// A callback that has not come yet.
 pub(super) struct CallbackBook {
     pub stream: usize,
     pub stream_serial: usize,
@@ -213,13 +214,13 @@ pub(super) struct CallbackBook {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum CallbackState {
-    /// It may come.
+    /// The stream is alive, so the callback may come.
     Awaited,
-    /// The stream has ended without it.
+    /// The stream has ended without the callback.
     Overdue,
 }
 
-/// All that is known about one plugin.
+/// The state of one plugin.
 #[derive(Default)]
 pub(super) struct Register {
     pub instances: HashMap<usize, InstanceBook>,
@@ -281,7 +282,7 @@ impl Register {
         self.programs.get(&handle).map_or_else(|| self.unknown(Kind::Program, handle), Ok)
     }
 
-    /// A handle that the plugin gives to somebody: from now on it is not that of something that is gone.
+    /// Records that the plugin returned this handle: it no longer stands for a freed object.
     pub fn made(&mut self, kind: Kind, handle: usize) -> Result<(), Fault> {
         self.gone.remove(&(kind, handle));
         let known = match kind {
@@ -298,7 +299,7 @@ impl Register {
         Ok(())
     }
 
-    /// A handle that was given back.
+    /// Records that a handle was given back.
     pub fn ended(&mut self, kind: Kind, handle: usize) {
         if self.gone.len() >= GONE_MAX {
             self.gone.clear();
@@ -306,7 +307,7 @@ impl Register {
         self.gone.insert((kind, handle));
     }
 
-    /// Refuses to end what work still uses (B9).
+    /// Fails if enqueued work still uses the object (B9).
     pub fn not_lent(&self, what: Lent) -> Result<(), Fault> {
         match self.lent.get(&what) {
             None => Ok(()),
@@ -331,8 +332,8 @@ impl Register {
         }
     }
 
-    /// A point of a stream was reported: what was used before it is lent no more. `all` when the stream has failed, after
-    /// which nothing that was enqueued runs.
+    /// Ends loans after a point of a stream was reported: objects used before it are no longer lent. `all` ends every
+    /// loan of the stream; it is set after a failure, when no enqueued work runs any more.
     pub fn reported(&mut self, stream: usize, value: u64, all: bool) {
         let Some(book) = self.streams.get_mut(&stream) else {
             return;
@@ -347,14 +348,14 @@ impl Register {
         back.into_iter().for_each(|what| self.give_back(what));
     }
 
-    /// A stream is gone, and with it all that it used.
+    /// Ends all loans of a stream that was destroyed.
     pub fn stream_ended(&mut self, book: StreamBook) {
         let used = book.in_flight.into_iter().flat_map(|(_, used)| used).chain(book.unsignalled);
         let used: Vec<Lent> = used.collect();
         used.into_iter().for_each(|what| self.give_back(what));
     }
 
-    /// Describes the remains of an instance in words; empty if there are none.
+    /// Describes the remaining objects of an instance; empty if there are none.
     pub fn left_of(&self, instance: usize) -> String {
         let of_device = |device: &usize| self.devices.get(device).is_some_and(|d| d.instance == instance);
         let counts = [

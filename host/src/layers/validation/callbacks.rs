@@ -1,7 +1,7 @@
-//! Callbacks: once for each point, with how it went, and no more when the stream has ended (B16).
+//! Callbacks: exactly one for each request, with the right status, and none after the stream's end (B16).
 //!
-//! The plugin is given a number as the argument, so that a second call finds nothing instead of memory that the first
-//! one has given up. Such a call is kept from the host: its argument is gone.
+//! The plugin gets a number as the argument, so a second call finds nothing instead of memory that the first one freed.
+//! Such a call is not passed to the host, whose argument is gone.
 
 use super::books::*;
 use super::streams::signalled;
@@ -53,7 +53,7 @@ impl Books {
         Ok(status)
     }
 
-    /// The plugin calls back.
+    /// Handles a callback of the plugin.
     pub(super) unsafe fn done(&self, arg: *mut c_void, status: Status) {
         let function = "stream_on_reached";
         let mut state = self.state();
@@ -78,7 +78,8 @@ impl Books {
             self.reported(callback.stream, callback.value, status);
         }
         let _marked = mark(self.slot, Inside::Callback);
-        // SAFETY: the host's function with its own argument, once: the entry was taken out above (B16).
+        // SAFETY: the host gave this function with this argument for one call; this is it, as the entry was removed
+        // (B16).
         unsafe { (callback.done)(std::ptr::with_exposed_provenance_mut(callback.arg), status) };
     }
 }

@@ -1,12 +1,12 @@
-//! Ranges of memory: within their buffers, where they say they are, aligned as their space wants it (B10, B11); copies;
-//! and what work borrows until a point after it is reported (B9).
+//! Memory ranges: inside their buffers, at their stated addresses, aligned as their space requires (B10, B11). Also
+//! copies, and memory that work borrows until a later point is reported (B9).
 
 use super::books::*;
 use super::threads::{Entered, On};
 use super::{Answer, Books, next};
 use devbay_plugin_api::abi::*;
 
-/// Objects that a call borrowed and its stream had not.
+/// Objects that a call borrowed and that its stream had not borrowed before.
 struct Borrowed {
     stream: usize,
     fresh: Vec<Lent>,
@@ -14,7 +14,7 @@ struct Borrowed {
 }
 
 impl Register {
-    /// The buffer of a reference, if that may be used on a device; None for host memory and absent ones.
+    /// Returns the buffer of a reference, if the device may use it; None for host memory and absent references.
     pub fn range(
         &self,
         device: usize,
@@ -82,7 +82,7 @@ impl Books {
         Ok(status)
     }
 
-    /// Enqueues what uses things until a point behind it is reported.
+    /// Enqueues work that uses objects until a later point is reported.
     pub(super) fn enqueue(
         &self,
         entered: &Entered<'_>,
@@ -101,14 +101,15 @@ impl Books {
         status
     }
 
-    /// Lends things to a stream, until a point that is signalled after this is reported; while it records, to the recording.
+    /// Lends objects to a stream until a point signalled later is reported, or to the recording while the stream
+    /// records.
     fn borrow(&self, stream: usize, lent: &[Lent]) -> Borrowed {
         let mut state = self.state();
         let mut fresh = Vec::new();
         let mut inline = true;
         if let Some(book) = state.streams.get_mut(&stream) {
             if let Some(records) = &mut book.records {
-                // Lent when the recording is there.
+                // The finished recording borrows them.
                 records.uses.extend(lent);
                 return Borrowed { stream, fresh, inline: false };
             }
@@ -122,9 +123,9 @@ impl Books {
         Borrowed { stream, fresh, inline }
     }
 
-    /// Takes back what a call on an inline stream, or one that failed, has borrowed.
+    /// Ends the loans of a call on an inline stream, or of a failed call.
     fn settle_borrowed(&self, borrowed: Borrowed, status: Status) {
-        // The state that a panic leaves behind is unknown.
+        // The state after a panic is unknown.
         let over = borrowed.inline || status != DEVBAY_STATUS_OK && status != DEVBAY_STATUS_PANICKED;
         if !over {
             return;
@@ -140,7 +141,7 @@ impl Books {
     }
 }
 
-/// Returns the objects that a copy uses, if it is allowed.
+/// Checks a copy. Returns the objects that it uses.
 fn check(state: &Register, device: usize, copy: &CopyDesc) -> Result<Vec<Lent>, Fault> {
     let (from_buffer, to_buffer) = match copy.kind {
         DEVBAY_COPY_HOST_TO_BUFFER => (false, true),

@@ -1,4 +1,4 @@
-//! Extensions: which the layer shows, and those that wrap native memory and streams, and make things fail (B6, B15).
+//! Extensions that the layer supports, and checks of those for native memory and streams, and for faults (B6, B15).
 
 use super::books::*;
 use super::threads::On;
@@ -8,13 +8,13 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 
-/// A table of the plugin's, and the one that the layer shows in its place for as long as the instance lives.
+/// A table of the plugin, and the layer's replacement, kept as long as the instance.
 struct Shown<T> {
     next: T,
     own: Box<T>,
 }
 
-/// The tables that were asked for, by instance.
+/// The requested tables, by instance.
 #[derive(Default)]
 pub(super) struct Extensions {
     compile: HashMap<usize, Shown<CompileTable>>,
@@ -24,7 +24,7 @@ pub(super) struct Extensions {
 }
 
 impl Extensions {
-    /// An instance has ended, and its tables with it.
+    /// Removes the tables of an instance that has ended.
     pub fn ended(&mut self, instance: usize) {
         self.compile.remove(&instance);
         self.interop.remove(&instance);
@@ -33,7 +33,7 @@ impl Extensions {
     }
 }
 
-/// The plugin's table of an extension. All slots are NULL if the instance has none; the host was then given no table either.
+/// The plugin's table of an extension. All slots are NULL if the instance has none; the host then got no table either.
 macro_rules! next_table {
     ($name:ident, $table:ident) => {
         pub(super) fn $name(&self, instance: Option<usize>) -> $table {
@@ -44,12 +44,13 @@ macro_rules! next_table {
     };
 }
 
-/// Calls a function of an extension's table; UNSUPPORTED where there is none, which the host was not shown either.
+/// Calls a function of an extension's table. UNSUPPORTED if the table lacks it; the host then has no such function
+/// either.
 macro_rules! call {
     ($table:expr, $slot:ident($($argument:expr),* $(,)?)) => {
         match $table.$slot {
-            // SAFETY: the plugin's function, on what the host gave the layer's, or places of the layer's that live for the
-            // call; the host promises what the ABI says of them.
+            // SAFETY: B6: `function` is from the plugin's table of the extension. Its arguments are the host's, which
+            // guarantees the ABI's conditions on them, or places of the layer that live for the call.
             Some(function) => unsafe { function($($argument),*) },
             None => DEVBAY_STATUS_UNSUPPORTED,
         }
@@ -63,7 +64,7 @@ impl Books {
     next_table!(replay, ReplayTable);
     next_table!(fault, FaultTable);
 
-    /// The layer's table of an extension; NULL for one that the plugin lacks or the layer does not know (B6).
+    /// Returns the layer's table of an extension; NULL if the plugin lacks it or the layer does not know it (B6).
     pub(super) unsafe fn get_extension(
         &self,
         instance: *mut Instance,
@@ -83,7 +84,7 @@ impl Books {
         let Some(lookup) = self.next.get_extension.filter(|_| min_revision <= known) else {
             return null();
         };
-        // SAFETY: B9: the host passes an instance that the plugin made and that was not destroyed.
+        // SAFETY: B9: the host guarantees that the plugin made `instance` and that it was not destroyed.
         let given = entered.run(|| unsafe { lookup(instance, id, min_revision) });
         if given.is_null() {
             return null();
@@ -91,7 +92,8 @@ impl Books {
         let at = instance.addr();
         macro_rules! show {
             ($field:ident, $in_place_of:path) => {{
-                // SAFETY: B6: the plugin keeps its table of this extension as long as the instance.
+                // SAFETY: B6: `given` is not NULL here, and the plugin keeps its table of this extension as long as the
+                // instance.
                 let read = unsafe { read_struct(given.cast()) };
                 read.map(|next| {
                     let make = || Shown { next, own: Box::new($in_place_of(self.slot, &next)) };
@@ -160,7 +162,7 @@ impl Books {
             return Ok(DEVBAY_STATUS_INVALID);
         };
         self.read(entered.function(), wanted.native)?;
-        // A space that is not there is the plugin's to refuse.
+        // The plugin refuses a memory space that does not exist.
         let space = self
             .state()
             .device(device.addr())
@@ -181,7 +183,7 @@ impl Books {
             let words = format!("memory in space {}, which the device does not have", wanted.space_idx);
             self.plugin(entered.function(), Fault { rule: "B11", words });
         }
-        // Imported memory was written before.
+        // Imported memory counts as written.
         self.enter_buffer(entered.function(), device.addr(), &made, space, true);
         Ok(status)
     }
@@ -209,7 +211,7 @@ impl Books {
         self.read(entered.function(), native)?;
         self.refuse_null(entered.function(), out)?;
         let mut words = self.words(entered.function(), error)?;
-        // NULL, and not the host's value, which a host in C may leave uninitialised.
+        // Starts as NULL instead of the host's value, which a host in C may leave uninitialised.
         let mut made = null_mut();
         let next = self.interop(entered.instance());
         let status = entered.call(|| call!(next, stream_import(device, native, &mut made, words.as_ptr())));
@@ -234,7 +236,7 @@ impl Books {
         self.native(entered.function(), out, error, call)
     }
 
-    /// Watches a native handle that the plugin writes.
+    /// Calls a function that writes a native handle, and checks the result.
     fn native(
         &self,
         function: &'static str,

@@ -1,21 +1,21 @@
-//! Results under observation: the plugin writes into memory of the layer's, with bytes behind it that nobody may touch.
+//! Guarded results: the plugin writes into memory of the layer, followed by guard bytes that must stay unchanged.
 //!
-//! Its output is checked, then copied to the host's struct, up to the size that the host gave.
+//! The output is checked, then copied to the host's struct, up to the size that the host stated.
 
 use super::books::{Fault, fault};
 use devbay_plugin_api::abi::*;
 use std::marker::PhantomData;
 
-/// Bytes behind a struct or text that must stay as they are.
+/// Number of guard bytes behind a struct or text.
 const BEHIND: usize = 64;
-/// Their value.
+/// Value of the guard bytes.
 const UNTOUCHED: u8 = 0xa5;
-/// Initial value of a text's bytes: no byte of UTF-8.
+/// Initial value of a text's bytes, which no UTF-8 text contains.
 const NO_TEXT: u8 = 0xff;
-/// Most bytes of a text that a plugin is given room for.
+/// Size of the longest text that a plugin gets room for.
 const TEXT_MAX: u64 = 1 << 16;
 
-/// A struct that the plugin writes.
+/// A struct for the plugin to write, with guard bytes.
 pub(super) struct Out<T> {
     words: Vec<u64>,
     before: Vec<u64>,
@@ -24,13 +24,13 @@ pub(super) struct Out<T> {
 }
 
 impl<T: Growable> Out<T> {
-    /// A place as large as the host's, with what the host had in it.
+    /// Creates a guarded copy of the host's struct.
     ///
     /// # Safety
     /// `host` is NULL, or points to as many readable bytes as its first field says.
     ///
     /// # Errors
-    /// A fault of the host's, for NULL or a size that cannot be (B4).
+    /// A fault of the host, if `host` is NULL or has an impossible size (B4).
     pub unsafe fn of(host: *const T) -> Result<Self, Fault> {
         // SAFETY: `host` is NULL, or points to as many readable bytes as it says (# Safety).
         let known = match unsafe { read_struct(host) } {
@@ -38,11 +38,11 @@ impl<T: Growable> Out<T> {
             Err(error) => return fault("B4", format!("the struct for the result: {error}")),
         };
         let head: *const u32 = (&raw const known).cast();
-        // SAFETY: a growable struct begins with its size.
+        // SAFETY: `known` is a local value, and every growable struct begins with its size, a `u32` (`Growable`).
         let said = unsafe { head.read() } as usize;
         let size = said.min(size_of::<T>());
         let mut words = vec![u64::from_ne_bytes([UNTOUCHED; 8]); (size_of::<T>() + BEHIND).div_ceil(8)];
-        // SAFETY: both have `size` bytes, and the words are new.
+        // SAFETY: `size` is at most the size of `known` and of `words`, which was allocated above and overlaps nothing.
         unsafe {
             std::ptr::copy_nonoverlapping((&raw const known).cast::<u8>(), words.as_mut_ptr().cast(), size)
         };
@@ -60,10 +60,10 @@ impl<T: Growable> Out<T> {
         [bytemuck::cast_slice(&self.words), bytemuck::cast_slice(&self.before)]
     }
 
-    /// Returns the struct that the plugin wrote.
+    /// Returns the struct that the plugin wrote, and whether it wrote correctly.
     ///
     /// # Errors
-    /// A fault of the plugin's, if it wrote behind the struct or over its size (B4).
+    /// A fault of the plugin, if it wrote behind the struct or changed its size (B4).
     pub fn read(&self) -> (T, Result<(), Fault>) {
         let mut words = self.words.clone();
         let [written, before] = self.bytes();
@@ -77,7 +77,7 @@ impl<T: Growable> Out<T> {
             Ok(())
         };
         state_size(&mut words, self.size);
-        // SAFETY: the words begin with the size that they had, and have more bytes than that.
+        // SAFETY: `words` begins with `self.size`, written above, and `of` allocated more bytes than that.
         let value = unsafe { read_struct(words.as_ptr().cast::<T>()) };
         (value.unwrap_or_else(|_| T::empty()), found)
     }
@@ -100,41 +100,41 @@ fn state_size(words: &mut [u64], size: usize) {
     bytemuck::cast_slice_mut(words)[0] = size as u32;
 }
 
-/// Hands a result on.
+/// Copies a result to the host.
 ///
 /// # Safety
-/// `host` is the struct that [`Out::of`] read, and writable.
+/// `host` is the struct that [`Out::of`] read, and is writable.
 pub(super) unsafe fn hand_on<T: Growable>(host: *mut T, value: &T) {
-    // SAFETY: `host` is the struct that `Out::of` read, and writable (# Safety); its size was checked then.
+    // SAFETY: `host` is the struct that `Out::of` read, which checked its size, and is writable (# Safety).
     let _ = unsafe { write_struct(host, value) };
 }
 
-/// The host's place for a plugin's words, under observation.
+/// A guarded place for the plugin's words.
 pub(super) struct Words {
     out: Option<(Out<ErrorDetail>, Vec<u8>, usize)>,
     host: *mut ErrorDetail,
 }
 
 impl Words {
-    /// A place for words like the host's; none if it has none.
+    /// Creates a place for words with the host's capacity; an empty one if the host has no place.
     ///
     /// # Safety
-    /// `host` is NULL, or as [`ErrorDetail`] says, for as long as this lives.
+    /// `host` is NULL, or meets the conditions of [`ErrorDetail`] as long as the result lives.
     ///
     /// # Errors
-    /// A fault of the host's, for a size that cannot be (B4).
+    /// A fault of the host, if the struct has an impossible size (B4).
     pub unsafe fn of(host: *mut ErrorDetail) -> Result<Self, Fault> {
         if host.is_null() {
             return Ok(Self { out: None, host });
         }
-        // SAFETY: `host` is as `ErrorDetail` says (# Safety), and not NULL.
+        // SAFETY: `host` is not NULL here, so it meets the conditions of `ErrorDetail` (# Safety).
         let mut out = unsafe { Out::of(host.cast_const()) }?;
         let (known, _) = out.read();
         let capacity = if known.text.is_null() { 0 } else { known.text_capacity.min(TEXT_MAX) as usize };
         let mut text = vec![NO_TEXT; capacity];
         text.extend([UNTOUCHED; BEHIND]);
         let place = if known.text.is_null() { known.text } else { text.as_mut_ptr().cast() };
-        // Empty, so that an earlier call's words are gone: a failure then always changes its status.
+        // Starts empty, without an earlier call's words, so that a failure always changes the detail's status.
         let detail = ErrorDetail {
             text: place,
             text_capacity: capacity as u64,
@@ -143,7 +143,7 @@ impl Words {
             native_code: 0,
             ..known
         };
-        // SAFETY: `out` has at least the size that `Out::of` read and set.
+        // SAFETY: `out` is the copy that `Out::of` made: it is owned here, and begins with the size that was checked.
         unsafe { hand_on(out.as_ptr(), &detail) };
         out.before.clone_from(&out.words);
         Ok(Self { out: Some((out, text, capacity)), host })
@@ -154,14 +154,14 @@ impl Words {
         self.out.as_mut().map_or(std::ptr::null_mut(), |(out, ..)| out.as_ptr())
     }
 
-    /// Hands the words on, and says what is wrong with them (B18).
+    /// Copies the words to the host, and fails if they are wrong (B18).
     pub fn settle(self, status: Status) -> Result<(), Fault> {
         let Some((out, text, capacity)) = self.out else {
             return Ok(());
         };
         let (detail, mut found) = out.read();
         if !out.is_written() {
-            // A detail that a panic had no time to write is no fault.
+            // A panic leaves no time to write a detail, so a missing one is no fault then.
             if status != DEVBAY_STATUS_OK && status != DEVBAY_STATUS_PANICKED {
                 found =
                     found.and(fault("B18", format!("failed with status {status} and left the detail empty")));
@@ -170,7 +170,7 @@ impl Words {
         }
         let len = (detail.text_len.min(capacity as u64)) as usize;
         let whole = detail.text_len <= capacity as u64;
-        // A text that does not fit is cut at a character's border, up to three bytes before the end.
+        // A text that does not fit is cut at a character boundary, up to three bytes before the end.
         let cut = text[..len]
             .iter()
             .rev()
@@ -205,16 +205,18 @@ impl Words {
                 ),
             }
         });
-        // SAFETY: `host` is NULL or as `ErrorDetail` says for as long as `self` lives (# Safety of `of`).
+        // SAFETY: `host` is NULL or meets the conditions of `ErrorDetail` as long as `self` lives (# Safety of `of`).
         if let Ok(known) = unsafe { read_struct(self.host.cast_const()) } {
             if !known.text.is_null() {
-                // SAFETY: the host's text has room for `capacity` bytes, and this is no more.
+                // SAFETY: `written` was cut to the host's `capacity`, and `of`'s caller guarantees room for that many
+                // bytes.
                 unsafe { std::ptr::copy_nonoverlapping(written.as_ptr(), known.text.cast(), written.len()) };
             }
             let (text, text_capacity) = (known.text, known.text_capacity);
-            // Where the host had room for more, this is the whole text.
+            // If the host has more room than `TEXT_MAX`, `written` is the whole text.
             let text_len = if text_capacity > TEXT_MAX { written.len() as u64 } else { detail.text_len };
-            // SAFETY: `host` was just read, so it is a struct of the size that it says, and the host's to write.
+            // SAFETY: `read_struct` above checked the struct's size, and the host lends it for writing (# Safety of
+            // `of`).
             unsafe { hand_on(self.host, &ErrorDetail { text, text_capacity, text_len, ..detail }) };
         }
         found

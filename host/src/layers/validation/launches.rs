@@ -1,5 +1,5 @@
-//! Launches: as many references as `prepare` fixed, each of a buffer that is alive, long enough and where it says it is;
-//! outputs apart from everything else (B10, B21).
+//! Launches: the number of references that `prepare` fixed, each to a live, large enough buffer at its stated address;
+//! outputs that overlap nothing else (B10, B21).
 
 use super::books::*;
 use super::copies::overlap;
@@ -22,7 +22,7 @@ impl Books {
         let kernel = match kernel {
             Ok(kernel) => kernel,
             Err(found) => {
-                // Whose function would it be?
+                // Without the kernel's record there is no function to call.
                 let _ = self.host(entered.function(), found);
                 return Ok(DEVBAY_STATUS_INVALID);
             }
@@ -46,15 +46,15 @@ impl Books {
         let mut lent = self.expect(entered.function(), checked)?;
         lent.push(Lent::Kernel(number.addr()));
         Ok(self.enqueue(&entered, stream, &lent, || match kernel.inner.launch {
-            // SAFETY: the plugin's function with its own state, on the stream and references that the host gave; the
-            // kernel is held.
+            // SAFETY: B21: `prepare` returned this function with this state, and `kernel` keeps the record. The host
+            // guarantees stream and references, as far as `check` has not.
             Some(launch) => unsafe { launch(kernel.inner.state, stream, refs, dims) },
             None => DEVBAY_STATUS_INVALID,
         }))
     }
 }
 
-/// Returns the objects that a launch uses, if it is allowed.
+/// Checks a launch. Returns the objects that it uses.
 fn check(
     state: &Register,
     device: usize,

@@ -1,21 +1,21 @@
 //! The validation layer: checks host and plugin against the ABI's rules on every call, and names the rule.
 //!
-//! It stands between the two and keeps books of live objects, lent memory and the threads in each call. A broken rule is
-//! a [`Violation`] in a [`Report`]. A host's call that would be undefined behaviour in the plugin is stopped: the layer
-//! answers INVALID (DEVICE_LOST and PANICKED where that was the news), and objects that cannot be freed any more are
-//! leaked. Errors of a plugin are passed on unchanged, except a callback that comes twice. `docs/layers.md` has the table
-//! of checks, and of faults that no layer can see.
+//! The layer records live objects, lent memory, and the threads inside each call. It reports a broken rule as a
+//! [`Violation`] in a [`Report`]. A host's call that would be undefined behaviour in the plugin is stopped: the layer
+//! answers INVALID, or repeats DEVICE_LOST or PANICKED if the plugin had reported that. Objects that can no longer be
+//! freed are leaked. A plugin's errors are passed on unchanged, except for a callback that comes twice.
+//! `docs/layers.md` has the table of checks, and the faults that no layer can detect.
 //!
-//! The parts: `books` is the memory, `threads` who is inside, `guarded` results under observation; `objects`,
-//! `streams`, `callbacks`, `copies`, `prepare`, `launches`, `services`, `extensions`, `recordings` and `programs` are the
-//! rules, a topic each; `table` makes functions of the ABI of them.
+//! The modules: `books` records a plugin's state, `threads` the calls in progress, and `guarded` watches results.
+//! `objects`, `streams`, `callbacks`, `copies`, `prepare`, `launches`, `services`, `extensions`, `recordings` and
+//! `programs` check the rules, one topic each. `table` turns them into functions of the ABI.
 //!
 //! # Invariants
-//! 1. Nothing that the host or the plugin gives as an opaque handle is followed. Prepared kernels, callbacks, loops and
-//!    services are numbers of the layer's own, which are never used twice.
-//! 2. No lock of the layer is held while host, plugin or the application's log is called.
+//! 1. Opaque handles of host and plugin are never followed. Prepared kernels, callbacks, loops and services are numbers
+//!    of the layer's own, which are never reused.
+//! 2. The layer holds no lock while it calls the host, the plugin or the application's log.
 //!
-//! Left out on purpose: a branch in core or host for when it is off. Then it is not in the stack, and that is all.
+//! Core and host have no branch for a disabled layer on purpose: a layer that is off is not in the stack.
 
 mod books;
 mod callbacks;
@@ -52,22 +52,22 @@ use std::sync::{Mutex, MutexGuard};
 
 static SLOTS: Slots<Books> = Slots::new();
 
-/// Result of a function: the plugin's status, or the layer's where the call was stopped.
+/// Result of a function: the plugin's status, or the layer's own if the call was stopped.
 type Answer = Result<Status, Status>;
 
-/// A function of the next table; UNSUPPORTED where there is none, which the host is not offered either.
+/// Calls a function of the next table. UNSUPPORTED if the table lacks it; the host then has no such function either.
 macro_rules! next {
     ($books:expr, void $slot:ident($($argument:expr),* $(,)?)) => {
         if let Some(function) = $books.next.$slot {
-            // SAFETY: the plugin's function, on what the host gave the layer's, or places of the layer's that live for the
-            // call; the host promises what the ABI says of them.
+            // SAFETY: B7: `function` is from the plugin's table. Its arguments are the host's, which guarantees the
+            // ABI's conditions on them, or places of the layer that live for the call.
             unsafe { function($($argument),*) }
         }
     };
     ($books:expr, $slot:ident($($argument:expr),* $(,)?)) => {
         match $books.next.$slot {
-            // SAFETY: the plugin's function, on what the host gave the layer's, or places of the layer's that live for the
-            // call; the host promises what the ABI says of them.
+            // SAFETY: B7: `function` is from the plugin's table. Its arguments are the host's, which guarantees the
+            // ABI's conditions on them, or places of the layer that live for the call.
             Some(function) => unsafe { function($($argument),*) },
             None => DEVBAY_STATUS_UNSUPPORTED,
         }
@@ -80,14 +80,13 @@ use next;
 pub struct Settings {
     /// Receiver of violations.
     pub report: Report,
-    /// Who is told of each kind once, besides.
+    /// Also receives each kind of violation, once.
     pub log: Option<LogSink>,
-    /// Passes on what the host does wrong too, as far as there is anything to pass it to: for suites that try a plugin out
-    /// with calls that it must refuse.
+    /// Passes on the host's faulty calls too, if possible: for test suites whose calls the plugin must refuse.
     pub only_watch: bool,
 }
 
-/// A plugin behind the layer, until this is dropped: nobody may call it any more then, nor hold an instance of it.
+/// A plugin behind the layer. No call and no instance of the plugin may outlive this value.
 pub struct Wrapped {
     info: &'static PluginInfo,
     plugin: LinkedPlugin,
@@ -96,13 +95,13 @@ pub struct Wrapped {
 }
 
 impl Wrapped {
-    /// Returns the data that the layer shows in place of the plugin's own. It is readable as long as the plugin's: texts and
-    /// lists are the plugin's own.
+    /// Returns the data that the layer presents in place of the plugin's own. Texts and lists are the plugin's, so it
+    /// is readable only as long as the plugin's data.
     pub fn info(&self) -> &'static PluginInfo {
         self.info
     }
 
-    /// The same as an entry, for whoever takes a linked plugin.
+    /// Returns the same data as an entry, for code that takes a linked plugin.
     pub fn plugin(&self) -> LinkedPlugin {
         self.plugin
     }
@@ -116,22 +115,22 @@ impl Wrapped {
 /// Puts the layer in front of a plugin.
 ///
 /// # Safety
-/// A library stays loaded as long as the result, and as long as anything uses what it shows.
+/// The plugin's library stays loaded as long as the result, and as long as anything uses the result's data.
 ///
 /// # Errors
-/// A refusal for data that cannot be read, as without the layer; for a plugin that speaks no minor of this build's; and
-/// where so many plugins are wrapped that no slot is left.
+/// A refusal, if the data cannot be read, as without the layer; if the plugin speaks no minor of this build; or if no
+/// slot is free because too many plugins are wrapped.
 pub unsafe fn wrap(entry: Entry<'_>, settings: &Settings) -> Result<Wrapped, Refusal> {
-    // SAFETY: `info` is what an entry returned; its library stays loaded as long as the result (# Safety).
+    // SAFETY: `info` comes from an entry, and the caller keeps its library loaded as long as the result (# Safety).
     unsafe { wrap_info(entry.query(), settings) }
 }
 
-/// As [`wrap`], of the data itself.
+/// Puts the layer in front of a plugin, as [`wrap`] does, given the plugin's data.
 ///
 /// # Safety
-/// `info` is NULL or what an entry returned, and stays as long as the result.
+/// `info` is NULL or comes from an entry, and stays readable as long as the result.
 pub unsafe fn wrap_info(info: *const PluginInfo, settings: &Settings) -> Result<Wrapped, Refusal> {
-    // SAFETY: `info` is NULL or what an entry returned (# Safety).
+    // SAFETY: `info` is NULL or comes from an entry, and the caller keeps it readable (# Safety).
     let head = unsafe { about::read_head(info) }?;
     let minors = MinorRange {
         min: head.minors.min.max(MinorRange::CURRENT.min),
@@ -143,9 +142,10 @@ pub unsafe fn wrap_info(info: *const PluginInfo, settings: &Settings) -> Result<
             format!("the plugin speaks ABI {}, the validation layer {}", head.minors, MinorRange::CURRENT),
         ));
     }
-    // SAFETY: `info` is what an entry returned (# Safety), and the plugin speaks a minor of this build's.
+    // SAFETY: `read_head` refused NULL, so `info` comes from an entry (# Safety); the plugin speaks a minor of this
+    // build.
     let about = unsafe { about::read(info) }?;
-    // SAFETY: `info` is what an entry returned (# Safety), of a version that `about::read` took.
+    // SAFETY: `info` comes from an entry (# Safety), and `about::read` accepted its version and size.
     let mut own = unsafe { read_struct(info) }?;
     own.struct_size = own.struct_size.min(size_of::<PluginInfo>() as u32);
     own.abi_minor_min = minors.min;
@@ -185,12 +185,13 @@ pub unsafe fn wrap_info(info: *const PluginInfo, settings: &Settings) -> Result<
     let Some(shown) = shown else {
         return Err(Refusal::new(RefusalKind::NoLayerSlot, "the slot of the validation layer is gone"));
     };
-    // SAFETY: the entry gives data that is never freed, made from this header's types.
+    // SAFETY: the functions in `QUERY` are this crate's. They return `shown`, which has this build's types and was
+    // leaked above, or NULL once the slot is free.
     let plugin = unsafe { LinkedPlugin::new(name, table::QUERY[slot.idx()]) };
     Ok(Wrapped { info: shown, plugin, report: settings.report.clone(), _slot: slot })
 }
 
-/// Returns a number that nothing else in the process ever has; never 0.
+/// Returns a number that is unique in this process and never 0.
 fn next_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -199,12 +200,12 @@ fn next_number() -> usize {
 /// The plugin's own data.
 struct Original(*const PluginInfo);
 
-// SAFETY: B1: the plugin's static data is not written; the layer reads it to find out whether that is so.
+// SAFETY: B1: the plugin never writes its static data; the layer only reads it, to verify that.
 unsafe impl Send for Original {}
-// SAFETY: the data is only read.
+// SAFETY: the layer only reads the data, and B1 forbids the plugin to write it.
 unsafe impl Sync for Original {}
 
-/// The plugin's description of itself, as far as checks need it.
+/// The parts of the plugin's description that the checks need.
 struct About {
     name: String,
     threading: Threading,
@@ -216,12 +217,12 @@ struct Books {
     slot: usize,
     shown: &'static PluginInfo,
     original: Original,
-    /// Of the plugin's static data, when it was wrapped.
+    /// Hash of the plugin's static data at the time of wrapping.
     hash: u64,
     next: PluginTable,
     minors: MinorRange,
     about: About,
-    /// True if wrong calls of the host are stopped.
+    /// True if faulty calls of the host are stopped.
     stop: bool,
     log: Option<LogSink>,
     report: Report,
@@ -249,65 +250,67 @@ impl Books {
         self.report.add(Violation { rule, by, plugin, function, words, count: 1 }, self.log.as_ref());
     }
 
-    /// The plugin broke a rule.
+    /// Reports that the plugin broke a rule.
     fn plugin(&self, function: &'static str, found: Fault) {
         self.found(Side::Plugin, function, found);
     }
 
-    /// As [`Books::plugin`].
+    /// Reports that the plugin broke a rule, as [`Books::plugin`] does.
     fn plugin_broke(&self, function: &'static str, rule: &'static str, words: &str) {
         self.plugin(function, Fault { rule, words: words.to_owned() });
     }
 
-    /// Reports a fault of the plugin's, if there is one.
+    /// Reports the plugin's fault, if there is one.
     fn check(&self, function: &'static str, found: Result<(), Fault>) {
         if let Err(found) = found {
             self.plugin(function, found);
         }
     }
 
-    /// The host broke a rule, and is told `answer` if it is stopped.
+    /// Reports that the host broke a rule. Returns `answer` as the error if the call is stopped.
     fn stopped(&self, function: &'static str, found: Fault, answer: Status) -> Result<(), Status> {
         self.found(Side::Host, function, found);
         if self.stop { Err(answer) } else { Ok(()) }
     }
 
-    /// The host broke a rule in a call that is stopped.
+    /// Reports that the host broke a rule, in a call that is stopped with INVALID.
     fn host(&self, function: &'static str, found: Fault) -> Result<(), Status> {
         self.stopped(function, found, DEVBAY_STATUS_INVALID)
     }
 
-    /// The host broke a rule in a call that goes on.
+    /// Reports that the host broke a rule, in a call that goes on.
     fn host_noted(&self, function: &'static str, found: Fault) {
         self.found(Side::Host, function, found);
     }
 
-    /// Returns the result of checking the host's arguments, if the call goes on.
+    /// Returns the checked value if the call goes on. A fault is reported as the host's.
     fn expect<T: Default>(&self, function: &'static str, found: Result<T, Fault>) -> Result<T, Status> {
         found.or_else(|found| self.host(function, found).map(|()| T::default()))
     }
 
     /// Reads a struct of the host's (B4).
     fn read<T: Growable>(&self, function: &'static str, src: *const T) -> Result<Option<T>, Status> {
-        // SAFETY: an argument of a function of the ABI: NULL, or a struct that lives for the call.
+        // SAFETY: B4: `src` is an argument of an ABI function: NULL, or the host's struct, which the host keeps for the
+        // call.
         let read = unsafe { read_struct(src) };
         self.expect(function, read.map(Some).map_err(|error| Fault { rule: "B4", words: error.to_string() }))
     }
 
-    /// The host's place for a result, which there must be.
+    /// Fails if the host gave no place for a result.
     fn refuse_null<T>(&self, function: &'static str, place: *mut T) -> Result<(), Status> {
         if !place.is_null() {
             return Ok(());
         }
         let words = "expected a pointer, found NULL".to_owned();
-        // Stopped in any case: the layer itself would follow it.
+        // Stopped in any case, because the layer itself would write to the place.
         let _ = self.host(function, Fault { rule: "B4", words });
         Err(DEVBAY_STATUS_INVALID)
     }
 
-    /// The host's place for a plugin's words.
+    /// Prepares a place for the plugin's words, checking the host's.
     fn words(&self, function: &'static str, error: *mut ErrorDetail) -> Result<Words, Status> {
-        // SAFETY: an argument of a function of the ABI: NULL, or a struct that lives for the call.
+        // SAFETY: B4: `error` is an argument of an ABI function: NULL, or the host's struct, which the host keeps for
+        // the call.
         match unsafe { Words::of(error) } {
             Ok(words) => Ok(words),
             Err(found) => {
@@ -317,12 +320,12 @@ impl Books {
         }
     }
 
-    /// Hands the plugin's words on.
+    /// Copies the plugin's words to the host, and reports faults in them.
     fn settle(&self, function: &'static str, words: Words, status: Status) {
         self.check(function, words.settle(status));
     }
 
-    /// Calls what writes a struct and an error's words, watches both, and hands them on.
+    /// Calls a function that writes a struct and an error's words. Checks both, then copies them to the host.
     fn watched<T: Growable>(
         &self,
         function: &'static str,
@@ -330,7 +333,7 @@ impl Books {
         error: *mut ErrorDetail,
         call: impl FnOnce(*mut T, *mut ErrorDetail) -> Status,
     ) -> Result<(Status, T), Status> {
-        // SAFETY: `out` is NULL or the host's struct of the size that it says (B4), alive for the call.
+        // SAFETY: B4: `out` is NULL or the host's struct with its size; the host keeps it for the call.
         let guarded = unsafe { Out::of(out.cast_const()) };
         let Some(mut guarded) = self.expect(function, guarded.map(Some))? else {
             return Err(DEVBAY_STATUS_INVALID);
@@ -341,7 +344,8 @@ impl Books {
         let (made, found) = guarded.read();
         self.check(function, found);
         if guarded.is_written() {
-            // SAFETY: `Out::of` read this struct and checked its size; the host lends it to be written.
+            // SAFETY: `Out::of` read this struct and checked its size; the host lends it for writing until the call
+            // returns.
             unsafe { hand_on(out, &made) };
         }
         if status != DEVBAY_STATUS_OK && !guarded.is_untouched_or_zero() {
@@ -363,19 +367,20 @@ impl Books {
             // SAFETY: static data of the plugin's, as long as it says; it was read and checked when it was wrapped.
             hasher.write(unsafe { std::slice::from_raw_parts(start, n) });
         };
-        // Elements alone: the bytes between them, and behind the last, are not the list's.
+        // Hashes only the elements: padding between them and bytes after the last one do not belong to the list.
         let elements = |list: &List| {
             let (start, stride) = (list.ptr.cast::<u8>(), list.stride as usize);
             let n = if start.is_null() { 0 } else { list.len as usize };
             (0..n).map(move |i| (start.wrapping_add(i * stride), stride))
         };
         let info = self.original.0;
-        // SAFETY: `info` is the plugin's static data, which was read when it was wrapped.
+        // SAFETY: B1: `info` is static data of the plugin, which `wrap_info` read; its library is loaded while a slot
+        // is used.
         let Ok(known) = (unsafe { read_struct(info) }) else {
             return 0;
         };
         add(info.cast(), known.struct_size as usize);
-        // SAFETY: the table is static data of the plugin's, which was read when it was wrapped.
+        // SAFETY: B1: the table is static data of the plugin, which `wrap_info` read; its library is loaded meanwhile.
         if let Ok(table) = unsafe { read_struct(known.table) } {
             add(known.table.cast(), table.struct_size as usize);
         }
@@ -383,10 +388,10 @@ impl Books {
             add(profile, size_of::<Str>());
         }
         for (element, stride) in elements(&known.kernels).chain(elements(&known.options)) {
-            // SAFETY: the element lies in a static list of the plugin's, was read when it was wrapped, and begins with
-            // its size.
+            // SAFETY: B1, B4: the element lies in a static list of the plugin that `wrap_info` read, and every element
+            // begins with its size.
             let size = unsafe { element.cast::<u32>().read() } as usize;
-            // A size that was changed is seen, and is not followed.
+            // A changed size changes the hash; reading stays within the stride.
             add(element, size.min(stride));
         }
         hasher.finish()

@@ -1,4 +1,4 @@
-//! Instances, devices, buffers and streams: made, used by whom they belong to, given back once, in order (B9).
+//! Instances, devices, buffers and streams: created, used by their owners, given back once and in order (B9).
 
 use super::books::*;
 use super::threads::On;
@@ -7,9 +7,9 @@ use devbay_plugin_api::abi::*;
 use std::collections::HashSet;
 use std::ptr::null_mut;
 
-/// Returns the parts of a device's space that the books keep, to detect changes.
+/// Returns the fields of a memory space that must not change.
 fn seen(space: &MemorySpace) -> [u64; 8] {
-    // Memory in all may change where it is the system's.
+    // The total size is left out: it may change if the memory is the system's.
     let MemorySpace { kind, flags, alloc_max, alloc_align, bind_align, bind_max, copy_align, .. } = *space;
     [u64::from(kind), flags, alloc_max, alloc_align, bind_align, bind_max, copy_align, space.copy_granule]
 }
@@ -30,14 +30,14 @@ impl Books {
         };
         self.refuse_null(entered.function(), out)?;
         if own.abi_minor > self.minors.max {
-            // The plugin may speak it, the layer does not.
+            // The plugin may speak this minor, but the layer does not.
             return Ok(DEVBAY_STATUS_UNSUPPORTED);
         }
         let (number, api) = self.open_services(services);
         own.host = api;
         own.struct_size = own.struct_size.min(size_of::<CreateDesc>() as u32);
         let mut words = self.words(entered.function(), error)?;
-        // NULL, and not the host's value, which a host in C may leave uninitialised.
+        // Starts as NULL instead of the host's value, which a host in C may leave uninitialised.
         let mut made = null_mut();
         let status = entered.call(|| next!(self, create(&own, &mut made, words.as_ptr())));
         self.settle(entered.function(), words, status);
@@ -83,7 +83,7 @@ impl Books {
         drop(state);
         let leaks = book.as_ref().is_some_and(|book| book.leaks);
         if !leaks {
-            // Something of it is alive where it leaks, and the instance with it.
+            // If it leaks, a part of it is still alive, and so is the instance.
             entered.run(|| next!(self, void destroy(instance)));
             self.expect_same_data();
         }
@@ -102,7 +102,7 @@ impl Books {
         let entered = self.enter("devices", On::Instance(instance.addr()))?;
         self.refuse_null(entered.function(), out)?;
         let mut words = self.words(entered.function(), error)?;
-        // A device may be lost while the plugin answers, and the list then be older than the loss.
+        // A device may be lost while the plugin answers, so the list may be older than the loss.
         let is_lost = |(_, book): &(&usize, &DeviceBook)| book.lost.is_some_and(|told| told.binds());
         let lost: HashSet<usize> = self.state().devices.iter().filter(is_lost).map(|(&at, _)| at).collect();
         let mut list = List::EMPTY;
@@ -111,7 +111,7 @@ impl Books {
         if status == DEVBAY_STATUS_OK {
             // SAFETY: `out` is not NULL (`refuse_null`), so it is the host's place for one list.
             unsafe { *out = list };
-            // SAFETY: `list` is what the plugin's `devices` just gave.
+            // SAFETY: `list` is the successful result of the plugin's `devices`, called above.
             let found = unsafe { self.read_devices(instance.addr(), &list, &lost) };
             self.check(entered.function(), found);
         }
@@ -119,20 +119,20 @@ impl Books {
     }
 
     /// # Safety
-    /// The list is what the plugin's `devices` gave.
+    /// `list` is a result of the plugin's `devices`.
     unsafe fn read_devices(&self, instance: usize, list: &List, lost: &HashSet<usize>) -> Result<(), Fault> {
         let broken = |error: ListError| Fault { rule: "B5", words: format!("its list of devices: {error}") };
-        // SAFETY: the plugin keeps its list as long as the instance (# Safety).
+        // SAFETY: B29: the plugin keeps the list that it returned (# Safety), and the instance is held by this call.
         let infos = unsafe { read_growable_list::<DeviceInfo>(list) }.map_err(broken)?;
         let (mut devices, mut ids, mut found) = (Vec::new(), HashSet::new(), Ok(()));
         let mut handles = HashSet::new();
         for (i, info) in infos.iter().enumerate() {
-            // SAFETY: the list of spaces belongs to the plugin's list (# Safety).
+            // SAFETY: the spaces are part of the plugin's list (# Safety), and live as long.
             let spaces = unsafe { read_growable_list::<MemorySpace>(&info.spaces) }.map_err(broken)?;
-            // SAFETY: the text belongs to the plugin's list (# Safety).
+            // SAFETY: B5: the text is part of the plugin's list (# Safety), and lives as long.
             let id = unsafe { info.id.get() }.map_err(broken)?.to_owned();
             for text in [&info.name, &info.driver] {
-                // SAFETY: the text belongs to the plugin's list (# Safety).
+                // SAFETY: B5: the text is part of the plugin's list (# Safety), and lives as long.
                 unsafe { text.get() }.map_err(broken)?;
             }
             if info.handle.is_null() {
@@ -226,7 +226,7 @@ impl Books {
         Ok(status)
     }
 
-    /// Enters a buffer that the plugin made.
+    /// Adds a buffer that the plugin made.
     pub(super) fn enter_buffer(
         &self,
         function: &'static str,
@@ -247,7 +247,7 @@ impl Books {
         self.check(function, known);
     }
 
-    /// Returns the space that an allocation is asked of, if it may be.
+    /// Returns the memory space for an allocation, if the allocation is allowed.
     fn space_of(&self, device: usize, wanted: &AllocDesc) -> Result<Option<MemorySpace>, Fault> {
         let state = self.state();
         let spaces = &state.device(device)?.spaces;
@@ -290,7 +290,7 @@ impl Books {
         let wanted = self.read(entered.function(), desc)?;
         self.refuse_null(entered.function(), out)?;
         let mut words = self.words(entered.function(), error)?;
-        // NULL, and not the host's value, which a host in C may leave uninitialised.
+        // Starts as NULL instead of the host's value, which a host in C may leave uninitialised.
         let mut made = null_mut();
         let status = entered.call(|| next!(self, stream_create(device, desc, &mut made, words.as_ptr())));
         self.settle(entered.function(), words, status);
@@ -304,7 +304,7 @@ impl Books {
         Ok(status)
     }
 
-    /// Enters a stream that the plugin made.
+    /// Adds a stream that the plugin made.
     pub(super) fn enter_stream(
         &self,
         function: &'static str,
@@ -369,7 +369,7 @@ impl Books {
         Ok(())
     }
 
-    /// Enters what the plugin made; a handle that is alive already is a fault.
+    /// Adds an object that the plugin made. A handle that is already alive is a fault.
     pub(super) fn enter_book(
         &self,
         kind: Kind,
@@ -382,7 +382,7 @@ impl Books {
         known
     }
 
-    /// Notes that an instance cannot be destroyed any more: something of it is left that may not be freed.
+    /// Records that an instance can no longer be destroyed, because a part of it must not be freed.
     pub(super) fn leak(&self, instance: usize) {
         if let Some(book) = self.state().instances.get_mut(&instance) {
             book.leaks = true;

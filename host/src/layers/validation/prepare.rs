@@ -1,5 +1,5 @@
-//! Kernels before they are launched: what the host asks for fits the descriptor (B20), what the plugin returns can be
-//! launched (B21); packed constants, costs, types, and the memory that is left.
+//! Kernels before launch: checks that the host's request fits the descriptor (B20), and that the plugin's result can be
+//! launched (B21). Also packed constants, costs, output types and free memory.
 
 use super::books::*;
 use super::guarded::{Out, hand_on};
@@ -13,17 +13,17 @@ use devbay_plugin_api::abi::*;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// Numbers of kernels are below this; those from there on are reserved.
+/// First reserved kernel number: all others are below it.
 const KERNEL_IDX_MAX: u32 = 1 << 31;
-/// Dimensions that a tensor may have.
+/// Highest rank of a tensor.
 const RANK_MAX: u32 = 64;
-/// Numbers behind the place for a shape that nobody may touch.
+/// Number of extents behind the place for a shape that must stay unchanged.
 const BEHIND: usize = 8;
-/// Bytes behind a packed constant that nobody may touch.
+/// Number of bytes behind a packed constant that must stay unchanged.
 const GUARD: usize = 64;
 const UNTOUCHED: i64 = 0x5a5a_5a5a_5a5a_5a5a;
 
-/// The host's request, as far as it was checked.
+/// The checked part of the host's request.
 #[derive(Default)]
 struct Request {
     device: usize,
@@ -32,7 +32,7 @@ struct Request {
     outputs: Vec<Operand>,
     /// Positions of inputs that are constant.
     constants: Vec<u32>,
-    /// Numbers of all outputs' dimensions together.
+    /// Sum of the ranks of all outputs.
     ranks: u64,
     in_place: Vec<Option<usize>>,
     data_shape: bool,
@@ -40,7 +40,7 @@ struct Request {
 
 impl Books {
     /// # Safety
-    /// `desc` was read from the host's struct, whose lists and texts are alive for the call.
+    /// `desc` was read from a struct of the host, which keeps its lists and texts for the call.
     unsafe fn request(
         &self,
         instance: usize,
@@ -57,14 +57,14 @@ impl Books {
         let Some(kernel) = self.about.kernels.get(desc.kernel_idx).or(added.as_ref()) else {
             return fault("B20", format!("kernel {} of {}", desc.kernel_idx, self.about.kernels.len()));
         };
-        // SAFETY: the struct's lists are alive for the call (# Safety).
+        // SAFETY: the host keeps the struct's lists for the call (# Safety).
         let lists = unsafe { (read_tensors(&desc.inputs), read_tensors(&desc.outputs)) };
         let (inputs, outputs) = (lists.0?, lists.1?);
-        // SAFETY: the list holds attributes (B5), and is alive for the call (# Safety).
+        // SAFETY: B5: the list holds attributes, and the host keeps it for the call (# Safety).
         let attrs = unsafe { read_growable_list::<Attr>(&desc.attrs) };
         let attrs = attrs.map_err(|error| Fault { rule: "B5", words: format!("attributes: {error}") })?;
         for attr in &attrs {
-            // SAFETY: the attribute's text is alive for the call (# Safety).
+            // SAFETY: the host keeps the attribute's text for the call (# Safety).
             if let Err(error) = unsafe { attr.name.get() } {
                 return fault("B5", format!("the name of an attribute: {error}"));
             }
@@ -114,10 +114,10 @@ impl Books {
         let Some(wanted) = self.read(entered.function(), desc)? else {
             return Ok(DEVBAY_STATUS_INVALID);
         };
-        // SAFETY: `wanted` was read from the host's struct, whose lists and texts are alive for the call (B5).
+        // SAFETY: B5: `wanted` was read from the host's struct, and the host keeps its lists and texts for the call.
         let request = unsafe { self.request(instance.addr(), &wanted, true) };
         let request = self.expect(entered.function(), request)?;
-        // SAFETY: `out` is NULL or the host's struct of the size that it says (B4), alive for the call.
+        // SAFETY: B4: `out` is NULL or the host's struct with its size; the host keeps it for the call.
         let guarded = unsafe { Out::of(out.cast_const()) };
         let Some(mut guarded) = self.expect(entered.function(), guarded.map(Some))? else {
             return Ok(DEVBAY_STATUS_INVALID);
@@ -132,21 +132,23 @@ impl Books {
                 self.plugin_broke(entered.function(), "B21", "it failed and wrote a prepared kernel");
             }
             if guarded.is_written() {
-                // SAFETY: `Out::of` read this struct and checked its size; the host lends it to be written.
+                // SAFETY: `Out::of` read this struct and checked its size; the host lends it for writing until the call
+                // returns.
                 unsafe { hand_on(out, &inner) };
             }
             return Ok(status);
         }
         if inner.launch.is_none() {
             self.plugin_broke(entered.function(), "B21", "it succeeded without a launch function");
-            // SAFETY: `Out::of` read this struct and checked its size.
+            // SAFETY: `Out::of` read this struct and checked its size; the host lends it for writing until the call
+            // returns.
             unsafe { hand_on(out, &inner) };
             return Ok(status);
         }
         let packs = self.packs_of(&inner, &request);
         let packs = packs.unwrap_or_else(|found| {
             self.plugin(entered.function(), found);
-            // The host is not told of constants whose packing would be refused.
+            // Hides constants from the host whose packing would be refused.
             inner.packs = List::EMPTY;
             Vec::new()
         });
@@ -169,14 +171,15 @@ impl Books {
             state: std::ptr::without_provenance_mut(number),
             ..inner
         };
-        // SAFETY: `Out::of` read this struct and checked its size.
+        // SAFETY: `Out::of` read this struct and checked its size; the host lends it for writing until the call
+        // returns.
         unsafe { hand_on(out, &own) };
         Ok(status)
     }
 
-    /// Reads the constants that a kernel wants packed.
+    /// Reads the list of constants that a kernel wants packed.
     fn packs_of(&self, inner: &Prepared, request: &Request) -> Result<Vec<(u32, u64, u64)>, Fault> {
-        // SAFETY: the plugin keeps the list until `unprepare`, and the kernel was just prepared.
+        // SAFETY: B5: the plugin keeps the list until `unprepare`, and `prepare` has just returned the kernel.
         let packs = unsafe { read_growable_list::<ConstantPack>(&inner.packs) };
         let packs =
             packs.map_err(|error| Fault { rule: "B5", words: format!("packed constants: {error}") })?;
@@ -222,7 +225,7 @@ impl Books {
         let kernel = match known {
             Ok(kernel) => kernel,
             Err(found) => {
-                // The number is nothing that the plugin knows, so there is nothing to pass on.
+                // The plugin does not know this number, so there is nothing to pass on.
                 if let Some(book) = self.state().instances.get_mut(&instance.addr()) {
                     book.leaks |= found.words.contains("in flight");
                 }
@@ -265,7 +268,7 @@ impl Books {
         }
         self.read(entered.function(), src)?;
         let mut words = self.words(entered.function(), error)?;
-        // Packed into memory of the layer's, with bytes behind it that must stay.
+        // Packs into memory of the layer, with guard bytes after it that must stay unchanged.
         let size = size as usize;
         let Ok(mut memory) = AlignedBytes::zeroed_aligned(size.saturating_add(GUARD), align as usize) else {
             return Ok(DEVBAY_STATUS_OUT_OF_MEMORY);
@@ -280,7 +283,7 @@ impl Books {
         if memory[size..].iter().any(|&byte| byte != UNTOUCHED as u8) {
             self.plugin_broke(entered.function(), "B21", "it wrote behind the packed constant");
         }
-        // SAFETY: the host's memory has the size that the kernel asked for.
+        // SAFETY: `dst` is not NULL, and the host guarantees `size` bytes there, as `prepare` told it (B21).
         unsafe { std::ptr::copy_nonoverlapping(memory.as_ptr(), dst.cast(), size) };
         Ok(status)
     }
@@ -296,10 +299,10 @@ impl Books {
         let Some(wanted) = self.read(entered.function(), desc)? else {
             return Ok(DEVBAY_STATUS_INVALID);
         };
-        // SAFETY: `wanted` was read from the host's struct, whose lists and texts are alive for the call (B5).
+        // SAFETY: B5: `wanted` was read from the host's struct, and the host keeps its lists and texts for the call.
         let request = unsafe { self.request(instance.addr(), &wanted, true) };
         self.expect(entered.function(), request)?;
-        // SAFETY: `out` is NULL or the host's struct of the size that it says (B4), alive for the call.
+        // SAFETY: B4: `out` is NULL or the host's struct with its size; the host keeps it for the call.
         let guarded = unsafe { Out::of(out.cast_const()) };
         let Some(mut guarded) = self.expect(entered.function(), guarded.map(Some))? else {
             return Ok(DEVBAY_STATUS_INVALID);
@@ -311,7 +314,8 @@ impl Books {
         let (cost, found) = guarded.read();
         self.check(entered.function(), found);
         if status == DEVBAY_STATUS_OK {
-            // SAFETY: `Out::of` read this struct and checked its size; the host lends it to be written.
+            // SAFETY: `Out::of` read this struct and checked its size; the host lends it for writing until the call
+            // returns.
             unsafe { hand_on(out, &cost) };
         }
         Ok(status)
@@ -331,7 +335,7 @@ impl Books {
             let words = format!("memory space {space_idx} of {n_spaces}");
             self.host(entered.function(), Fault { rule: "B11", words })?;
         }
-        // SAFETY: `out` is NULL or the host's struct of the size that it says (B4), alive for the call.
+        // SAFETY: B4: `out` is NULL or the host's struct with its size; the host keeps it for the call.
         let guarded = unsafe { Out::of(out.cast_const()) };
         let Some(mut guarded) = self.expect(entered.function(), guarded.map(Some))? else {
             return Ok(DEVBAY_STATUS_INVALID);
@@ -343,7 +347,8 @@ impl Books {
         let (info, found) = guarded.read();
         self.check(entered.function(), found);
         if status == DEVBAY_STATUS_OK {
-            // SAFETY: `Out::of` read this struct and checked its size; the host lends it to be written.
+            // SAFETY: `Out::of` read this struct and checked its size; the host lends it for writing until the call
+            // returns.
             unsafe { hand_on(out, &info) };
         }
         Ok(status)
@@ -366,7 +371,7 @@ impl Books {
         if status == DEVBAY_STATUS_OK {
             // SAFETY: `out` is not NULL (`refuse_null`), so it is the host's place for one list.
             unsafe { *out = list };
-            // SAFETY: `list` is what the plugin's `device_kernels` just gave.
+            // SAFETY: `list` is the successful result of the plugin's `device_kernels`, called above.
             let found = unsafe { self.read_device_kernels(instance.addr(), &list) };
             self.check(entered.function(), found);
         }
@@ -374,10 +379,10 @@ impl Books {
     }
 
     /// # Safety
-    /// The list is what the plugin's `device_kernels` gave.
+    /// `list` is a result of the plugin's `device_kernels`.
     unsafe fn read_device_kernels(&self, instance: usize, list: &List) -> Result<(), Fault> {
         let broken = |error: ListError| Fault { rule: "B5", words: format!("its list of kernels: {error}") };
-        // SAFETY: the plugin keeps its list as long as the instance (# Safety).
+        // SAFETY: B20: the plugin keeps the list that it returned (# Safety), and the instance is held by this call.
         let listed = unsafe { read_growable_list::<DeviceKernel>(list) }.map_err(broken)?;
         for DeviceKernel { kernel_idx, info, .. } in listed {
             match (self.about.kernels.get(kernel_idx), info.is_null()) {
@@ -391,12 +396,12 @@ impl Books {
                     );
                 }
             }
-            // SAFETY: `info` is not NULL here, and the plugin keeps it as long as the list (# Safety).
+            // SAFETY: B20: `info` is not NULL here, and the plugin keeps it as long as the list (# Safety).
             let info = unsafe { read_struct(info) }.map_err(broken)?;
-            // SAFETY: `info` was read from the plugin's data, which it keeps as long as the list (# Safety).
+            // SAFETY: B5: `info` was read from the plugin's list, whose texts and lists live as long (# Safety).
             let kernel = unsafe { about::read_kernel(kernel_idx, &info) };
             let kernel = kernel.map_err(|refusal| Fault { rule: "B20", words: refusal.reason })?;
-            // One with flags that the layer does not know is none that a host of its time asks for.
+            // A kernel with flags unknown to the layer is skipped: a host of the same version never asks for it.
             if let Ok(kernel) = kernel {
                 self.state().added.insert((instance, kernel_idx), kernel);
             }
@@ -420,7 +425,7 @@ impl Books {
         let Some(wanted) = self.read(entered.function(), desc)? else {
             return Ok(DEVBAY_STATUS_INVALID);
         };
-        // SAFETY: `wanted` was read from the host's struct, whose lists and texts are alive for the call (B5).
+        // SAFETY: B5: `wanted` was read from the host's struct, and the host keeps its lists and texts for the call.
         let request = unsafe { self.request(instance.addr(), &wanted, false) };
         self.expect(entered.function(), request)?;
         self.refuse_null(entered.function(), out_dtype)?;
@@ -449,7 +454,8 @@ impl Books {
                 self.plugin(entered.function(), Fault { rule: "B21", words });
             }
             let n = rank.min(room) as usize;
-            // SAFETY: the host's place has room for `rank_max` extents, and `n` is no more.
+            // SAFETY: `n` is at most `rank_max`; the host guarantees room for that many extents, and `refuse_null`
+            // checked it.
             unsafe { std::ptr::copy_nonoverlapping(shape.as_ptr(), out_shape, n) };
             // SAFETY: `out_rank` is not NULL (`refuse_null`), so it is the host's place for one number.
             unsafe { *out_rank = rank };
@@ -490,9 +496,9 @@ fn kernel_book(
 }
 
 /// # Safety
-/// The list is the host's, alive for the call.
+/// `list` is a list of the host, which keeps it for the call.
 unsafe fn read_tensors(list: &List) -> Result<Vec<Option<Tensor>>, Fault> {
-    // SAFETY: the list is the host's, and alive for the call (# Safety).
+    // SAFETY: B5: the host keeps the list for the call (# Safety).
     match unsafe { read_growable_list::<Tensor>(list) } {
         Ok(tensors) => {
             let present = |tensor: &Tensor| (tensor.flags & DEVBAY_TENSOR_ABSENT == 0).then_some(*tensor);
@@ -502,7 +508,7 @@ unsafe fn read_tensors(list: &List) -> Result<Vec<Option<Tensor>>, Fault> {
     }
 }
 
-/// Checks a tensor, and returns the requirement on its operand.
+/// Checks a tensor. Returns the requirement on its operand.
 fn check_tensor(kernel: &KernelDef, tensor: Option<&Tensor>, what: &str) -> Result<Operand, Fault> {
     let Some(tensor) = tensor else {
         return Ok(Operand::Absent);
@@ -516,7 +522,7 @@ fn check_tensor(kernel: &KernelDef, tensor: Option<&Tensor>, what: &str) -> Resu
     }
     let extents: Vec<i64> = (0..rank as usize)
         .map(|i| {
-            // SAFETY: the host's shape has an extent for each dimension, and is alive for the call.
+            // SAFETY: B5: the host's shape is not NULL here, has `rank` extents, and is kept for the call.
             unsafe { tensor.shape.add(i).read_unaligned() }
         })
         .collect();

@@ -1,5 +1,5 @@
-//! Programs that a device's compiler made: alive when they are used, run on their device's streams with buffers that stay until
-//! the run is over (B9, B23).
+//! Compiled programs: alive when used, run on streams of their device, with buffers that stay until the run is over
+//! (B9, B23).
 
 use super::books::*;
 use super::extensions::call;
@@ -9,10 +9,10 @@ use devbay_plugin_api::abi::*;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-/// A program.
+/// A compiled program.
 pub(super) struct ProgramBook {
     pub instance: usize,
-    /// None where it was compiled for a machine that need not be here.
+    /// The program's device; None if it was compiled for a machine that need not be present.
     pub device: Option<usize>,
 }
 
@@ -33,9 +33,9 @@ impl Books {
         if status == DEVBAY_STATUS_OK {
             // SAFETY: `out` is not NULL (`refuse_null`), so it is the host's place for one list.
             unsafe { *out = list };
-            // SAFETY: the plugin keeps the list as long as the instance.
+            // SAFETY: B5: `list` is the plugin's successful result, which it keeps as long as the instance.
             let names = unsafe { read_list::<Str>(&list, "Str") };
-            // SAFETY: the plugin keeps the texts of the list as long.
+            // SAFETY: B5: the plugin keeps the texts as long as the list, which is as long as the instance.
             let texts =
                 names.and_then(|names| names.iter().try_for_each(|name| unsafe { name.get() }.map(drop)));
             let broken =
@@ -86,7 +86,7 @@ impl Books {
         )
     }
 
-    /// Calls what makes a program, and enters it.
+    /// Calls a function that makes a program, and records the program.
     fn made_program(
         &self,
         function: &'static str,
@@ -102,7 +102,7 @@ impl Books {
         }
         self.refuse_null(function, out)?;
         let mut words = self.words(function, error)?;
-        // NULL, and not the host's value, which a host in C may leave uninitialised.
+        // Starts as NULL instead of the host's value, which a host in C may leave uninitialised.
         let mut made = null_mut();
         let next = self.compile(entered.instance());
         let status = entered.call(|| call(&next, &mut made, words.as_ptr()));
@@ -160,8 +160,8 @@ impl Books {
         let status = self.enqueue(&entered, stream, &lent, || call!(next, execute(program, stream, desc)));
         if status == DEVBAY_STATUS_OK {
             for i in 0..wanted.n_results as usize {
-                // SAFETY: `results` is not NULL (`refuse_null`) and has `n_results` places, which the plugin has
-                // written.
+                // SAFETY: `results` is not NULL (`refuse_null`). The host guarantees `n_results` places (B23), which
+                // the plugin has written.
                 let made = unsafe { *wanted.results.add(i) };
                 if !made.is_null() {
                     let book = BufferBook::of_plugin(device);
@@ -186,7 +186,7 @@ impl Books {
             .inspect_err(|_| entered.instance().into_iter().for_each(|of| self.leak(of)))?;
         let next = self.compile(entered.instance());
         if let Some(free) = next.executable_free {
-            // SAFETY: B9: the host gives back a program that the plugin made, once.
+            // SAFETY: B9: the host guarantees that the plugin made `program` and that it is freed once.
             entered.run(|| unsafe { free(program) });
         }
         Ok(())
@@ -254,7 +254,7 @@ impl Books {
     }
 }
 
-/// Returns the objects that a run uses, if it is allowed.
+/// Checks a run. Returns the objects that it uses.
 fn used(state: &Register, program: usize, device: usize, run: &ExecuteDesc) -> Result<Vec<Lent>, Fault> {
     let book = state.program(program)?;
     if book.device.is_none_or(|of| of != device) {
@@ -262,7 +262,7 @@ fn used(state: &Register, program: usize, device: usize, run: &ExecuteDesc) -> R
     }
     let mut lent = Vec::new();
     for (list, what) in [(&run.inputs, "input"), (&run.outputs, "output")] {
-        // SAFETY: B5: the list was read from the host's struct, and is alive for the call.
+        // SAFETY: B5: the list was read from the host's struct, and the host keeps it for the call.
         let operands = unsafe { read_list::<BufferRef>(list, "BufferRef") };
         let operands = operands.map_err(|error| Fault { rule: "B5", words: error.to_string() })?;
         for (i, reference) in operands.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Recordings: begun and ended once, of what may be recorded, replayed on streams of their device with memory that fits, and
-//! kept with all that they name until their replays are over (B22).
+//! Recordings: begun and ended once, with recordable work only. They are replayed on streams of their device with
+//! memory that fits, and kept with all objects they name until their replays are over (B22).
 
 use super::books::*;
 use super::copies::overlap;
@@ -10,16 +10,16 @@ use devbay_plugin_api::abi::*;
 use std::collections::HashSet;
 use std::ptr::null_mut;
 
-/// Launches and copies that were taken down.
+/// Recorded launches and copies.
 pub(super) struct RecordingBook {
     pub instance: usize,
     pub device: usize,
     bindings: Vec<BufferRef>,
-    /// Objects that they use, which stay as long as the recording.
+    /// Objects that the recorded work uses. They stay as long as the recording.
     uses: HashSet<Lent>,
 }
 
-/// A recording that is being made.
+/// A recording in progress.
 #[derive(Default)]
 pub(super) struct RecordBook {
     bindings: Vec<BufferRef>,
@@ -27,7 +27,7 @@ pub(super) struct RecordBook {
 }
 
 impl Books {
-    /// Refuses what a stream that records does not take.
+    /// Fails for calls that are not allowed on a stream that records.
     pub(super) fn refuse_recording(&self, function: &'static str, stream: usize) -> Result<(), Status> {
         let records = self.state().streams.get(&stream).is_some_and(|book| book.records.is_some());
         if !records {
@@ -68,7 +68,7 @@ impl Books {
             let words = "on a stream that does not record".to_owned();
             self.host(entered.function(), Fault { rule: "B22", words })?;
         }
-        // NULL, and not the host's value, which a host in C may leave uninitialised.
+        // Starts as NULL instead of the host's value, which a host in C may leave uninitialised.
         let mut made = null_mut();
         let next = self.replay(entered.instance());
         let status = entered.call(|| call!(next, record_end(stream, &mut made)));
@@ -123,15 +123,15 @@ impl Books {
             .inspect_err(|_| entered.instance().into_iter().for_each(|of| self.leak(of)))?;
         let next = self.replay(entered.instance());
         if let Some(free) = next.recording_free {
-            // SAFETY: B9: the host gives back a recording that the plugin made, once.
+            // SAFETY: B9: the host guarantees that the plugin made `recording` and that it is freed once.
             entered.run(|| unsafe { free(recording) });
         }
         Ok(())
     }
 
-    /// A list of bindings, each of memory that the device may use.
+    /// Reads a list of bindings, and checks that the device may use each one's memory.
     fn bindings(&self, list: &List, device: usize) -> Result<Vec<BufferRef>, Fault> {
-        // SAFETY: B5: the list was read from the host's struct, and is alive for the call.
+        // SAFETY: B5: the list was read from the host's struct, and the host keeps it for the call.
         let bindings = unsafe { read_list::<BufferRef>(list, "BufferRef") };
         let bindings = bindings.map_err(|error| Fault { rule: "B5", words: error.to_string() })?;
         let state = self.state();

@@ -1,7 +1,7 @@
 //! Reports: violations of the ABI's rules as data.
 //!
-//! A violation is counted by plugin, rule, function and side; the words are those of its first time. The list is
-//! bounded, because a wrong loop is wrong a million times. Each entry is logged once.
+//! Violations are counted by plugin, rule, function and side; an entry keeps the words of its first occurrence. The
+//! list is bounded, because a wrong loop is wrong a million times. Each entry is logged once.
 
 use devbay_core::services::{LogLevel, LogSink};
 use devbay_plugin_api::locks::lock;
@@ -9,14 +9,14 @@ use serde::Serialize;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Entries that are kept; more kinds than this are only counted.
+/// Maximum number of entries. Further kinds of violations are only counted.
 const VIOLATIONS_MAX: usize = 256;
 
-/// Who broke a rule.
+/// The side that broke a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
-    /// Who calls the plugin.
+    /// The caller of the plugin.
     Host,
     /// The plugin.
     Plugin,
@@ -31,16 +31,16 @@ impl fmt::Display for Side {
     }
 }
 
-/// A rule that was broken.
+/// A broken rule.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Violation {
-    /// The rule, as `docs/abi-rules.md` numbers them: `B12`.
+    /// The rule's number in `docs/abi-rules.md`, for example `B12`.
     pub rule: &'static str,
-    /// Who broke it.
+    /// The side that broke it.
     pub by: Side,
-    /// The plugin that was called, or called.
+    /// The plugin that was called, or that called the host.
     pub plugin: String,
-    /// The function of the ABI in which it was seen.
+    /// The function of the ABI in which the violation was found.
     pub function: &'static str,
     /// Expected and found values of the first occurrence.
     pub words: String,
@@ -59,8 +59,8 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Violations of all plugins that were wrapped for it. Clones share them, and outlive runtime and plugins, so that what
-/// is seen when they end can be read.
+/// Violations of all plugins wrapped with this report. Clones share them and outlive runtime and plugins, so violations
+/// found at shutdown can still be read.
 #[derive(Clone, Default)]
 pub struct Report {
     list: Arc<Mutex<List>>,
@@ -78,12 +78,12 @@ impl Report {
         self.list().violations.clone()
     }
 
-    /// Returns whether nothing was found.
+    /// Returns whether there are no violations.
     pub fn is_clean(&self) -> bool {
         self.list().violations.is_empty()
     }
 
-    /// Violations beyond the bound of the list, which have no entry.
+    /// Returns the number of violations without an entry, because the list was full.
     pub fn n_lost(&self) -> u64 {
         self.list().n_lost
     }
@@ -92,8 +92,8 @@ impl Report {
         lock(&self.list)
     }
 
-    /// Takes one down, and logs it if it is the first of its kind. Not to be called with a lock held: the log is the
-    /// application's.
+    /// Records a violation, and logs it if it is the first of its kind. The caller must hold no lock, because the log
+    /// is the application's code.
     pub(super) fn add(&self, found: Violation, log: Option<&LogSink>) {
         let mut list = self.list();
         let same = |known: &&mut Violation| {
@@ -116,7 +116,7 @@ impl Report {
             let text = format!("validation: {found}");
             let sink = std::panic::AssertUnwindSafe(|| log(&found.plugin, LogLevel::Error, &text));
             if let Err(payload) = std::panic::catch_unwind(sink) {
-                // Nothing unwinds into a plugin (B19); dropping a foreign payload could panic again.
+                // Nothing may unwind into a plugin (B19), and dropping a foreign payload could panic again.
                 std::mem::forget(payload);
             }
         }

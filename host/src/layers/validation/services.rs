@@ -1,8 +1,8 @@
-//! The host's services as the plugin sees them: called while they are there, with texts and bodies that are right (B2,
-//! B5); and parallel loops, which the host divides as it has promised.
+//! The host's services as a plugin uses them: called while they exist, with valid texts and bodies (B2, B5). Also
+//! checks that the host divides parallel loops as promised.
 //!
-//! The context that the plugin is given is a number, so that a call after the end finds nothing instead of memory that
-//! is gone. The table itself is leaked for that reason, a hundred bytes for each instance that was ever made.
+//! The plugin gets a number as its context, so a call after the instance's end finds nothing instead of freed memory.
+//! The table is leaked for the same reason: about a hundred bytes per instance.
 
 use super::books::{Fault, fault};
 use super::table::{CHUNK, SERVICES};
@@ -15,16 +15,16 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Services of one instance, and loops that run.
+/// The services of each instance, and the loops in progress.
 #[derive(Default)]
 pub(super) struct Services {
     open: HashMap<usize, HostApi>,
-    /// Of instances that leak: their threads may still call, and are answered without the host.
+    /// Contexts of leaked instances. Their threads may still call, and are answered without the host.
     silent: HashSet<usize>,
     loops: HashMap<usize, Arc<Loop>>,
 }
 
-/// A parallel loop that runs.
+/// A parallel loop in progress.
 struct Loop {
     body: ChunkFn,
     arg: usize,
@@ -40,7 +40,7 @@ impl Books {
         lock(&self.services)
     }
 
-    /// The table for an instance, and its number.
+    /// Creates the table for an instance. Returns its number and the table.
     pub(super) fn open_services(&self, host: HostApi) -> (usize, &'static HostApi) {
         let number = next_number();
         let own = &SERVICES[self.slot];
@@ -59,7 +59,8 @@ impl Books {
         (number, Box::leak(Box::new(api)))
     }
 
-    /// The instance has ended, or leaks: then its calls are answered without the host.
+    /// Ends an instance's services. If the instance leaks, later calls are answered without the host; otherwise they
+    /// are faults.
     pub(super) fn close_services(&self, number: usize, leaks: bool) {
         let mut services = self.services();
         services.open.remove(&number);
@@ -68,7 +69,7 @@ impl Books {
         }
     }
 
-    /// Returns the host's services, if the plugin may call them now.
+    /// Returns the host's services if they still exist. A call that the plugin may not make now is reported.
     fn service(&self, function: &'static str, ctx: *mut c_void) -> Option<HostApi> {
         let services = self.services();
         let host = services.open.get(&ctx.addr()).copied();
@@ -95,19 +96,19 @@ impl Books {
 
     pub(super) unsafe fn log(&self, ctx: *mut c_void, level: u32, text: Str) {
         let host = self.service("log", ctx);
-        // SAFETY: B5: the text's bytes are the plugin's, and unchanged for the call.
+        // SAFETY: B5: the plugin guarantees that the text's bytes stay readable and unchanged for the call.
         if let Err(error) = unsafe { text.get() } {
             self.plugin("log", Fault { rule: "B5", words: format!("its text: {error}") });
         }
         if let Some(HostApi { ctx, log: Some(log), .. }) = host {
-            // SAFETY: the host's function with its own context, which lives until `destroy`.
+            // SAFETY: B2: `log` and `ctx` come from the host's own table, and the host keeps `ctx` until `destroy`.
             unsafe { log(ctx, level, text) };
         }
     }
 
     pub(super) unsafe fn config(&self, ctx: *mut c_void, key: Str, out: *mut Str) -> Status {
         let host = self.service("config", ctx);
-        // SAFETY: B5: the text's bytes are the plugin's, and unchanged for the call.
+        // SAFETY: B5: the plugin guarantees that the text's bytes stay readable and unchanged for the call.
         if let Err(error) = unsafe { key.get() } {
             self.plugin("config", Fault { rule: "B5", words: format!("its key: {error}") });
         }
@@ -116,7 +117,7 @@ impl Books {
             return DEVBAY_STATUS_INVALID;
         }
         match host {
-            // SAFETY: the host's function with its own context, which lives until `destroy`.
+            // SAFETY: B2: `config` and `ctx` come from the host's own table, and the host keeps `ctx` until `destroy`.
             Some(HostApi { ctx, config: Some(config), .. }) => unsafe { config(ctx, key, out) },
             _ => DEVBAY_STATUS_NOT_FOUND,
         }
@@ -124,34 +125,34 @@ impl Books {
 
     pub(super) unsafe fn trace(&self, ctx: *mut c_void, event: *const TraceEvent) {
         let host = self.service("trace", ctx);
-        // SAFETY: B4: NULL, or the plugin's struct of the size that it says, alive for the call.
+        // SAFETY: B4: `event` is NULL or the plugin's struct with its size; the plugin keeps it for the call.
         let found = match unsafe { read_struct(event) } {
             Err(error) => fault("B4", format!("its mark: {error}")),
             Ok(event) if event.begin_ns > event.end_ns => {
                 fault("B2", format!("a mark that begins at {} and ends at {}", event.begin_ns, event.end_ns))
             }
             Ok(event) => {
-                // SAFETY: B5: the texts' bytes are the plugin's, and unchanged for the call.
+                // SAFETY: B5: the plugin guarantees that the texts' bytes stay readable and unchanged for the call.
                 let texts = unsafe { event.name.get().and(event.track.get()) };
                 texts.map(drop).map_err(|error| Fault { rule: "B5", words: format!("its mark: {error}") })
             }
         };
         self.check("trace", found);
         if let Some(HostApi { ctx, trace: Some(trace), .. }) = host {
-            // SAFETY: the host's function with its own context, which lives until `destroy`.
+            // SAFETY: B2: `trace` and `ctx` come from the host's own table, and the host keeps `ctx` until `destroy`.
             unsafe { trace(ctx, event) };
         }
     }
 
     pub(super) fn now_ns(&self, ctx: *mut c_void) -> u64 {
         match self.service("now_ns", ctx) {
-            // SAFETY: the host's function with its own context, which lives until `destroy`.
+            // SAFETY: B2: `now_ns` and `ctx` come from the host's own table, and the host keeps `ctx` until `destroy`.
             Some(HostApi { ctx, now_ns: Some(now_ns), .. }) => unsafe { now_ns(ctx) },
             _ => 0,
         }
     }
 
-    /// Unknown extensions are not passed on, and the layer knows none (B6).
+    /// Returns NULL: unknown extensions are not passed on, and the layer knows none (B6).
     pub(super) fn host_extension(&self, ctx: *mut c_void) -> *const c_void {
         let _ = self.service("get_extension", ctx);
         std::ptr::null()
@@ -181,7 +182,8 @@ impl Books {
         let number = next_number();
         self.services().loops.insert(number, Arc::clone(&running));
         let marked = mark(self.slot, Inside::Loop);
-        // SAFETY: the host's function with its own context; the chunk function takes a number.
+        // SAFETY: B2: `parallel_for` and `ctx` come from the host's own table, and the host keeps `ctx` until
+        // `destroy`. The chunk function is this layer's, and its argument is a number that it looks up.
         let status = unsafe {
             parallel_for(ctx, n, grain, Some(CHUNK[self.slot]), std::ptr::without_provenance_mut(number))
         };
@@ -195,7 +197,7 @@ impl Books {
         status
     }
 
-    /// The host has a chunk run.
+    /// Runs a chunk of a loop for the host.
     pub(super) unsafe fn chunk(&self, arg: *mut c_void, begin: u64, end: u64, slot: u32) -> Status {
         const FUNCTION: &str = "parallel_for";
         let running = self.services().loops.get(&arg.addr()).map(Arc::clone);
@@ -216,7 +218,7 @@ impl Books {
         }
         let before = float_control();
         let marked = mark(self.slot, Inside::Chunk);
-        // SAFETY: the plugin's function with its own argument, which lives until its loop returns.
+        // SAFETY: B2: the plugin passed this function with this argument, and keeps both until its loop returns.
         let status =
             unsafe { (running.body)(std::ptr::with_exposed_provenance_mut(running.arg), begin, end, slot) };
         drop(marked);

@@ -1,4 +1,4 @@
-//! Timelines: values that rise, waits for what was signalled, points that are reached once and stay so (B12, B13).
+//! Timelines: values that rise, waits for signalled values, points that are reached once and stay reached (B12, B13).
 
 use super::books::*;
 use super::threads::On;
@@ -7,7 +7,7 @@ use devbay_core::about::Threading;
 use devbay_plugin_api::abi::*;
 use std::time::{Duration, Instant};
 
-/// Margin by which a time limit may be missed: clocks differ.
+/// Tolerance for time limits, because clocks differ.
 const CLOCKS_DIFFER: Duration = Duration::from_millis(1);
 
 impl Books {
@@ -41,7 +41,7 @@ impl Books {
     }
 
     pub(super) unsafe fn stream_reached(&self, stream: *mut Stream, out: *mut u64) -> Answer {
-        /// The last value that there is, which hardly anybody signals.
+        /// The highest value, which a host is unlikely to signal.
         const NOT_WRITTEN: u64 = u64::MAX;
         let entered = self.enter("stream_reached", On::Stream(stream.addr()))?;
         self.expect(entered.function(), self.refuse_inline(stream.addr()))?;
@@ -83,7 +83,7 @@ impl Books {
             }
         }
         let value = if value == NOT_WRITTEN { 0 } else { value };
-        // The state that a panic leaves behind is unknown.
+        // The state after a panic is unknown.
         let over = status != DEVBAY_STATUS_OK && status != DEVBAY_STATUS_PANICKED;
         state.reported(stream.addr(), value, over);
         drop(state);
@@ -176,8 +176,7 @@ impl Books {
         }
     }
 
-    /// Remembers a failure of something that was enqueued. What is recorded is not: a recording that fails leaves the stream as
-    /// it was.
+    /// Records a failed enqueue. Failures while recording are not kept: they leave the stream as it was.
     pub(super) fn enqueued(&self, stream: usize, status: Status) {
         let is_enqueued = |book: &StreamBook| !book.inline && book.records.is_none();
         if status != DEVBAY_STATUS_OK
@@ -187,12 +186,12 @@ impl Books {
         }
     }
 
-    /// Returns the failure that the plugin has told of a stream, if it has.
+    /// Returns the failure that the plugin has reported for a stream, if any.
     pub(super) fn failure_told(&self, stream: usize) -> Option<Status> {
         self.state().streams.get(&stream).and_then(|book| book.failed)
     }
 
-    /// A stream whose failure was told before the call takes nothing more.
+    /// Reports success on a stream whose failure was reported before the call: it must accept no more work.
     pub(super) fn expect_refused(&self, function: &'static str, failed: Option<Status>, status: Status) {
         if let Some(failure) = failed
             && status == DEVBAY_STATUS_OK
@@ -202,8 +201,8 @@ impl Books {
         }
     }
 
-    /// After a status that is not 0 the host enqueues nothing of that run but a signal. The plugin goes on (B13), so this
-    /// is taken down and not stopped.
+    /// Reports work that the host enqueues after a status other than 0: only a signal may follow in that run. The
+    /// plugin works on (B13), so the call is not stopped.
     pub(super) fn note_refused(&self, function: &'static str, stream: usize) {
         let refused = self.state().streams.get(&stream).and_then(|book| book.refused);
         if let Some(status) = refused {
@@ -213,7 +212,7 @@ impl Books {
     }
 }
 
-/// Waits name values up to the last whose signal has returned 0.
+/// Fails if a wait names a value above the last one whose signal returned 0.
 pub(super) fn signalled(book: &StreamBook, value: u64) -> Result<(), Fault> {
     let last = book.last_signalled;
     if value <= last {

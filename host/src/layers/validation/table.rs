@@ -1,7 +1,7 @@
-//! The layer's functions. Each has a copy for each slot, which hands its slot on to what is compiled once: that finds the
-//! books and hands the call to them.
+//! The layer's functions. Each has a copy per slot, which passes its slot to code that is compiled once; that code
+//! finds the records and forwards the call to them.
 //!
-//! A slot that was given back answers INVALID. Nothing unwinds (B19): a panic in the layer is INTERNAL.
+//! A freed slot answers INVALID. Nothing unwinds (B19): a panic in the layer becomes INTERNAL.
 
 use super::{Books, SLOTS};
 use crate::layers::slots::{N_SLOTS, per_slot};
@@ -10,7 +10,7 @@ use std::ffi::c_void;
 use std::panic::AssertUnwindSafe;
 use std::ptr::null;
 
-/// Runs code of the layer.
+/// Runs code of the layer. A panic gives `otherwise`.
 fn contained<R>(otherwise: R, body: impl FnOnce() -> R) -> R {
     std::panic::catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| {
         // The panic hook has printed it.
@@ -26,7 +26,7 @@ fn books<R>(slot: usize, gone: R, panicked: R, body: impl FnOnce(&Books) -> R) -
     }
 }
 
-/// Functions with a copy for each slot: name, slot, arguments, result, and what is compiled once.
+/// Defines functions with a copy per slot: name, slot, arguments, result, and the body that is compiled once.
 macro_rules! per_slot_functions {
     ($($name:ident($slot:ident; $($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? = $body:expr;)*) => {$(
         unsafe extern "C" fn $name<const SLOT: usize>($($argument: $type),*) $(-> $result)? {
@@ -35,13 +35,13 @@ macro_rules! per_slot_functions {
             unsafe fn of_slot($slot: usize, $($argument: $type),*) $(-> $result)? {
                 $body
             }
-            // SAFETY: the arguments are the caller's, who promises what the ABI says of them.
+            // SAFETY: the arguments are passed on unchanged; the caller guarantees the ABI's conditions on them.
             unsafe { of_slot(SLOT, $($argument),*) }
         }
     )*};
 }
 
-/// Functions that give a status, and those that give nothing.
+/// Defines functions that forward to the records: some return a status, the others nothing.
 macro_rules! functions {
     ($($name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $status:ty)?;)*) => {$(
         per_slot_functions! {
@@ -51,14 +51,14 @@ macro_rules! functions {
     )*};
     (@ $slot:ident, $name:ident($($argument:ident),*) $status:ty) => {
         books($slot, DEVBAY_STATUS_INVALID, DEVBAY_STATUS_INTERNAL, |books| {
-            // SAFETY: the arguments are the caller's, who promises what the ABI says of them.
+            // SAFETY: the arguments are passed on unchanged; the caller guarantees the ABI's conditions on them.
             unsafe { books.$name($($argument),*) }.unwrap_or_else(|status| status)
         })
     };
     (@ $slot:ident, $name:ident($($argument:ident),*)) => {
         books($slot, (), (), |books| {
-            // SAFETY: the arguments are the caller's, who promises what the ABI says of them. A call that was stopped
-            // has been reported.
+            // SAFETY: the arguments are passed on unchanged; the caller guarantees the ABI's conditions on them. A
+            // stopped call has already been reported.
             let _ = unsafe { books.$name($($argument),*) };
         })
     };
@@ -106,7 +106,7 @@ functions! {
         instance: *mut Instance, device: *mut Device, out: *mut List, error: *mut ErrorDetail
     ) -> Status;
     launch(state: *const c_void, stream: *mut Stream, refs: *const BufferRef, dims: *const i64) -> Status;
-    // Of extensions.
+    // Functions of extensions.
     stream_fail(stream: *mut Stream, status: Status) -> Status;
     device_lose(device: *mut Device) -> Status;
     dlpack_device(
@@ -152,41 +152,42 @@ functions! {
 per_slot_functions! {
     get_extension(slot; instance: *mut Instance, id: u32, min_revision: u32) -> *const c_void =
         books(slot, null(), null(), |books| {
-            // SAFETY: the arguments are the host's, who promises what the ABI says of them.
+            // SAFETY: B6: the arguments are passed on unchanged; the host guarantees that `instance` is alive.
             unsafe { books.get_extension(instance, id, min_revision) }
         });
     done(slot; arg: *mut c_void, status: Status) = books(slot, (), (), |books| {
-        // SAFETY: the plugin calls back with the argument that it was given.
+        // SAFETY: B16: the plugin passes the argument that it was given, a number; unknown numbers are refused.
         unsafe { books.done(arg, status) }
     });
     chunk(slot; arg: *mut c_void, begin: u64, end: u64, n: u32) -> Status =
         books(slot, DEVBAY_STATUS_INVALID, DEVBAY_STATUS_INTERNAL, |books| {
-            // SAFETY: the host runs a chunk of a loop that the plugin asked for.
+            // SAFETY: B2: the host passes the argument of a loop, a number; unknown numbers are refused.
             unsafe { books.chunk(arg, begin, end, n) }
         });
     log(slot; ctx: *mut c_void, level: u32, text: Str) = books(slot, (), (), |books| {
-        // SAFETY: the plugin passes its context and a text that it lends.
+        // SAFETY: B2, B5: the plugin passes its context, a number, and a text that it keeps for the call.
         unsafe { books.log(ctx, level, text) }
     });
     parallel_for(
         slot; ctx: *mut c_void, n: u64, grain: u64, body: Option<ChunkFn>, arg: *mut c_void
     ) -> Status = books(slot, DEVBAY_STATUS_INVALID, DEVBAY_STATUS_INTERNAL, |books| {
-        // SAFETY: the plugin passes its context, and a body with its argument.
+        // SAFETY: B2: the plugin passes its context, a number, and a body with its argument, alive until the loop ends.
         unsafe { books.parallel_for(ctx, n, grain, body, arg) }
     });
     config(slot; ctx: *mut c_void, key: Str, out: *mut Str) -> Status =
         books(slot, DEVBAY_STATUS_INVALID, DEVBAY_STATUS_INTERNAL, |books| {
-            // SAFETY: the plugin passes its context, a text that it lends and its own place.
+            // SAFETY: B2, B5: the plugin passes its context, a number, and a text and a place that it keeps for the
+            // call.
             unsafe { books.config(ctx, key, out) }
         });
     trace(slot; ctx: *mut c_void, event: *const TraceEvent) = books(slot, (), (), |books| {
-        // SAFETY: the plugin passes its context and a struct that it lends.
+        // SAFETY: B2, B4: the plugin passes its context, a number, and a struct that it keeps for the call.
         unsafe { books.trace(ctx, event) }
     });
     now_ns(slot; ctx: *mut c_void) -> u64 = books(slot, 0, 0, |books| books.now_ns(ctx));
     host_extension(slot; ctx: *mut c_void, _id: u32, _min_revision: u32) -> *const c_void =
         books(slot, null(), null(), |books| books.host_extension(ctx));
-    // The entry of the books in the slot.
+    // The entry of the plugin in the slot.
     query(slot;) -> *const PluginInfo = books(slot, null(), null(), |books| books.info());
 }
 
@@ -296,10 +297,10 @@ pub(super) static CHUNK: [ChunkFn; N_SLOTS] = per_slot!(Tables::CHUNK);
 /// The entries, by slot.
 pub(super) static QUERY: [QueryFn; N_SLOTS] = per_slot!(Tables::QUERY);
 
-/// A table's functions, as far as the plugin has them: of its own table the host emulates what it lacks.
+/// Builds a table with the layer's functions, but only those that the plugin has: the host emulates missing ones.
 macro_rules! in_place_of {
     ($($function:ident: $table:ident of $own:ident = $($name:ident)*;)*) => {$(
-        /// Returns the table that takes this table's place in a slot.
+        /// Returns the table that replaces this one in a slot.
         pub(super) fn $function(slot: usize, next: &$table) -> $table {
             let own = &$own[slot];
             $table {

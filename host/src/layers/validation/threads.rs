@@ -1,7 +1,7 @@
-//! Who is in the plugin: threads, re-entry, bad news, and what a call must leave as it was.
+//! Calls in progress: their threads, re-entry, bad news, and thread state that a call must preserve.
 //!
-//! Each call begins with [`Books::enter`] and ends when its [`Entered`] is dropped. In between the books know that it
-//! is in its instance and stream, so that a second one that may not be there is seen (B17).
+//! Each call begins with [`Books::enter`] and ends when its [`Entered`] is dropped. Meanwhile it is recorded in its
+//! instance and stream, so that a second call that is not allowed there is detected (B17).
 
 use super::Books;
 use super::books::{Fault, Told, fault};
@@ -15,50 +15,50 @@ use std::cell::RefCell;
 pub(super) enum On {
     /// The plugin as a whole: `create`.
     Plugin,
-    /// An instance, with everything that hangs from it: `destroy`.
+    /// An instance with all its objects: `destroy`.
     WholeInstance(usize),
     Instance(usize),
     Device(usize),
-    /// A buffer that is given back.
+    /// A buffer being freed.
     Buffer(usize),
-    /// A stream, as its owner, of whom there is one at a time.
+    /// A stream, called by its owner; one thread at a time may be that.
     Owner(usize),
-    /// A stream, from any thread.
+    /// A stream, called by any thread.
     Stream(usize),
     /// A kernel on a stream.
     Launch(usize),
-    /// A recording that is given back.
+    /// A recording being freed.
     Recording(usize),
     /// A compiled program.
     Program(usize),
 }
 
-/// One function that is called.
+/// A call's function and object.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At {
     pub function: &'static str,
     pub on: On,
 }
 
-/// A call that may go on. Leaves when it is dropped.
+/// A call in progress. Dropping it ends the call.
 pub(super) struct Entered<'a> {
     books: &'a Books,
     at: At,
-    /// Where it was counted in.
+    /// Objects that count this call.
     instance: Option<usize>,
     pub device: Option<usize>,
     stream: Option<(usize, usize)>,
     owner: bool,
 }
 
-/// Why a thread that calls may not.
+/// Reason why a thread may not call the plugin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Inside {
-    /// It is in a callback of this plugin's (B16).
+    /// It is inside a callback of this plugin (B16).
     Callback,
-    /// It waits in a parallel loop of this plugin's (B2).
+    /// It waits in a parallel loop of this plugin (B2).
     Loop,
-    /// It runs a chunk of one.
+    /// It runs a chunk of such a loop.
     Chunk,
 }
 
@@ -66,7 +66,7 @@ thread_local! {
     static INSIDE: RefCell<Vec<(usize, Inside)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Marks the thread as being inside of something, until it is dropped.
+/// Marks the thread as inside a callback, loop or chunk until this value is dropped.
 pub(super) struct Marked;
 
 /// Marks this thread for the plugin in a slot.
@@ -75,7 +75,7 @@ pub(super) fn mark(slot: usize, inside: Inside) -> Marked {
     Marked
 }
 
-/// Returns the innermost call that this thread is inside of.
+/// Returns the innermost mark of this thread for the plugin in a slot.
 pub(super) fn inside(slot: usize) -> Option<Inside> {
     INSIDE.with_borrow(|list| list.iter().rev().find(|(of, _)| *of == slot).map(|&(_, inside)| inside))
 }
@@ -86,7 +86,7 @@ impl Drop for Marked {
     }
 }
 
-/// Functions that are called on a device that is lost too (B13).
+/// Returns whether a function may also be called on a lost device (B13).
 fn survives_loss(function: &str) -> bool {
     matches!(
         function,
@@ -102,7 +102,7 @@ fn survives_loss(function: &str) -> bool {
     )
 }
 
-/// Where a call is counted in.
+/// Objects that count a call.
 struct CountedIn {
     instance: Option<usize>,
     device: Option<usize>,
@@ -110,10 +110,10 @@ struct CountedIn {
 }
 
 impl Books {
-    /// Begins a call of the host's.
+    /// Begins a call of the host.
     ///
     /// # Errors
-    /// The status to answer, if the host may not make it and is stopped.
+    /// The status to return, if the host may not make the call and is stopped.
     pub fn enter(&self, function: &'static str, on: On) -> Result<Entered<'_>, Status> {
         let at = At { function, on };
         let nothing =
@@ -138,7 +138,7 @@ impl Books {
         }
     }
 
-    /// Finds where a call goes, and counts it in.
+    /// Finds the objects of a call, and counts it in them.
     fn admit(&self, at: At) -> Result<Entered<'_>, (Fault, Status)> {
         let invalid = |found: Fault| (found, DEVBAY_STATUS_INVALID);
         let mut state = self.state();
@@ -227,17 +227,17 @@ impl Books {
 }
 
 impl Entered<'_> {
-    /// Returns the function that was called.
+    /// Returns the name of the called function.
     pub fn function(&self) -> &'static str {
         self.at.function
     }
 
-    /// Returns the instance that it is in.
+    /// Returns the instance of the call.
     pub fn instance(&self) -> Option<usize> {
         self.instance
     }
 
-    /// Calls the plugin, and looks at what the call left behind.
+    /// Calls the plugin, and checks the thread's state afterwards.
     pub fn run<R>(&self, call: impl FnOnce() -> R) -> R {
         let before = float_control();
         let result = call();
@@ -249,7 +249,7 @@ impl Entered<'_> {
         result
     }
 
-    /// As [`Entered::run`], for functions that give a status: bad news is remembered.
+    /// Calls a function that returns a status, as [`Entered::run`] does, and remembers bad news.
     pub fn call(&self, call: impl FnOnce() -> Status) -> Status {
         let status = self.run(call);
         self.books.expect_known(self.at.function, status);
@@ -287,7 +287,7 @@ impl Drop for Entered<'_> {
 }
 
 impl Books {
-    /// A status that the header does not have is the plugin's fault (B18).
+    /// Reports a status that the header does not define; that is the plugin's fault (B18).
     pub fn expect_known(&self, function: &'static str, status: Status) {
         if status_name(status).starts_with("UNKNOWN, code") {
             let words = format!("expected a status of the header, found {status}");
@@ -295,7 +295,7 @@ impl Books {
         }
     }
 
-    /// Refuses a call on a stream without a timeline (B14).
+    /// Fails if the stream has no timeline (B14).
     pub fn refuse_inline(&self, stream: usize) -> Result<(), Fault> {
         match self.state().streams.get(&stream) {
             Some(book) if book.inline => {
@@ -306,20 +306,20 @@ impl Books {
     }
 }
 
-/// Returns this thread's mode for rounding and small numbers; 0 where it is unknown.
+/// Returns this thread's mode for rounding and subnormal numbers; 0 if it is unknown.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn float_control() -> u32 {
-    /// All of MXCSR but the six flags that sums and products set.
+    /// All bits of MXCSR except the six flags that arithmetic sets.
     const CONTROL: u32 = 0xffc0;
     let mut register = 0u32;
-    // SAFETY: the instruction stores four bytes at the address, which is that of a variable of ours.
+    // SAFETY: `stmxcsr` stores four bytes, and `register` is a local variable of four bytes.
     unsafe {
         std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut register, options(nostack, preserves_flags));
     }
     register & CONTROL
 }
 
-/// Returns this thread's mode for rounding and small numbers; 0 where it is unknown.
+/// Returns this thread's mode for rounding and subnormal numbers; 0 if it is unknown.
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) fn float_control() -> u32 {
     0

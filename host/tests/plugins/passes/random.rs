@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 /// Programs, unless `PROPTEST_CASES` says how many.
 const CASES: u32 = 128;
-/// The pass that takes nodes away that are pinned, since nobody needs them.
+/// The pass that removes pinned nodes too if their results are unused.
 const DEAD_CODE: &str = "dead-code";
 /// Random orders of passes for each of them.
 const ORDERS: usize = 3;
@@ -52,7 +52,7 @@ impl Bench {
         Self { alone, none, changes: RefCell::default(), _runtime: runtime, device }
     }
 
-    /// What a program gives in a session with these passes.
+    /// Runs a program in a session with these passes.
     fn run(
         &self,
         program: &Program,
@@ -192,8 +192,8 @@ fn floats(tensor: &Tensor) -> Option<Vec<f64>> {
     tensor.elements::<f64>().map(<[f64]>::to_vec).or_else(single)
 }
 
-/// Whether results are the same: integers to the bit, floats in their class and, if they are finite, to 1e-4 of the
-/// largest, or of 1 if that is smaller.
+/// Fails unless results agree: integers exactly; floats in their class and, if finite, within 1e-4 times the largest
+/// value or 1, whichever is more.
 fn same(found: &[Tensor], expected: &[Tensor]) -> Result<(), String> {
     if found.len() != expected.len() {
         return Err(format!("there are {} results, expected {}", found.len(), expected.len()));

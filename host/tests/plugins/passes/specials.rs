@@ -209,7 +209,7 @@ fn elementwise() -> Vec<Case> {
     cases
 }
 
-/// What `simplify` and the folds look for.
+/// Returns the cases for `simplify` and the folds.
 fn folds() -> Vec<Case> {
     let mut cases = Vec::new();
     for (op, constant) in
@@ -260,8 +260,8 @@ fn folds() -> Vec<Case> {
     cases
 }
 
-/// What becomes one op of many. Half of the largest number is the largest here: of larger ones the many ops make an
-/// infinity on the way.
+/// Returns the cases in which many ops become one. The largest number here is half of the type's largest: with larger
+/// ones the many ops overflow to infinity on the way.
 fn patterns() -> Vec<Case> {
     let mut cases = Vec::new();
     let of_input = |cases: &mut Vec<Case>, what: &str, make: fn(&mut Build, ValueId) -> ValueId| {

@@ -1,4 +1,4 @@
-//! What streams and buffers of the plugin ask of their world: to keep a command, to tell how far a queue is.
+//! Calls of the plugin's streams and buffers to their world: keep a command, report a queue's progress.
 
 use super::{Command, Line, World, WorldState};
 use crate::queued::{Mode, When};

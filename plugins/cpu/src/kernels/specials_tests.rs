@@ -11,7 +11,7 @@ use crate::kernels::testing::{Chance, isas};
 use devbay_ops::formula::{self, Formula};
 use devbay_plugin_api::abi::Str;
 
-/// What is not an ordinary number, and the borders of those that are.
+/// Special numbers, and the limits of ordinary ones.
 const SPECIALS: [f32; 14] = [
     f32::NAN,
     f32::INFINITY,
@@ -44,7 +44,7 @@ fn functions() -> Vec<(&'static Formula, Vec<f32>)> {
     each.collect()
 }
 
-/// What a formula is in f64.
+/// Computes a formula in f64.
 fn definition(formula: &Formula, params: &[f32], x: &[f32]) -> Vec<f32> {
     let mut both = [0.0; 2];
     both.iter_mut().zip(params).for_each(|(both, param)| *both = *param);

@@ -90,7 +90,7 @@ unsafe extern "C" fn reversed(
     DEVBAY_STATUS_OK
 }
 
-/// What a test host keeps.
+/// State of a test host.
 struct TestHost {
     table: &'static PluginTable,
     info: &'static PluginInfo,

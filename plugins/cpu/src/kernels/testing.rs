@@ -1,5 +1,5 @@
-//! What the tests of the kernels share: numbers and shapes by chance, always the same ones; broadcasting
-//! written down as the specification has it; the instruction sets of this machine.
+//! Helpers of the kernels' tests: reproducible random numbers and shapes; broadcasting as the specification defines it;
+//! the instruction sets of this machine.
 
 use crate::isa::Isa;
 
@@ -74,7 +74,7 @@ pub(crate) fn broadcast_position(out: &[usize], operand: &[usize], mut i: usize)
     position
 }
 
-/// What several operands broadcast to; their shapes are known to.
+/// Returns the broadcast shape of several operands, which must be compatible.
 pub(crate) fn broadcast_extents(operands: &[&[usize]]) -> Vec<usize> {
     let rank = operands.iter().map(|operand| operand.len()).max().unwrap_or(0);
     let extent = |d| {

@@ -3,7 +3,7 @@
 use super::*;
 use devbay_plugin_api::abi::DEVBAY_STATUS_UNSUPPORTED;
 
-/// What is written behind the prelude.
+/// Returns the source behind the prelude.
 fn written(wgsl: &str) -> String {
     let source = from_wgsl("test", wgsl).unwrap_or_else(|e| panic!("{e}"));
     source.text[PRELUDE.len()..].to_owned()

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 /// Texts by themselves, with the name of a kernel that has it.
 static TEXTS: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
-/// What a GPU of NVIDIA's can.
+/// Abilities of an NVIDIA GPU.
 const ABILITIES: Abilities = Abilities {
     is_software: false,
     f16: true,
@@ -112,7 +112,7 @@ impl sdk::Plugin for Texts {
 
 devbay_plugin_api::static_plugin!(Texts);
 
-/// What the texts of all kernels are, each once, with a kernel's name; and the kernels that gave none.
+/// Returns the texts of all kernels, each once, with a kernel's name; and the kernels without a text.
 pub fn all() -> (Vec<(String, String)>, Vec<String>) {
     let info = info();
     // SAFETY: the plugin's own table.
@@ -123,7 +123,7 @@ pub fn all() -> (Vec<(String, String)>, Vec<String>) {
     // SAFETY: the table's function, with structs that outlive the call.
     let status = unsafe { table.create.expect("create")(&desc, &mut instance, null_mut()) };
     assert_eq!(status, DEVBAY_STATUS_OK);
-    // SAFETY: as above.
+    // SAFETY: `create` has made the instance, and `devices` is local; the list is read before `destroy`.
     let status = unsafe { table.devices.expect("devices")(instance, &mut devices, null_mut()) };
     assert_eq!(status, DEVBAY_STATUS_OK);
     // SAFETY: the list has one device.
@@ -163,7 +163,7 @@ pub fn all() -> (Vec<(String, String)>, Vec<String>) {
                 unsafe { table.prepare.expect("prepare")(instance, &desc, &mut prepared, null_mut()) };
             if status == DEVBAY_STATUS_OK {
                 given += 1;
-                // SAFETY: as above, once.
+                // SAFETY: `prepare` has succeeded above, and this is the kernel's only `unprepare`.
                 unsafe { table.unprepare.expect("unprepare")(instance, &mut prepared) };
             }
         }
@@ -183,7 +183,7 @@ fn info() -> &'static PluginInfo {
     unsafe { &*devbay_entry::query() }
 }
 
-/// What a kernel is prepared for.
+/// Parameters that a kernel is prepared for.
 struct Description {
     attrs: &'static [(&'static str, i64)],
     inputs: Vec<(abi::DType, Vec<i64>)>,
@@ -219,7 +219,7 @@ fn descriptions(kernel: &KernelInfo) -> Vec<Description> {
         unsafe { core::slice::from_raw_parts(var.dtypes, var.n_dtypes as usize) }
     };
     let vars = |list: &List| -> Vec<u8> {
-        // SAFETY: as above.
+        // SAFETY: the list is static data of the plugin, which builds its elements as `uint8_t`.
         unsafe { read_list(list, "uint8_t") }.expect("type variables of operands")
     };
     let (inputs, outputs) = (vars(&kernel.input_typevars), vars(&kernel.output_typevars));

@@ -102,7 +102,7 @@ pub(super) struct Builder<'g> {
     max_inline_bytes: u64,
     /// True if products keep the precision of their operands.
     pub(super) is_strict: bool,
-    /// True if nobody reads the text: constants are not written then.
+    /// True if the text is not used: constants are not written then.
     is_trial: bool,
     /// The graph's values that the module has by now.
     values: Vec<Option<Value>>,

@@ -42,7 +42,7 @@ fn parse(equation: &str, n_operands: usize) -> Result<(Vec<Letters>, Letters)> {
     Ok((operands, result))
 }
 
-/// Sums over the letters that nobody needs any more.
+/// Sums over the letters that are no longer needed.
 fn summed(b: &mut Builder<'_>, x: &Value, letters: &mut Letters, needed: &[char]) -> Result<Value> {
     let gone: Vec<usize> = (0..letters.len()).filter(|&at| !needed.contains(&letters[at])).collect();
     letters.retain(|letter| needed.contains(letter));

@@ -1,7 +1,8 @@
 //! StableHLO text from a graph of ONNX ops.
 //!
-//! The host shows a graph and asks what can be expressed: [`claim`]. It then shows what it decided to give to the device:
-//! [`emit`]. Both go by one table of ops (`table`); a claim is an emission whose text nobody reads, so that they cannot disagree.
+//! The host shows a graph and asks which nodes can be expressed: [`claim`]. It then shows the part that it gives to the
+//! device: [`emit`]. Both use one table of ops (`table`). A claim is an emission whose text is discarded, so that they
+//! cannot disagree.
 //!
 //! - `builder`: the text of a module, with types, literals and names;
 //! - `primitive`: StableHLO's own ops;

@@ -1,4 +1,4 @@
-//! What is claimed of a graph, what its text and arguments are, and that claims and texts agree.
+//! Claims for a graph, its text and arguments, and the agreement between claims and texts.
 
 use crate::support::graph::{Attr, Graph, NONE, check, counted, f32s, i64s, irregular};
 use devbay_plugin_api::sdk::{Claim, F32, I64};

@@ -133,7 +133,7 @@ fn activations_take_their_attributes() {
     );
 }
 
-/// What is no ordinary number, and the largest.
+/// Special numbers, and the largest finite ones.
 const SPECIAL: &[f32] =
     &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN, 0.0, -0.0, 1e-40, -1e-40, 1.0, -1.0];
 

@@ -206,7 +206,7 @@ fn a_convolution_over_three_axes() {
     );
 }
 
-/// What each element of the input adds to the result, by the definition of a transposed convolution.
+/// Computes a transposed convolution by its definition: each element of the input is added to the result.
 fn spread(x: &Tensor, kernel: &Tensor, plane: &Plane, result: &[i64]) -> Vec<f32> {
     let (given, weights) = (x.numbers(), kernel.numbers());
     let (&[_, c, h, w], &[_, per_group, kh, kw]) = (x.dims.as_slice(), kernel.dims.as_slice()) else {

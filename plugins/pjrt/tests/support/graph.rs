@@ -206,7 +206,7 @@ impl Graph {
         look(&view)
     }
 
-    /// How many of the nodes are claimed, and of how many.
+    /// Returns the number of claimed nodes, and the number of all nodes.
     pub fn claimed(&self) -> (usize, usize) {
         let claims = self.show(claim);
         (claims.iter().flatten().count(), claims.len())

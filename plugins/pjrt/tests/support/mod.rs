@@ -25,7 +25,7 @@ pub fn libraries() -> Vec<&'static Library> {
     };
     let open = |entry: &str| {
         let (_, path) = entry.split_once(':').unwrap_or_else(|| panic!("expected name:path, found {entry}"));
-        // SAFETY: the person who runs the tests trusts the libraries that they name.
+        // SAFETY: the tester trusts the libraries that DEVBAY_PJRT_PLUGINS names.
         unsafe { Library::open(Path::new(path)) }.unwrap()
     };
     list.split(',').map(open).collect()

@@ -33,7 +33,7 @@ pub const PINNED: &str = "pinned";
 
 /// No value is larger than this.
 const MOST: f32 = 30.0;
-/// How deep regions are nested.
+/// Maximum nesting of regions.
 const DEPTH_MAX: usize = 2;
 /// Elements of a value, at most.
 const ELEMENTS_MAX: usize = 2048;
@@ -42,7 +42,7 @@ const ONNX_F32: i64 = 1;
 const ONNX_I32: i64 = 6;
 const ONNX_I64: i64 = 7;
 
-/// What is no ordinary number.
+/// Special numbers.
 const SPECIALS: &[f32] = &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, 1e-40, -1e-40];
 /// Of these, what may be a factor.
 const FACTORS: &[f32] = &[-0.0, 1e-40, f32::NAN, 0.0];
@@ -101,7 +101,7 @@ impl Made {
 
 type Kind = fn(&mut Maker, &mut Choices<'_>) -> Option<()>;
 
-/// What a step adds; those that passes need together come more than once.
+/// Kinds of additions in a step. Kinds that passes need together come more than once.
 const KINDS: &[Kind] = &[
     Maker::unary,
     Maker::with_constant,
@@ -144,9 +144,9 @@ struct Maker {
     /// The number of iterations, and a condition.
     trips: Option<ValueId>,
     is_on: Option<ValueId>,
-    /// How many regions are being made.
+    /// Number of regions in progress.
     depth: usize,
-    /// How many special numbers there are, and where; 0 is none.
+    /// Number and place of special numbers; 0 is none.
     dose: usize,
     /// Constants that might have had one so far.
     n_chances: usize,
@@ -441,7 +441,7 @@ impl Maker {
         .map(drop)
     }
 
-    /// What is calculated of constants alone.
+    /// Adds a computation on constants only.
     fn constants(&mut self, choices: &mut Choices<'_>) -> Option<()> {
         let x = self.pick(choices);
         let number = choices.of(3);

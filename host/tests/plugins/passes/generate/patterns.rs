@@ -1,4 +1,4 @@
-//! What exporters write in many ops: normalisations, activations and attention.
+//! Patterns that exporters write in many ops: normalisations, activations and attention.
 
 use super::{Choices, MOST, Made, Maker};
 use devbay_host::internals::core::program::{AttrValue, ValueId};

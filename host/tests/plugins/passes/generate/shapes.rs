@@ -50,7 +50,7 @@ impl Maker {
         self.add("Transpose", &[x.id], &[("perm", AttrValue::Ints(perm))], Made { shape, ..x }).map(drop)
     }
 
-    /// What lies between transpositions: ops on values whose axes were put in another order, which is undone behind them
+    /// Adds ops between transpositions: they work on values with reordered axes, and the order is restored behind them
     /// or not.
     pub(super) fn reordered(&mut self, choices: &mut Choices<'_>) -> Option<()> {
         let x = self.pick(choices);

@@ -206,7 +206,7 @@ fn what_is_not_seen_may_hold_anything() {
     }
 }
 
-/// What a mask says of a key is added also where the key is not seen, and a NaN there makes all of a query's weights NaN.
+/// The mask's value is added also for an unseen key, so a NaN there makes all of a query's weights NaN.
 #[test]
 fn a_mask_counts_behind_the_last_key() {
     let (queries, keys, size) = (5, 7, 16);

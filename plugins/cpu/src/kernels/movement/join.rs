@@ -123,8 +123,8 @@ impl Launch<CpuDevice> for Split {
     }
 }
 
-/// Addresses of operands, shared by the chunks of a loop: a reference holds a handle, which is not
-/// `Sync`, and nobody here uses it.
+/// Addresses of operands, shared by the chunks of a loop. A reference also holds a handle, which is not
+/// `Sync`, but it is unused here.
 struct Addresses<'a>(&'a [BufferRef]);
 
 // SAFETY: only the addresses are read, which are plain numbers.

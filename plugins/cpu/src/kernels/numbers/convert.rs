@@ -1,7 +1,7 @@
 //! Elements of every type as numbers: one at a time ([`Kind`]), and the common conversions as loops ([`Convert`]).
 //!
 //! Reading is exact: integers are read as integers, all floats are exact in f64. Writing rounds once, to the nearest,
-//! ties to even. Elements of fewer than 8 bits stand densely, low bits first; who writes them begins and ends at
+//! ties to even. Elements of fewer than 8 bits are packed, low bits first. Each write begins and ends at
 //! whole bytes, or at the end of the tensor, whose last bits are 0.
 
 use crate::kernels::numbers::small_float::{Format, Overflow, PowerOfTwo, Rounding};

@@ -212,8 +212,8 @@ pub(crate) struct Block {
 }
 
 /// # Safety
-/// Everything that the block names lies within its operands, the output is nobody else's, and the
-/// processor has the instructions.
+/// Everything that the block names lies within its operands, no other code uses the output, and the processor has the
+/// instructions.
 #[inline(always)]
 unsafe fn multiply_body<A: Arith>(block: &Block) {
     let whole = block.rows / 4 * 4;

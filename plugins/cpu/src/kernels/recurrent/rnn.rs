@@ -207,7 +207,7 @@ unsafe fn slice_mut<'a>(at: *mut f32, n: usize) -> &'a mut [f32] {
 /// One direction of a launch.
 ///
 /// # Invariants
-/// The addresses are those of a launch of `op`, and nobody else works on this direction meanwhile.
+/// The addresses are those of a launch of `op`, and no other thread works on this direction meanwhile.
 struct Direction<'a> {
     op: &'a Recurrent,
     at: &'a Addresses,

@@ -248,7 +248,7 @@ unsafe fn transform_single_body<A: Arith>(spectra: &Spectra, group: &Group) -> R
 }
 
 /// # Safety
-/// The group's operands are a launch's, its scratch and outputs nobody else's, and the processor has the
+/// The group's operands belong to a launch, no other code uses its scratch and outputs, and the processor has the
 /// instructions.
 #[inline(always)]
 unsafe fn transform_body<A: Arith>(spectra: &Spectra, group: &Group) -> Result<()> {
@@ -493,8 +493,8 @@ mod tests {
         assert_eq!(of.expect("list"), [0, 1, 2]);
     }
 
-    /// What is no finite number reaches the bins as in the formula: an infinite sample times 0 is NaN, and all else has
-    /// the factor's sign.
+    /// Samples that are not finite reach the bins as in the formula: an infinite sample times 0 is NaN, and any other
+    /// product has the factor's sign.
     #[test]
     fn infinite_samples_are_those_of_the_definition() {
         const INF: f32 = f32::INFINITY;
