@@ -26,7 +26,7 @@ struct Finding {
     about: &'static str,
     /// The observation.
     text: String,
-    /// What to do about it; None if nothing is wrong.
+    /// Advice; None if nothing is wrong.
     advice: Option<String>,
 }
 

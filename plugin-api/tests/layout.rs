@@ -277,7 +277,7 @@ fn b05_lists_carry_their_stride() {
     assert_eq!(keys, [Ok("first"), Ok("second")]);
     // An element that claims to be longer than the distance to the next.
     state_size(&mut bytes, stride as u32 + 8);
-    // SAFETY: as above; the element is refused before it is read.
+    // SAFETY: the list is of bytes of this test; the element is refused before it is read.
     let lying = unsafe { read_growable_list::<OptionInfo>(&grown) };
     assert!(matches!(lying, Err(ListError::Stride { .. })), "{:?}", lying.err());
 }

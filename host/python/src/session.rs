@@ -5,11 +5,12 @@ use crate::runtime::{Runtime, shared};
 use crate::tensor::{Tensor, from_python, to_python};
 use devbay_host::{DeviceTensor, Error, ErrorKind, Model, Policy, Requirements, RunOptions, SessionOptions};
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedBytes;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// A model on a device. Any number of threads may run it at once.
 ///
@@ -20,7 +21,16 @@ use std::time::Duration;
 pub struct Session {
     session: devbay_host::Session,
     device: Arc<devbay_host::Device>,
+    /// Nanoseconds that the last run took; `u64::MAX` before the first one.
+    last_ns: AtomicU64,
 }
+
+/// Runs that took longer are started in the background when Python's main thread makes them: only that thread handles signals,
+/// and it can do so only while it does not run kernels. A shorter run may delay Ctrl-C, but not noticeably.
+const SHORT: Duration = Duration::from_millis(20);
+
+/// Interval at which the main thread looks for signals while it waits for a run.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// An input or output of a model: its name, element type and shape. Extents that the model leaves open are their names, or None.
 #[pyclass(frozen, module = "devbay")]
@@ -82,7 +92,7 @@ impl Session {
         let policy = Policy::parse(device).map_err(|error| exception(py, &error))?;
         let model = match model.cast::<PyBytes>() {
             Ok(bytes) => {
-                let bytes = PyBackedBytes::from(bytes.clone()).to_vec();
+                let bytes = bytes.as_bytes().to_vec();
                 detached(py, || Model::from_bytes(bytes))?
             }
             Err(_) => {
@@ -100,7 +110,7 @@ impl Session {
             let others = runtime.devices().into_iter().filter(is_other).take(1).collect();
             let options = SessionOptions { others, ..SessionOptions::default() };
             let session = devbay_host::Session::with_options(&model, &device, options)?;
-            Ok(Self { session, device })
+            Ok(Self { session, device, last_ns: AtomicU64::new(u64::MAX) })
         })
     }
 
@@ -132,17 +142,35 @@ impl Session {
         let py = inputs.py();
         let options = options(py, deadline)?;
         let given = self.given(inputs)?;
-        let outputs = detached(py, || {
-            let tensors = given.iter().map(|(name, tensor)| Ok((name.as_str(), tensor.to_tensor()?)));
-            let tensors = tensors.collect::<devbay_host::Result<Vec<_>>>()?;
-            let named: Vec<_> = tensors.iter().map(|(name, tensor)| (*name, tensor)).collect();
-            self.session.run_with(&named, &options)
-        })?;
+        let tensors = given.iter().map(|(name, tensor)| Ok((name.as_str(), tensor.to_tensor()?)));
+        let tensors = detached(py, || tensors.collect::<devbay_host::Result<Vec<_>>>())?;
+        let named: Vec<_> = tensors.iter().map(|(name, tensor)| (*name, tensor)).collect();
+        let begin = Instant::now();
+        let is_long = self.last_ns.load(Ordering::Relaxed) > SHORT.as_nanos() as u64;
+        let outputs = match is_long && is_main_thread(py)? {
+            true => self.run_interruptibly(py, &named, &options)?,
+            false => detached(py, || self.session.run_with(&named, &options))?,
+        };
+        self.last_ns.store(begin.elapsed().as_nanos() as u64, Ordering::Relaxed);
         let results = PyDict::new(py);
         for (port, output) in self.session.outputs().iter().zip(outputs) {
             results.set_item(&*port.name, to_python(py, output)?)?;
         }
         Ok(results)
+    }
+
+    /// Runs the model as `run` does, in a thread of the event loop's: `await session.run_async(inputs)`.
+    #[pyo3(signature = (inputs, *, deadline = None))]
+    fn run_async<'py>(
+        slf: &Bound<'py, Self>,
+        inputs: &Bound<'py, PyDict>,
+        deadline: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let options = PyDict::new(py);
+        options.set_item("deadline", deadline)?;
+        let to_thread = py.import("asyncio")?.getattr("to_thread")?;
+        to_thread.call((slf.getattr("run")?, inputs), Some(&options))
     }
 
     /// Runs the model as `run` does, and leaves the results on the device: `devbay.Tensor`s by output name.
@@ -172,6 +200,28 @@ impl Session {
 }
 
 impl Session {
+    /// Runs in the background, and looks for signals until the run has ended. A signal whose handler raises, as that of Ctrl-C
+    /// does, ends the run.
+    fn run_interruptibly(
+        &self,
+        py: Python<'_>,
+        named: &[(&str, &devbay_host::Tensor)],
+        options: &RunOptions,
+    ) -> PyResult<Vec<devbay_host::Tensor>> {
+        let run = detached(py, || self.session.run_async(named, options))?;
+        loop {
+            if let Some(outcome) = py.detach(|| run.wait_timeout(LOOK)) {
+                return outcome.map_err(|error| exception(py, &error));
+            }
+            if let Err(raised) = py.check_signals() {
+                run.cancel();
+                // Its inputs are Python's memory, which must not change before it has ended.
+                let _ = py.detach(|| run.wait());
+                return Err(raised);
+            }
+        }
+    }
+
     /// Takes inputs from Python. An unknown name is refused here, a missing one by the run.
     fn given(&self, inputs: &Bound<'_, PyDict>) -> PyResult<Vec<(String, DeviceTensor)>> {
         let mut given = Vec::with_capacity(inputs.len());
@@ -186,6 +236,18 @@ impl Session {
         }
         Ok(given)
     }
+}
+
+/// Returns whether this is Python's main thread, which handles signals.
+fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
+    static MAIN: PyOnceLock<(Py<PyAny>, u64)> = PyOnceLock::new();
+    let find = || {
+        let threading = py.import("threading")?;
+        let main = threading.call_method0("main_thread")?.getattr("ident")?.extract()?;
+        Ok::<_, PyErr>((threading.getattr("get_ident")?.unbind(), main))
+    };
+    let (get_ident, main) = MAIN.get_or_try_init(py, find)?;
+    Ok(get_ident.bind(py).call0()?.extract::<u64>()? == *main)
 }
 
 /// Reads the options of a run.

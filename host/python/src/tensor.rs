@@ -164,7 +164,7 @@ fn import(object: &Bound<'_, PyAny>, device: &Arc<Device>) -> PyResult<DeviceTen
         // SAFETY: the producer describes its memory truly, as the protocol demands, and it stays until the deleter is
         // called. Python programs must not write an array while a run reads it, as the documentation of `run` says.
         ImportedDlpack::Legacy(tensor) => unsafe { DeviceTensor::from_dlpack(tensor, device) },
-        // SAFETY: as for the other kind of tensor: the protocol is the same.
+        // SAFETY: the producer keeps the protocol in both forms of a tensor: true description, memory until the deleter.
         ImportedDlpack::Versioned(tensor) => unsafe { DeviceTensor::from_dlpack(tensor, device) },
     };
     tensor.map_err(|error| exception(object.py(), &error))

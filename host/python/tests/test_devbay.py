@@ -1,6 +1,8 @@
 """The package as its users meet it: results, copies, errors, threads."""
 
+import asyncio
 import gc
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -129,18 +131,54 @@ def test_devices_that_are_not_there():
     assert any("nothere.so" in name for name, _ in runtime.refused)
 
 
-def test_a_deadline_ends_a_run():
-    body = """  %y: f32[4] = Loop@25(%n, _, %x) body(%i: i64[], %go: bool[], %s: f32[4]) {
+LOOP = program(
+    """  %y: f32[4] = Loop@25(%n, _, %x) body(%i: i64[], %go: bool[], %s: f32[4]) {
     %t: f32[4] = Add@14(%s, %x)
     return %go, %t
-  }"""
-    session = devbay.Session(program(body, "%n: i64[], %x: f32[4]"))
+  }""",
+    "%n: i64[], %x: f32[4]",
+)
+
+
+def test_a_deadline_ends_a_run():
+    session = devbay.Session(LOOP)
     with pytest.raises(devbay.DeadlineExceeded) as caught:
         session.run({"n": np.int64(2**62), "x": np.ones(4, np.float32)}, deadline=0.05)
     assert isinstance(caught.value, TimeoutError)
     for wrong in (-1.0, float("nan")):
         with pytest.raises(devbay.InvalidArgument, match="deadline"):
             session.run({}, deadline=wrong)
+
+
+def test_ctrl_c_ends_a_run():
+    code = f"""
+import os, signal, threading, time
+import numpy as np
+import devbay
+session = devbay.Session({LOOP!r})
+begin = []
+def interrupt():
+    time.sleep(0.3)
+    begin.append(time.monotonic())
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=interrupt).start()
+try:
+    session.run({{"n": np.int64(2**62), "x": np.ones(4, np.float32)}})
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "interrupted\n", done.stderr
+
+
+def test_runs_can_be_awaited():
+    session = devbay.Session(ABS)
+
+    async def both():
+        runs = [session.run_async({"x": np.array([-i], np.float32)}) for i in range(2)]
+        return [outputs["y"].tolist() for outputs in await asyncio.gather(*runs)]
+
+    assert asyncio.run(both()) == [[0], [1]]
 
 
 def test_many_threads_share_a_session():

@@ -77,7 +77,7 @@ pub fn taking_status<Status, A>(
     _declared: unsafe fn(Status, A) -> Status,
 ) -> unsafe extern "C" fn(c_int, A) -> c_int {
     const { assert!(size_of::<Status>() == size_of::<c_int>()) };
-    // SAFETY: as in `Declared::of`.
+    // SAFETY: both are function pointers, and the status has the size of `c_int` (asserted above), as C passes enums.
     unsafe { std::mem::transmute::<Untyped, unsafe extern "C" fn(c_int, A) -> c_int>(symbol.0) }
 }
 
@@ -250,7 +250,7 @@ mod tests {
         type DeviceGet = unsafe extern "C" fn(*mut c_int, c_int) -> c_int;
         // SAFETY: a function pointer of another type, which nothing calls by that type.
         let init = Symbol(unsafe { std::mem::transmute::<Init, Untyped>(init) });
-        // SAFETY: as above.
+        // SAFETY: a function pointer of another type, which only calls by its own type use.
         let device_get = Symbol(unsafe { std::mem::transmute::<DeviceGet, Untyped>(device_get) });
         let functions = Functions { cuInit: init, cuDeviceGet: device_get };
         let mut device = 0;

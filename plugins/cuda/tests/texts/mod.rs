@@ -215,7 +215,7 @@ fn descriptions(kernel: &KernelInfo) -> Vec<Description> {
     // SAFETY: the plugin's own static lists.
     let typevars = unsafe { read_growable_list::<TypeVar>(&kernel.typevars) }.expect("type variables");
     let dtypes = |var: &TypeVar| {
-        // SAFETY: as above.
+        // SAFETY: the plugin's own static list has this length.
         unsafe { core::slice::from_raw_parts(var.dtypes, var.n_dtypes as usize) }
     };
     let vars = |list: &List| -> Vec<u8> {
