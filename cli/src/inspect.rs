@@ -241,10 +241,11 @@ fn plugin(arguments: &Arguments) -> Result<()> {
     let lacks: Vec<&str> =
         FUNCTIONS.iter().filter(|f| !has_function(&about.table, f.name)).map(|f| f.name).collect();
     let have = REQUIRED_FUNCTIONS.iter().filter(|(name, _)| has_function(&about.table, name)).count();
+    let all = REQUIRED_FUNCTIONS.len();
     say!(
-        "  functions  {have} of the {} that are required{}",
-        REQUIRED_FUNCTIONS.len(),
-        if lacks.is_empty() { String::new() } else { format!("; missing: {}", lacks.join(", ")) }
+        "  functions  {} required{}",
+        if have == all { format!("all {all}") } else { format!("{have} of {all}") },
+        if lacks.is_empty() { String::new() } else { format!("; without {}", lacks.join(", ")) }
     );
     for option in &about.options {
         say!("  option     {}={}: {}", option.key, option.default, option.doc);

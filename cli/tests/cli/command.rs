@@ -356,7 +356,7 @@ fn inspect_shows_a_plugin() {
     inspect(&[]).prints(&[
         "plugin cpu ",
         "threading",
-        "12 of 12 required",
+        "all 12 required",
         "option     streams=inline",
         "onnx.Conv",
     ]);

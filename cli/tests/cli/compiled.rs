@@ -152,7 +152,9 @@ fn a_compiled_file_runs_on_its_device_alone() {
         let mut damaged = whole.clone();
         damaged[at] ^= 0x55;
         std::fs::write(&file, &damaged).expect("written");
-        run("pjrt:0", Some(&case.inputs)).expect(4).says(&["no compiled program", "not what was written"]);
+        run("pjrt:0", Some(&case.inputs))
+            .expect(4)
+            .says(&["no compiled program", "differs from what was written"]);
     }
 }
 
