@@ -171,7 +171,7 @@ fn open_extents_are_one_unless_given() {
 fn options_of_plans_want_a_plan() {
     let folder = Folder::new();
     let inspect = |file: &Path, more: &[&str]| finish(command().arg("inspect").arg(file).args(more));
-    inspect(&mnist(), &["--shape", "x=1"]).expect(2).says(&["give --plan or --passes too"]);
+    inspect(&mnist(), &["--shape", "x=1"]).expect(2).says(&["need --plan or --passes"]);
     inspect(&mnist(), &["--dot", "plan.dot"]).expect(2).says(&["--plan"]);
     inspect(&mnist(), &["--plan", "--text"]).expect(2);
     let library = folder.write("libx.so", b"\x7fELF");
