@@ -21,6 +21,8 @@ _DTYPES = {
 
 def dense(value, dtype=None):
     """Returns a dense array in native byte order; `dtype` is the wanted type of values that are no arrays."""
+    if value is None:
+        raise TypeError("None is not a tensor")
     if isinstance(value, numpy.ndarray):
         dtype = value.dtype.newbyteorder("=")
     elif dtype is not None:
