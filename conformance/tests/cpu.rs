@@ -131,7 +131,7 @@ fn library_inline() {
     // Cases note their measurements.
     let note = |id: &str| report.test(id).and_then(|test| test.note.clone()).unwrap_or_default();
     assert!(note("figure.launch").contains("ns a launch"), "{}", note("figure.launch"));
-    assert!(note("numerics.lstm").contains("16 trials right"), "{}", note("numerics.lstm"));
+    assert!(note("numerics.lstm").contains("16 trials correct"), "{}", note("numerics.lstm"));
 }
 
 /// The numbers of kernels on asynchronous streams are tested through the validation layer.

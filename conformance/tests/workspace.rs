@@ -612,7 +612,8 @@ fn code_paths(content: &str) -> Vec<String> {
     words
         .map(|word| word.trim_end_matches(['.', ':']))
         .filter(|word| FOLDERS.iter().any(|folder| word.starts_with(folder)))
-        .filter(|word| !word.contains('*'))
+        // A pattern, or a name that the reader chooses.
+        .filter(|word| !word.contains('*') && !word.contains("NAME"))
         .filter(|word| ENDINGS.iter().any(|ending| word.ends_with(ending)))
         .map(str::to_owned)
         .collect()

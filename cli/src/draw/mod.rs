@@ -131,8 +131,8 @@ impl<'a> Drawn<'a> {
             each_task(section)
         } else {
             notes.push(format!(
-                "too many to draw one by one: {} tasks and {n_edges} edges are drawn in rows of tasks with equally many \
-                 predecessors",
+                "too many to draw one by one: {} tasks and {n_edges} edges are drawn row by row, tasks with equally many \
+                 predecessors in one row",
                 section.tasks.len()
             ));
             by_row(section)
