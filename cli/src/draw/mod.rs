@@ -270,7 +270,7 @@ mod tests {
     fn drawn(report: &PlanReport) -> (usize, usize, bool) {
         let picture = Picture::of(report);
         let stage = &picture.stages[0];
-        let says = stage.notes.iter().any(|note| note.contains("too many to draw each"));
+        let says = stage.notes.iter().any(|note| note.contains("too many to draw one by one"));
         (stage.boxes.len(), stage.edges.len(), says)
     }
 
