@@ -28,8 +28,11 @@ pub struct Armed {
     key: (Instant, u64),
 }
 
-/// Sets `cancel` after `limit`, unless the result is dropped first.
+/// Sets `cancel` after `limit`, unless the result is dropped first; at once if `limit` is zero, whatever the thread does.
 pub fn arm(cancel: &Cancel, limit: Duration) -> Armed {
+    if limit.is_zero() {
+        cancel.expire();
+    }
     let mut started = false;
     let watch = WATCH.get_or_init(|| {
         started = true;

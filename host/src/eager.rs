@@ -1,10 +1,14 @@
 //! One op, one call, on a chosen device: the op-by-op path as an interface of its own.
 //!
-//! ```no_run
-//! # use devbay_host::eager; use devbay_host::core::{Tensor, Result};
-//! # fn demo(device: &std::sync::Arc<devbay_host::Device>) -> Result<()> {
+//! ```
+//! use devbay_host::internals::eager;
+//! use devbay_host::{Runtime, Tensor};
+//!
+//! # fn main() -> devbay_host::Result<()> {
+//! let runtime = Runtime::builder().link(devbay_plugin_cpu::PLUGIN).build()?;
 //! let x = Tensor::from_elements(&[3], &[1.0f32, -2.0, 3.0])?;
-//! let y = eager::run(device, "Relu", &[], &[&x], 1)?;
+//! let y = eager::run(&runtime.devices()[0], "Relu", &[], &[&x], 1)?;
+//! assert_eq!(y[0].elements::<f32>(), Some(&[1.0, 0.0, 3.0][..]));
 //! # Ok(()) }
 //! ```
 

@@ -7,7 +7,7 @@
 //! use devbay_host::{Model, Runtime, Session, Tensor};
 //!
 //! # fn main() -> devbay_host::Result<()> {
-//! // The processor's plugin, linked into this program. `plugin("libdevbay_plugin_cuda.so")` loads one from a file.
+//! // The processor's plugin is part of this program; `.plugin(PATH)` loads one from a file.
 //! let runtime = Runtime::builder().link(devbay_plugin_cpu::PLUGIN).build()?;
 //! let model = Model::load("../models/mnist_cnn/model.onnx")?;
 //! let device = runtime.device_for(&model)?;
@@ -26,7 +26,7 @@
 //! The same works for every plugin in Rust. Without its default feature `entry`, a plugin exports no symbol, so that several
 //! fit into one program.
 //!
-//! # Where to find what
+//! # Overview
 //!
 //! | to | use |
 //! | --- | --- |

@@ -206,8 +206,8 @@ impl RuntimeBuilder {
     /// ([`Runtime::report`]); it never stops the others.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for an impossible number of threads, processor, layer or plugin option;
-    /// [`ErrorKind::Unavailable`] if the system gives no threads.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an impossible number of threads, processor, layer or
+    /// plugin option; [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the system gives no threads.
     pub fn build(self) -> Result<Runtime> {
         Runtime::new(&self)
     }

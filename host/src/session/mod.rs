@@ -261,7 +261,7 @@ impl Session {
         self.current().unit.report(plan)
     }
 
-    /// Writes the model as a compiled file ([`crate::dbx`]): specialised for the input types that this session has plans
+    /// Writes the model as a compiled file (`.dbx`): specialised for the input types that this session has plans
     /// for, with constants packed for the kernels of its devices. [`Model::load`] reads the file. An existing file is
     /// replaced atomically.
     ///

@@ -5,22 +5,24 @@
 //! waits by thread, marks by stream, arrows along data. [`write_chrome`] writes it for Perfetto and chrome://tracing, and
 //! [`Summary`] adds it up. `docs/profiling.md` explains the tracks.
 //!
-//! ```no_run
-//! use devbay_host::{Model, PlanOptions, Result, RunOptions, Runtime, RuntimeBuilder, Session, Tensor};
-//! use devbay_host::trace::{self, Recorder, Summary, Timeline};
+//! ```
+//! use devbay_host::trace::{Recorder, Summary, Timeline, write_chrome};
+//! use devbay_host::{Model, PlanOptions, Runtime, Session, Tensor};
 //!
-//! # fn main() -> Result<()> {
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let recorder = Recorder::default();
-//! let runtime = Runtime::builder().plugin("libdevbay_plugin_cpu.so").trace(recorder.sink()).build()?;
-//! let model = Model::load("model.onnx".as_ref())?;
+//! let runtime = Runtime::builder().link(devbay_plugin_cpu::PLUGIN).trace(recorder.sink()).build()?;
+//! let model = Model::load("../models/mnist_cnn/model.onnx")?;
 //! let plans = PlanOptions { trace: Some(recorder.clone()), ..Default::default() };
 //! let session = Session::with_options(&model, &runtime.devices()[0], plans)?;
-//! let image = Tensor::from_elements(&[1, 3, 2, 2], &[0.0f32; 12])?;
-//! session.run(&[("image", &image)], &RunOptions::default())?;
+//! let image = Tensor::from_elements(&[1, 1, 28, 28], &[0.5f32; 28 * 28])?;
+//! session.run(&[("input", &image)])?;
 //!
 //! let recording = recorder.take();
 //! let timeline = Timeline::of(&recording);
-//! trace::write_file("trace.json".as_ref(), &timeline)?;
+//! // A file for ui.perfetto.dev; `write_file` writes it atomically.
+//! let mut json = Vec::new();
+//! write_chrome(&mut json, &timeline)?;
 //! for op in Summary::of(&timeline).ops.iter().take(10) {
 //!     println!("{} {} ns", op.op, op.total_ns);
 //! }
