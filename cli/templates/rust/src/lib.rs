@@ -81,8 +81,11 @@ impl Stream for Queue {
     }
 }
 
-/// A prepared kernel: what makes the elements of the output from those of `N` inputs.
-struct Computed<const N: usize>(Box<dyn Fn([&[f32]; N], &mut [f32]) + Send + Sync>);
+/// Computes the elements of the output from those of `N` inputs.
+type Compute<const N: usize> = dyn Fn([&[f32]; N], &mut [f32]) + Send + Sync;
+
+/// A prepared kernel.
+struct Computed<const N: usize>(Box<Compute<N>>);
 
 impl<const N: usize> Launch<Processor> for Computed<N> {
     /// Checks nothing: preparing has (B21). Many threads launch the same kernel.
