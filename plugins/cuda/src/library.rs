@@ -161,12 +161,12 @@ impl<T, const WORDS: usize> Room<T, WORDS> {
 
     /// Returns the enum or integer of 32 bits at an offset.
     pub fn int(&self, offset: usize) -> c_int {
-        c_int::from_ne_bytes(self.bytes(offset))
+        self.read(offset)
     }
 
     /// Returns the size at an offset.
     pub fn size(&self, offset: usize) -> usize {
-        usize::from_ne_bytes(self.bytes(offset))
+        self.read(offset)
     }
 
     /// Returns so many words at an offset that is a multiple of 8.
@@ -174,16 +174,14 @@ impl<T, const WORDS: usize> Room<T, WORDS> {
         std::array::from_fn(|i| self.words[offset / 8 + i])
     }
 
-    fn bytes<const N: usize>(&self, offset: usize) -> [u8; N] {
-        std::array::from_fn(|i| self.words[(offset + i) / 8].to_ne_bytes()[(offset + i) % 8])
+    fn read<V: bytemuck::AnyBitPattern>(&self, offset: usize) -> V {
+        bytemuck::pod_read_unaligned(&bytemuck::bytes_of(&self.words)[offset..offset + size_of::<V>()])
     }
 
     /// Sets the 32 bits at an offset, in a library's place.
     #[cfg(test)]
     pub fn set(&mut self, offset: usize, value: c_int) {
-        let mut bytes = self.words[offset / 8].to_ne_bytes();
-        bytes[offset % 8..][..4].copy_from_slice(&value.to_ne_bytes());
-        self.words[offset / 8] = u64::from_ne_bytes(bytes);
+        bytemuck::cast_slice_mut(&mut self.words)[offset / size_of::<c_int>()] = value;
     }
 }
 
