@@ -81,10 +81,8 @@ impl Stream for Queue {
     }
 }
 
-/// Computes the elements of the output from those of `N` inputs.
+/// A prepared kernel: it computes the elements of the output from those of `N` inputs.
 type Compute<const N: usize> = dyn Fn([&[f32]; N], &mut [f32]) + Send + Sync;
-
-/// A prepared kernel.
 struct Computed<const N: usize>(Box<Compute<N>>);
 
 impl<const N: usize> Launch<Processor> for Computed<N> {
