@@ -33,6 +33,9 @@ struct point {
     cl_event event;
     /* The point's value; 0 for a wait. */
     uint64_t value;
+    /* Under the stream's lock: whether OpenCL's call about it has come, and with which code. */
+    int is_done;
+    cl_int code;
     /* What launches before it have reported of their data; all 0 if there is none that checks it. */
     cl_uint report[REPORT_WORDS];
 };
@@ -278,20 +281,6 @@ devbay_status stream_copy(devbay_stream *stream, const devbay_copy_desc *desc) {
     return DEVBAY_STATUS_INVALID;
 }
 
-/* Takes a point out of those that are under way; under the lock. */
-static void unlink_point(devbay_stream *stream, struct point *point) {
-    struct point **at = &stream->oldest;
-    struct point *before = NULL;
-    while (*at != point) {
-        before = *at;
-        at = &before->next;
-    }
-    *at = point->next;
-    if (stream->newest == point) {
-        stream->newest = before;
-    }
-}
-
 /* Takes out those who wait for what was reached, or can be no more; under the lock. */
 static struct waiter *due_waiters(devbay_stream *stream) {
     struct waiter *due = NULL, **at = &stream->waiters;
@@ -319,46 +308,70 @@ static void call_waiters(struct waiter *waiters, uint64_t reached, devbay_status
     }
 }
 
-/* OpenCL's call about a marker: on a thread of the driver's, or of whoever asked it something. */
+/* Notes a marker that is done, after all before it: its value is reached, or the stream has failed; under the lock. */
+static void settle(devbay_stream *stream, const struct point *point) {
+    int is_wait = point->value == 0;
+    /* A failure before this point stands. */
+    if (atomic_load(&stream->status) != DEVBAY_STATUS_OK) {
+        return;
+    }
+    if (point->code < 0) {
+        devbay_status status = is_wait ? DEVBAY_STATUS_ABORTED : status_of(point->code);
+        note(stream, status, point->code, is_wait ? "a wait for another stream" : "enqueued work");
+        atomic_store(&stream->status, status);
+    } else if (point->report[0] != 0) {
+        int is_own = point->report[0] == REPORT_INDEX;
+        devbay_status status = is_own ? DEVBAY_STATUS_INVALID : DEVBAY_STATUS_ABORTED;
+        note(stream, status, 0, is_own ? "Gather" : "a wait for a stream that fails");
+        if (is_own) {
+            memcpy(stream->last_report, point->report, sizeof(point->report));
+        }
+        atomic_store(&stream->status, status);
+    } else if (stream->failure != DEVBAY_STATUS_OK && point->value > stream->fails_after) {
+        atomic_store(&stream->status, stream->failure);
+    } else if (!is_wait) {
+        atomic_store(&stream->reached, point->value);
+    }
+}
+
+/* OpenCL's call about a marker: on a thread of the driver, or of a caller that asked the driver something. The queue is
+ * in order, but these calls need not be, so markers are settled in the order of the queue. */
 static void CL_CALLBACK on_complete(cl_event event, cl_int code, void *user) {
+    (void)event;
     struct point *point = user;
     devbay_stream *stream = point->stream;
     const struct driver *driver = driver_of(stream->device);
     pthread_mutex_lock(&stream->lock);
-    int is_wait = point->value == 0;
-    /* A failure before this point stands. */
-    if (atomic_load(&stream->status) == DEVBAY_STATUS_OK) {
-        if (code < 0) {
-            devbay_status status = is_wait ? DEVBAY_STATUS_ABORTED : status_of(code);
-            note(stream, status, code, is_wait ? "a wait for another stream" : "enqueued work");
-            atomic_store(&stream->status, status);
-        } else if (point->report[0] != 0) {
-            int is_own = point->report[0] == REPORT_INDEX;
-            devbay_status status = is_own ? DEVBAY_STATUS_INVALID : DEVBAY_STATUS_ABORTED;
-            note(stream, status, 0, is_own ? "Gather" : "a wait for a stream that fails");
-            if (is_own) {
-                memcpy(stream->last_report, point->report, sizeof(point->report));
-            }
-            atomic_store(&stream->status, status);
-        } else if (stream->failure != DEVBAY_STATUS_OK && point->value > stream->fails_after) {
-            atomic_store(&stream->status, stream->failure);
-        } else if (point->value > atomic_load(&stream->reached)) {
-            /* The queue is in order, the calls about it need not be. */
-            atomic_store(&stream->reached, point->value);
+    point->is_done = 1;
+    point->code = code;
+    struct point *settled = NULL;
+    while (stream->oldest != NULL && stream->oldest->is_done) {
+        struct point *first = stream->oldest;
+        stream->oldest = first->next;
+        if (stream->oldest == NULL) {
+            stream->newest = NULL;
         }
+        settle(stream, first);
+        first->next = settled;
+        settled = first;
     }
     struct waiter *due = due_waiters(stream);
     uint64_t reached = atomic_load(&stream->reached);
     devbay_status status = atomic_load(&stream->status);
-    unlink_point(stream, point);
-    point->next = stream->spare;
-    stream->spare = point;
     pthread_cond_broadcast(&stream->changed);
     pthread_mutex_unlock(&stream->lock);
-    driver->clReleaseEvent(event);
+    for (struct point *at = settled; at != NULL; at = at->next) {
+        driver->clReleaseEvent(at->event);
+    }
     /* No lock is held while the host is called (B16). */
     call_waiters(due, reached, status);
     pthread_mutex_lock(&stream->lock);
+    while (settled != NULL) {
+        struct point *next = settled->next;
+        settled->next = stream->spare;
+        stream->spare = settled;
+        settled = next;
+    }
     stream->n_owed--;
     pthread_cond_broadcast(&stream->changed);
     pthread_mutex_unlock(&stream->lock);
