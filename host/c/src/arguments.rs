@@ -75,31 +75,31 @@ pub fn c_text(text: &str) -> CString {
 pub type devbay_dtype = u32;
 
 /// Signed integers of 8 bits.
-pub const DEVBAY_DTYPE_I8: devbay_dtype = 0x10800;
+pub const DEVBAY_DTYPE_I8: devbay_dtype = 1 << 16 | 8 << 8;
 /// Signed integers of 16 bits.
-pub const DEVBAY_DTYPE_I16: devbay_dtype = 0x11000;
+pub const DEVBAY_DTYPE_I16: devbay_dtype = 1 << 16 | 16 << 8;
 /// Signed integers of 32 bits.
-pub const DEVBAY_DTYPE_I32: devbay_dtype = 0x12000;
+pub const DEVBAY_DTYPE_I32: devbay_dtype = 1 << 16 | 32 << 8;
 /// Signed integers of 64 bits.
-pub const DEVBAY_DTYPE_I64: devbay_dtype = 0x14000;
+pub const DEVBAY_DTYPE_I64: devbay_dtype = 1 << 16 | 64 << 8;
 /// Unsigned integers of 8 bits.
-pub const DEVBAY_DTYPE_U8: devbay_dtype = 0x10801;
+pub const DEVBAY_DTYPE_U8: devbay_dtype = 1 << 16 | 8 << 8 | 1;
 /// Unsigned integers of 16 bits.
-pub const DEVBAY_DTYPE_U16: devbay_dtype = 0x11001;
+pub const DEVBAY_DTYPE_U16: devbay_dtype = 1 << 16 | 16 << 8 | 1;
 /// Unsigned integers of 32 bits.
-pub const DEVBAY_DTYPE_U32: devbay_dtype = 0x12001;
+pub const DEVBAY_DTYPE_U32: devbay_dtype = 1 << 16 | 32 << 8 | 1;
 /// Unsigned integers of 64 bits.
-pub const DEVBAY_DTYPE_U64: devbay_dtype = 0x14001;
+pub const DEVBAY_DTYPE_U64: devbay_dtype = 1 << 16 | 64 << 8 | 1;
 /// IEEE 754 floats of 16 bits.
-pub const DEVBAY_DTYPE_F16: devbay_dtype = 0x11002;
+pub const DEVBAY_DTYPE_F16: devbay_dtype = 1 << 16 | 16 << 8 | 2;
 /// IEEE 754 floats of 32 bits.
-pub const DEVBAY_DTYPE_F32: devbay_dtype = 0x12002;
+pub const DEVBAY_DTYPE_F32: devbay_dtype = 1 << 16 | 32 << 8 | 2;
 /// IEEE 754 floats of 64 bits.
-pub const DEVBAY_DTYPE_F64: devbay_dtype = 0x14002;
+pub const DEVBAY_DTYPE_F64: devbay_dtype = 1 << 16 | 64 << 8 | 2;
 /// bfloat16.
-pub const DEVBAY_DTYPE_BF16: devbay_dtype = 0x11004;
+pub const DEVBAY_DTYPE_BF16: devbay_dtype = 1 << 16 | 16 << 8 | 4;
 /// Booleans in 8 bits: 0 or 1.
-pub const DEVBAY_DTYPE_BOOL: devbay_dtype = 0x10806;
+pub const DEVBAY_DTYPE_BOOL: devbay_dtype = 1 << 16 | 8 << 8 | 6;
 
 /// The types with a constant in C are the engine's.
 const _: () = {

@@ -2,7 +2,7 @@
 
 use crate::arguments::{invalid, list, list_mut, text};
 use crate::errors::{attempt, devbay_error};
-use crate::handles::{self, Out, give_new, object};
+use crate::handles::{self, give_new, object};
 use crate::runtime::{Named, devbay_device};
 use crate::session::values;
 use crate::values::{Value, devbay_value};
@@ -10,6 +10,7 @@ use devbay_host::internals::core::program::AttrValue;
 use devbay_host::internals::eager;
 use devbay_host::{Result, Tensor};
 use std::ffi::c_char;
+use std::mem::MaybeUninit;
 use std::sync::{Mutex, PoisonError};
 
 /// Attributes of an op, by name.
@@ -46,7 +47,9 @@ unsafe fn set(
 ///
 /// Since 1.
 #[unsafe(no_mangle)]
-pub extern "C" fn devbay_attributes_create(attributes: Out<'_, *mut devbay_attributes>) -> *mut devbay_error {
+pub extern "C" fn devbay_attributes_create(
+    attributes: Option<&mut MaybeUninit<*mut devbay_attributes>>,
+) -> *mut devbay_error {
     attempt(|| give_new::<Attributes>(attributes, || Ok(Attributes::default())))
 }
 

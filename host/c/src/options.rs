@@ -2,11 +2,12 @@
 
 use crate::arguments::{invalid, text};
 use crate::errors::{attempt, devbay_error};
-use crate::handles::{self, Out, give_new, object};
+use crate::handles::{self, give_new, object};
 use devbay_host::Result;
 use devbay_host::internals::core::services::LogLevel;
 use devbay_host::internals::options::Options;
 use std::ffi::{c_char, c_void};
+use std::mem::MaybeUninit;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Options for making a runtime, reading a model, or making a session: texts by key.
@@ -17,7 +18,7 @@ pub struct devbay_options;
 ///
 /// Threads: any, also several at once. It must not call devbay.
 pub type devbay_log_fn =
-    extern "C" fn(user_data: *mut c_void, plugin: *const c_char, level: u32, text: *const c_char);
+    Option<extern "C" fn(user_data: *mut c_void, plugin: *const c_char, level: u32, text: *const c_char)>;
 
 /// A message for those who look for a bug.
 pub const DEVBAY_LOG_DEBUG: u32 = 0;
@@ -40,7 +41,7 @@ pub struct Set {
 /// A function of the caller's, and its argument.
 #[derive(Clone, Copy)]
 pub struct Log {
-    function: devbay_log_fn,
+    function: extern "C" fn(*mut c_void, *const c_char, u32, *const c_char),
     user_data: *mut c_void,
 }
 
@@ -89,7 +90,9 @@ pub fn set(options: *const devbay_options) -> Result<Set> {
 ///
 /// Since 1.
 #[unsafe(no_mangle)]
-pub extern "C" fn devbay_options_create(options: Out<'_, *mut devbay_options>) -> *mut devbay_error {
+pub extern "C" fn devbay_options_create(
+    options: Option<&mut MaybeUninit<*mut devbay_options>>,
+) -> *mut devbay_error {
     attempt(|| give_new::<Settings>(options, || Ok(Settings(Mutex::default()))))
 }
 
@@ -122,7 +125,7 @@ pub unsafe extern "C" fn devbay_options_set(
 #[unsafe(no_mangle)]
 pub extern "C" fn devbay_options_set_log(
     options: *mut devbay_options,
-    function: Option<devbay_log_fn>,
+    function: devbay_log_fn,
     user_data: *mut c_void,
 ) -> *mut devbay_error {
     attempt(|| {

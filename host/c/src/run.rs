@@ -2,7 +2,7 @@
 
 use crate::arguments::{invalid, list, list_mut};
 use crate::errors::{self, attempt, devbay_error};
-use crate::handles::{self, Kept, Out, Used, give_new, object};
+use crate::handles::{self, Kept, Used, give_new, object};
 use crate::session::{Opened, devbay_session, values};
 use crate::values::{Value, devbay_value};
 use devbay_host::internals::core::exec::host_io::{Bound, OutputView};
@@ -11,6 +11,7 @@ use devbay_host::{
 };
 use smallvec::SmallVec;
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::Duration;
@@ -51,12 +52,14 @@ pub const DEVBAY_RUN_RESULTS_ON_DEVICE: u32 = 2;
 ///
 /// Threads: the thread that ended the run, which may be the one that started it. The function should return soon: it must not wait
 /// for other runs.
-pub type devbay_run_fn = extern "C" fn(
-    user_data: *mut c_void,
-    error: *mut devbay_error,
-    outputs: *const *mut devbay_value,
-    n_outputs: usize,
-);
+pub type devbay_run_fn = Option<
+    extern "C" fn(
+        user_data: *mut c_void,
+        error: *mut devbay_error,
+        outputs: *const *mut devbay_value,
+        n_outputs: usize,
+    ),
+>;
 
 object!(Cancel, devbay_cancel, "flag");
 object!(devbay_host::Run, devbay_run, "run");
@@ -268,7 +271,7 @@ pub unsafe extern "C" fn devbay_session_run(
 
 /// A function of the caller's, and its argument.
 struct Callback {
-    function: devbay_run_fn,
+    function: extern "C" fn(*mut c_void, *mut devbay_error, *const *mut devbay_value, usize),
     user_data: *mut c_void,
 }
 
@@ -306,9 +309,9 @@ pub unsafe extern "C" fn devbay_session_start(
     inputs: *const *const devbay_value,
     n_inputs: usize,
     options: *const devbay_run_options,
-    callback: Option<devbay_run_fn>,
+    callback: devbay_run_fn,
     user_data: *mut c_void,
-    run: Out<'_, *mut devbay_run>,
+    run: Option<&mut MaybeUninit<*mut devbay_run>>,
 ) -> *mut devbay_error {
     attempt(|| {
         let opened = handles::get::<Opened>(session)?;
@@ -349,7 +352,7 @@ pub unsafe extern "C" fn devbay_session_start(
 pub extern "C" fn devbay_run_wait(
     run: *const devbay_run,
     timeout_ns: u64,
-    has_ended: Out<'_, bool>,
+    has_ended: Option<&mut MaybeUninit<bool>>,
 ) -> *mut devbay_error {
     attempt(|| {
         let run = handles::get::<devbay_host::Run>(run)?;
@@ -415,7 +418,9 @@ pub extern "C" fn devbay_run_destroy(run: *mut devbay_run) {
 ///
 /// Since 1.
 #[unsafe(no_mangle)]
-pub extern "C" fn devbay_cancel_create(cancel: Out<'_, *mut devbay_cancel>) -> *mut devbay_error {
+pub extern "C" fn devbay_cancel_create(
+    cancel: Option<&mut MaybeUninit<*mut devbay_cancel>>,
+) -> *mut devbay_error {
     attempt(|| give_new::<Cancel>(cancel, || Ok(Cancel::default())))
 }
 
@@ -460,7 +465,7 @@ pub unsafe extern "C" fn devbay_session_bind(
     n_inputs: usize,
     outputs: *const *mut devbay_value,
     n_outputs: usize,
-    bound: Out<'_, *mut devbay_bound>,
+    bound: Option<&mut MaybeUninit<*mut devbay_bound>>,
 ) -> *mut devbay_error {
     attempt(|| {
         give_new::<BoundRun>(bound, || {

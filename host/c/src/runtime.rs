@@ -2,7 +2,7 @@
 
 use crate::arguments::{c_text, invalid, list, text};
 use crate::errors::{attempt, devbay_error};
-use crate::handles::{self, Out, give, give_new, object};
+use crate::handles::{self, give, give_new, object};
 use crate::options::{self, devbay_options};
 use devbay_host::trace::{Recorder, Summary, Timeline, write_chrome};
 use devbay_host::{Choice, Device, Error, ErrorKind, Model, Outcome, Policy, Requirements, Result, Runtime};
@@ -51,11 +51,11 @@ impl Named {
 }
 
 /// Gives a JSON text away, to be freed by [`devbay_text_free`].
-pub fn give_json(out: Out<'_, *mut c_char>, value: &Value) -> Result<()> {
+pub fn give_json(out: Option<&mut MaybeUninit<*mut c_char>>, value: &Value) -> Result<()> {
     give_text(out, &value.to_string())
 }
 
-fn give_text(out: Out<'_, *mut c_char>, text: &str) -> Result<()> {
+fn give_text(out: Option<&mut MaybeUninit<*mut c_char>>, text: &str) -> Result<()> {
     let out = out.ok_or_else(|| invalid("the place for the text is NULL"))?;
     give(Some(out), c_text(text).into_raw())
 }
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn devbay_text_free(text: *mut c_char) {
 #[unsafe(no_mangle)]
 pub extern "C" fn devbay_runtime_create(
     options: *const devbay_options,
-    runtime: Out<'_, *mut devbay_runtime>,
+    runtime: Option<&mut MaybeUninit<*mut devbay_runtime>>,
 ) -> *mut devbay_error {
     attempt(|| {
         give_new::<Host>(runtime, || {
@@ -117,7 +117,7 @@ pub extern "C" fn devbay_runtime_destroy(runtime: *mut devbay_runtime) {
 #[unsafe(no_mangle)]
 pub extern "C" fn devbay_runtime_report(
     runtime: *const devbay_runtime,
-    report: Out<'_, *mut c_char>,
+    report: Option<&mut MaybeUninit<*mut c_char>>,
 ) -> *mut devbay_error {
     attempt(|| {
         let host = handles::get::<Host>(runtime)?;
@@ -167,7 +167,7 @@ pub extern "C" fn devbay_runtime_n_devices(runtime: *const devbay_runtime) -> us
 pub extern "C" fn devbay_runtime_device(
     runtime: *const devbay_runtime,
     i: usize,
-    device: Out<'_, *mut devbay_device>,
+    device: Option<&mut MaybeUninit<*mut devbay_device>>,
 ) -> *mut devbay_error {
     attempt(|| {
         give_new::<Named>(device, || {
@@ -195,8 +195,8 @@ pub unsafe extern "C" fn devbay_runtime_choose(
     runtime: *const devbay_runtime,
     policy: *const c_char,
     model: *const devbay_model,
-    device: Out<'_, *mut devbay_device>,
-    explanation: Out<'_, *mut c_char>,
+    device: Option<&mut MaybeUninit<*mut devbay_device>>,
+    explanation: Option<&mut MaybeUninit<*mut c_char>>,
 ) -> *mut devbay_error {
     attempt(|| {
         let host = handles::get::<Host>(runtime)?;
@@ -222,8 +222,8 @@ pub unsafe extern "C" fn devbay_runtime_choose(
 #[unsafe(no_mangle)]
 pub extern "C" fn devbay_runtime_take_trace(
     runtime: *const devbay_runtime,
-    timeline: Out<'_, *mut c_char>,
-    summary: Out<'_, *mut c_char>,
+    timeline: Option<&mut MaybeUninit<*mut c_char>>,
+    summary: Option<&mut MaybeUninit<*mut c_char>>,
 ) -> *mut devbay_error {
     attempt(|| {
         let host = handles::get::<Host>(runtime)?;
@@ -275,8 +275,8 @@ pub extern "C" fn devbay_device_product(device: *const devbay_device) -> *const 
 #[unsafe(no_mangle)]
 pub extern "C" fn devbay_device_memory(
     device: *const devbay_device,
-    in_use: Out<'_, u64>,
-    peak: Out<'_, u64>,
+    in_use: Option<&mut MaybeUninit<u64>>,
+    peak: Option<&mut MaybeUninit<u64>>,
 ) -> *mut devbay_error {
     attempt(|| {
         let (now, most) = handles::get::<Named>(device)?.device.bytes_in_use();
@@ -304,7 +304,7 @@ pub extern "C" fn devbay_device_destroy(device: *mut devbay_device) {
 pub unsafe extern "C" fn devbay_model_load(
     path: *const c_char,
     options: *const devbay_options,
-    model: Out<'_, *mut devbay_model>,
+    model: Option<&mut MaybeUninit<*mut devbay_model>>,
 ) -> *mut devbay_error {
     attempt(|| {
         give_new::<Model>(model, || {
@@ -324,7 +324,7 @@ pub unsafe extern "C" fn devbay_model_load(
 pub unsafe extern "C" fn devbay_model_from_bytes(
     bytes: *const u8,
     size: usize,
-    model: Out<'_, *mut devbay_model>,
+    model: Option<&mut MaybeUninit<*mut devbay_model>>,
 ) -> *mut devbay_error {
     attempt(|| {
         give_new::<Model>(model, || {

@@ -2,7 +2,7 @@
 
 use crate::arguments::{c_text, devbay_dtype, dtype_to_c, invalid, list, text};
 use crate::errors::{attempt, devbay_error};
-use crate::handles::{self, Out, Used, give, give_new, object};
+use crate::handles::{self, Used, give, give_new, object};
 use crate::options::{self, devbay_options};
 use crate::runtime::{Host, Named, choice_json, devbay_device, devbay_model, devbay_runtime, give_json};
 use crate::values::{Value, devbay_value};
@@ -11,6 +11,7 @@ use devbay_host::internals::plan_json;
 use devbay_host::{DType, Dim, Error, ErrorKind, Model, Port, Result, Session};
 use serde_json::Value as Json;
 use std::ffi::{CString, c_char};
+use std::mem::MaybeUninit;
 use std::path::Path;
 use std::ptr::null;
 
@@ -131,7 +132,7 @@ pub extern "C" fn devbay_session_create(
     runtime: *const devbay_runtime,
     model: *const devbay_model,
     options: *const devbay_options,
-    session: Out<'_, *mut devbay_session>,
+    session: Option<&mut MaybeUninit<*mut devbay_session>>,
 ) -> *mut devbay_error {
     attempt(|| {
         give_new::<Opened>(session, || {
@@ -240,7 +241,7 @@ fn position(ports: &[Port], name: &str, kind: &str) -> Result<usize> {
 pub unsafe extern "C" fn devbay_session_find_input(
     session: *const devbay_session,
     name: *const c_char,
-    i: Out<'_, usize>,
+    i: Option<&mut MaybeUninit<usize>>,
 ) -> *mut devbay_error {
     attempt(|| {
         // SAFETY: a text ends with NUL and lives until the call returns (the header's preamble).
@@ -258,7 +259,7 @@ pub unsafe extern "C" fn devbay_session_find_input(
 pub unsafe extern "C" fn devbay_session_find_output(
     session: *const devbay_session,
     name: *const c_char,
-    i: Out<'_, usize>,
+    i: Option<&mut MaybeUninit<usize>>,
 ) -> *mut devbay_error {
     attempt(|| {
         // SAFETY: a text ends with NUL and lives until the call returns (the header's preamble).
@@ -273,7 +274,7 @@ pub unsafe extern "C" fn devbay_session_find_output(
 #[unsafe(no_mangle)]
 pub extern "C" fn devbay_session_device(
     session: *const devbay_session,
-    device: Out<'_, *mut devbay_device>,
+    device: Option<&mut MaybeUninit<*mut devbay_device>>,
 ) -> *mut devbay_error {
     attempt(|| {
         give_new::<Named>(device, || {
@@ -288,7 +289,7 @@ pub extern "C" fn devbay_session_device(
 #[unsafe(no_mangle)]
 pub extern "C" fn devbay_session_explain(
     session: *const devbay_session,
-    explanation: Out<'_, *mut c_char>,
+    explanation: Option<&mut MaybeUninit<*mut c_char>>,
 ) -> *mut devbay_error {
     attempt(|| give_json(explanation, &handles::get::<Opened>(session)?.choice))
 }
@@ -304,7 +305,7 @@ pub unsafe extern "C" fn devbay_session_plan(
     session: *const devbay_session,
     inputs: *const *const devbay_value,
     n_inputs: usize,
-    plan: Out<'_, *mut c_char>,
+    plan: Option<&mut MaybeUninit<*mut c_char>>,
 ) -> *mut devbay_error {
     attempt(|| {
         let run = handles::get::<Opened>(session)?;

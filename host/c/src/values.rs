@@ -2,7 +2,7 @@
 
 use crate::arguments::{devbay_dtype, dtype, dtype_to_c, extents, invalid};
 use crate::errors::{attempt, devbay_error};
-use crate::handles::{self, Out, give, give_new, object};
+use crate::handles::{self, give, give_new, object};
 use crate::runtime::{Named, devbay_device};
 use devbay_host::internals::core::tensor::{Bytes, bytes_of, n_elements};
 use devbay_host::internals::device_tensor::dlpark::Managed;
@@ -31,7 +31,7 @@ pub const DEVBAY_WRITABLE: u32 = 1;
 /// Called once when devbay does not use memory of the caller's any more.
 ///
 /// Threads: any. It must not call devbay.
-pub type devbay_release_fn = extern "C" fn(user_data: *mut c_void);
+pub type devbay_release_fn = Option<extern "C" fn(user_data: *mut c_void)>;
 
 /// A value.
 pub struct Value {
@@ -47,7 +47,7 @@ struct Lent {
     start: *mut u8,
     len: usize,
     is_writable: bool,
-    release: Option<devbay_release_fn>,
+    release: devbay_release_fn,
     user_data: *mut c_void,
 }
 
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn devbay_value_create(
     r#type: devbay_dtype,
     extents: *const i64,
     rank: usize,
-    value: Out<'_, *mut devbay_value>,
+    value: Option<&mut MaybeUninit<*mut devbay_value>>,
 ) -> *mut devbay_error {
     attempt(|| {
         give_new::<Value>(value, || {
@@ -168,9 +168,9 @@ pub unsafe extern "C" fn devbay_value_wrap(
     data: *mut c_void,
     size: usize,
     flags: u32,
-    release: Option<devbay_release_fn>,
+    release: devbay_release_fn,
     user_data: *mut c_void,
-    value: Out<'_, *mut devbay_value>,
+    value: Option<&mut MaybeUninit<*mut devbay_value>>,
 ) -> *mut devbay_error {
     attempt(|| {
         let (start, is_writable) = (data.cast::<u8>(), flags & DEVBAY_WRITABLE != 0);
@@ -214,9 +214,9 @@ pub extern "C" fn devbay_value_kind(value: *const devbay_value) -> devbay_value_
 #[unsafe(no_mangle)]
 pub extern "C" fn devbay_value_type(
     value: *const devbay_value,
-    r#type: Out<'_, devbay_dtype>,
-    extents: Out<'_, *const i64>,
-    rank: Out<'_, usize>,
+    r#type: Option<&mut MaybeUninit<devbay_dtype>>,
+    extents: Option<&mut MaybeUninit<*const i64>>,
+    rank: Option<&mut MaybeUninit<usize>>,
 ) -> *mut devbay_error {
     attempt(|| {
         let value = handles::get::<Value>(value)?;
@@ -245,8 +245,8 @@ pub extern "C" fn devbay_value_device(value: *const devbay_value) -> *const c_ch
 #[unsafe(no_mangle)]
 pub extern "C" fn devbay_value_data(
     value: *const devbay_value,
-    data: Out<'_, *const c_void>,
-    size: Out<'_, usize>,
+    data: Option<&mut MaybeUninit<*const c_void>>,
+    size: Option<&mut MaybeUninit<usize>>,
 ) -> *mut devbay_error {
     attempt(|| {
         let value = handles::get::<Value>(value)?;
@@ -267,8 +267,8 @@ pub extern "C" fn devbay_value_data(
 #[unsafe(no_mangle)]
 pub extern "C" fn devbay_value_data_mut(
     value: *mut devbay_value,
-    data: Out<'_, *mut c_void>,
-    size: Out<'_, usize>,
+    data: Option<&mut MaybeUninit<*mut c_void>>,
+    size: Option<&mut MaybeUninit<usize>>,
 ) -> *mut devbay_error {
     attempt(|| {
         let (start, len) = handles::get::<Value>(value)?.memory_mut()?;
@@ -283,7 +283,7 @@ pub extern "C" fn devbay_value_data_mut(
 #[unsafe(no_mangle)]
 pub extern "C" fn devbay_value_to_host(
     value: *const devbay_value,
-    copy: Out<'_, *mut devbay_value>,
+    copy: Option<&mut MaybeUninit<*mut devbay_value>>,
 ) -> *mut devbay_error {
     attempt(|| give_new::<Value>(copy, || Value::of_host(handles::get::<Value>(value)?.tensor.to_tensor()?)))
 }
@@ -297,7 +297,7 @@ pub extern "C" fn devbay_value_to_host(
 pub extern "C" fn devbay_value_to_device(
     value: *const devbay_value,
     device: *const devbay_device,
-    copy: Out<'_, *mut devbay_value>,
+    copy: Option<&mut MaybeUninit<*mut devbay_value>>,
 ) -> *mut devbay_error {
     attempt(|| {
         give_new::<Value>(copy, || {
@@ -320,7 +320,7 @@ pub extern "C" fn devbay_value_to_device(
 pub unsafe extern "C" fn devbay_value_from_dlpack(
     device: *const devbay_device,
     tensor: *mut DLManagedTensorVersioned,
-    value: Out<'_, *mut devbay_value>,
+    value: Option<&mut MaybeUninit<*mut devbay_value>>,
 ) -> *mut devbay_error {
     attempt(|| {
         // SAFETY: the header says that the caller gives the tensor away, and that it keeps DLPack's rules.
@@ -344,7 +344,7 @@ pub unsafe extern "C" fn devbay_value_from_dlpack(
 #[unsafe(no_mangle)]
 pub extern "C" fn devbay_value_to_dlpack(
     value: *const devbay_value,
-    tensor: Out<'_, *mut DLManagedTensorVersioned>,
+    tensor: Option<&mut MaybeUninit<*mut DLManagedTensorVersioned>>,
 ) -> *mut devbay_error {
     attempt(|| {
         let value = handles::get::<Value>(value)?;
