@@ -23,7 +23,6 @@ mod memory;
 mod new_plugin;
 mod options;
 mod passes;
-mod plan;
 mod probe;
 mod profile;
 mod program;

@@ -1,7 +1,7 @@
 //! Models: programs read from a file, shared by all sessions of a process.
 
 use crate::dbx::{self, Checks, Compiled};
-use crate::import::{self, Reading};
+use crate::import::{self, Metadata, Reading};
 use bytes::Bytes;
 use devbay_core::device::Device;
 use devbay_core::error::{Error, ErrorKind, Result};
@@ -25,6 +25,7 @@ pub struct Model {
 
 struct Inner {
     program: Program,
+    metadata: Metadata,
     /// True if the importer verified it.
     is_verified: bool,
     /// Results of ahead-of-time compilation, if its file has them; `program` is then the compiled program.
@@ -100,7 +101,10 @@ impl Model {
         }
         let model = match dbx::is_compiled(path) {
             true => Self::of_compiled(dbx::read(path, reading, checks)?),
-            false => Self::of_program(import::open(path, reading)?, true),
+            false => {
+                let (program, metadata) = import::open_with_metadata(path, reading)?;
+                Self::of_program(program, metadata, true)
+            }
         };
         let mut loaded = lock(loaded);
         loaded.retain(|_, inner| inner.strong_count() > 0);
@@ -117,7 +121,10 @@ impl Model {
         let bytes = bytes.into();
         match dbx::is_compiled_content(&bytes) {
             true => Self::from_compiled(bytes, Checks::Weights),
-            false => Ok(Self::of_program(import::from_bytes(bytes, None)?, true)),
+            false => {
+                let (program, metadata) = import::with_metadata(bytes, None)?;
+                Ok(Self::of_program(program, metadata, true))
+            }
         }
     }
 
@@ -139,18 +146,22 @@ impl Model {
 
     /// Makes a model from an existing program. Creating a session verifies it.
     pub fn from_program(program: Program) -> Self {
-        Self::of_program(program, false)
+        let metadata = Metadata { graph_name: program.name.clone(), ..Metadata::default() };
+        Self::of_program(program, metadata, false)
     }
 
-    fn of_program(program: Program, is_verified: bool) -> Self {
-        Self { inner: Arc::new(Inner { program, is_verified, compiled: None, units: Mutex::default() }) }
+    fn of_program(program: Program, metadata: Metadata, is_verified: bool) -> Self {
+        let units = Mutex::default();
+        Self { inner: Arc::new(Inner { program, metadata, is_verified, compiled: None, units }) }
     }
 
     fn of_compiled(mut compiled: Compiled) -> Self {
         let program = std::mem::take(&mut compiled.program);
+        let metadata = Metadata { graph_name: program.name.clone(), ..Metadata::default() };
         Self {
             inner: Arc::new(Inner {
                 program,
+                metadata,
                 is_verified: true,
                 compiled: Some(compiled),
                 units: Mutex::default(),
@@ -170,6 +181,11 @@ impl Model {
     /// Returns the program as imported; for a compiled model, as left by the passes that need no types.
     pub fn program(&self) -> &Program {
         &self.inner.program
+    }
+
+    /// Returns what the model's file says about itself: its producer, its version and so on.
+    pub fn metadata(&self) -> &Metadata {
+        &self.inner.metadata
     }
 
     /// Returns the program as a device runs it, shared by all sessions of this model on that device.

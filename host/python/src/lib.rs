@@ -3,7 +3,10 @@
 //! Each class wraps one type of `devbay-host`. Calls that may take long release the interpreter's lock. Errors become the
 //! exceptions of `devbay._errors`.
 
+mod cancel;
+mod eager;
 mod errors;
+mod reports;
 mod runtime;
 mod session;
 mod tensor;
@@ -13,6 +16,10 @@ use pyo3::prelude::*;
 /// The module.
 #[pymodule(gil_used = false)]
 mod _devbay {
+    #[pymodule_export]
+    use super::cancel::Cancel;
+    #[pymodule_export]
+    use super::eager::op;
     #[pymodule_export]
     use super::runtime::{Device, Runtime, devices};
     #[pymodule_export]

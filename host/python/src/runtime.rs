@@ -1,6 +1,8 @@
 //! Runtimes and their devices.
 
 use crate::errors::detached;
+use crate::reports::report;
+use devbay_host::trace::Recorder;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use std::collections::BTreeMap;
@@ -35,9 +37,14 @@ pub fn shared(py: Python<'_>) -> PyResult<devbay_host::Runtime> {
 }
 
 impl Runtime {
-    /// Makes a runtime that also has the plugins at these paths.
-    pub fn with_plugins(py: Python<'_>, plugins: Vec<PathBuf>) -> PyResult<devbay_host::Runtime> {
-        detached(py, || builder(true).plugins(plugins).build())
+    /// Makes a runtime that also has the plugins at these paths, and gives their marks to a recorder.
+    pub fn with_plugins(
+        py: Python<'_>,
+        plugins: Vec<PathBuf>,
+        recorder: Option<&Recorder>,
+    ) -> PyResult<devbay_host::Runtime> {
+        let builder = builder(true).plugins(plugins).trace(recorder.map(Recorder::sink));
+        detached(py, || builder.build())
     }
 
     /// Returns the library's own runtime.
@@ -72,8 +79,8 @@ impl Runtime {
 
     /// The devices, in order of precedence of their plugins.
     #[getter]
-    fn devices(&self) -> Vec<Device> {
-        self.0.devices().into_iter().map(Device).collect()
+    fn devices<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        list(py, &self.0)
     }
 
     /// The plugins that were refused, each with the reason.
@@ -93,12 +100,23 @@ impl Runtime {
         let names: Vec<String> = self.0.devices().iter().map(|device| device.name().to_owned()).collect();
         format!("<devbay.Runtime with {}>", names.join(", "))
     }
+
+    /// Returns a table of the devices, for notebooks.
+    fn _repr_html_<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        list(py, &self.0)?.call_method0("_repr_html_")
+    }
 }
 
 /// Lists the devices of the runtime that sessions use if none is given.
 #[pyfunction]
-pub fn devices(py: Python<'_>) -> PyResult<Vec<Device>> {
-    Ok(shared(py)?.devices().into_iter().map(Device).collect())
+pub fn devices(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    list(py, &shared(py)?)
+}
+
+/// Returns a runtime's devices as a list that prints as a table.
+fn list<'py>(py: Python<'py>, runtime: &devbay_host::Runtime) -> PyResult<Bound<'py, PyAny>> {
+    let devices: Vec<Device> = runtime.devices().into_iter().map(Device).collect();
+    report(py, "Devices", (devices,))
 }
 
 #[pymethods]

@@ -6,7 +6,10 @@
 #![deny(unsafe_code)]
 
 pub(crate) mod file;
+mod metadata;
 mod onnx;
+
+pub use metadata::Metadata;
 
 use bytes::Bytes;
 use devbay_core::program::{Program, text, verify};
@@ -34,7 +37,14 @@ pub enum Reading {
 /// [`ErrorKind::UnsupportedModel`] if it uses features that devbay lacks; with the file, and the node at fault if there is
 /// one.
 pub fn open(path: impl AsRef<Path>, reading: Reading) -> Result<Program> {
-    let path = path.as_ref();
+    open_with_metadata(path.as_ref(), reading).map(|(program, _)| program)
+}
+
+/// Reads the model in a file as [`open`] does, with its metadata.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_with_metadata(path: &Path, reading: Reading) -> Result<(Program, Metadata)> {
     let read = || {
         let bytes = file::read(path, reading)?;
         // A bare file name has the parent "".
@@ -49,7 +59,15 @@ pub fn open(path: impl AsRef<Path>, reading: Reading) -> Result<Program> {
 /// # Errors
 /// As [`open`]; [`ErrorKind::UnsupportedModel`] if it refers to data files and there is no folder.
 pub fn from_bytes(bytes: impl Into<Bytes>, folder: Option<&Path>) -> Result<Program> {
-    import(bytes.into(), folder, Reading::default())
+    with_metadata(bytes.into(), folder).map(|(program, _)| program)
+}
+
+/// Reads a model in memory as [`from_bytes`] does, with its metadata.
+///
+/// # Errors
+/// As [`from_bytes`].
+pub fn with_metadata(bytes: Bytes, folder: Option<&Path>) -> Result<(Program, Metadata)> {
+    import(bytes, folder, Reading::default())
 }
 
 /// Reads one tensor in ONNX's form (TensorProto), the form of stored test data.
@@ -60,15 +78,17 @@ pub fn read_tensor(bytes: impl Into<Bytes>) -> Result<Tensor> {
     onnx::read_tensor(bytes.into())
 }
 
-fn import(bytes: Bytes, folder: Option<&Path>, reading: Reading) -> Result<Program> {
-    let program = if bytes.starts_with(TEXT_MAGIC) {
+fn import(bytes: Bytes, folder: Option<&Path>, reading: Reading) -> Result<(Program, Metadata)> {
+    let (program, metadata) = if bytes.starts_with(TEXT_MAGIC) {
         let text = str::from_utf8(&bytes).map_err(|e| {
             Error::new(ErrorKind::InvalidModel, "expected UTF-8 in a program's text").because(e)
         })?;
-        text::parse(text)?
+        let program = text::parse(text)?;
+        let metadata = Metadata { graph_name: program.name.clone(), ..Metadata::default() };
+        (program, metadata)
     } else {
         onnx::import(bytes, folder, reading)?
     };
     verify::verify(&program)?;
-    Ok(program)
+    Ok((program, metadata))
 }

@@ -21,7 +21,7 @@ mod tensors;
 #[cfg(test)]
 mod tests;
 
-use super::Reading;
+use super::{Metadata, Reading};
 use bytes::Bytes;
 use devbay_core::program::Program;
 use devbay_core::program::onnx_versions::NEWEST_OPSET;
@@ -38,7 +38,7 @@ use std::path::Path;
 const OPSETS: RangeInclusive<i64> = 7..=NEWEST_OPSET as i64;
 
 /// Reads a model; `folder` holds its data files.
-pub(super) fn import(bytes: Bytes, folder: Option<&Path>, reading: Reading) -> Result<Program> {
+pub(super) fn import(bytes: Bytes, folder: Option<&Path>, reading: Reading) -> Result<(Program, Metadata)> {
     let model = ModelProto::decode(bytes).map_err(|cause| {
         let too_deep = cause.to_string().contains("recursion limit");
         if too_deep {
@@ -50,7 +50,32 @@ pub(super) fn import(bytes: Bytes, folder: Option<&Path>, reading: Reading) -> R
     let opsets = opsets(&model.opset_import)?;
     let mut builder = Builder::new(&model.functions, folder, reading)?;
     builder.build_main(graph, opsets)?;
-    Ok(builder.program)
+    Ok((builder.program, metadata(&model)))
+}
+
+/// Returns what the file says about the model.
+fn metadata(model: &ModelProto) -> Metadata {
+    let graph = model.graph.as_ref();
+    Metadata {
+        producer_name: model.producer_name().to_owned(),
+        producer_version: model.producer_version().to_owned(),
+        domain: model.domain().to_owned(),
+        version: model.model_version(),
+        description: model.doc_string().to_owned(),
+        graph_name: graph.map(|graph| graph.name().to_owned()).unwrap_or_default(),
+        graph_description: graph.map(|graph| graph.doc_string().to_owned()).unwrap_or_default(),
+        ir_version: model.ir_version(),
+        opsets: model
+            .opset_import
+            .iter()
+            .map(|opset| (domain(opset.domain()).to_owned(), opset.version()))
+            .collect(),
+        properties: model
+            .metadata_props
+            .iter()
+            .map(|pair| (pair.key().to_owned(), pair.value().to_owned()))
+            .collect(),
+    }
 }
 
 /// Reads one tensor on its own.
