@@ -11,7 +11,20 @@ mod runtime;
 mod session;
 mod tensor;
 
+use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
+
+/// Refuses interpreters other than the process's first one: PyO3 and NumPy keep objects that belong to one interpreter, and a
+/// program that used them from another one would hang.
+fn check_interpreter(_attached: Python<'_>) -> PyResult<()> {
+    // SAFETY: the thread is attached to an interpreter, as `_attached` proves.
+    let interpreter = unsafe { pyo3::ffi::PyInterpreterState_Get() };
+    // SAFETY: the interpreter came from the call above, and lives while the thread is attached to it.
+    match unsafe { pyo3::ffi::PyInterpreterState_GetID(interpreter) } {
+        0 => Ok(()),
+        _ => Err(PyImportError::new_err("devbay does not support subinterpreters: import it in the main interpreter")),
+    }
+}
 
 /// The module.
 #[pymodule(gil_used = false)]
@@ -30,6 +43,7 @@ mod _devbay {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        super::check_interpreter(module.py())?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -5,6 +5,7 @@ use crate::cancel::Cancel;
 use crate::reports;
 use crate::runtime::{Runtime, shared};
 use crate::tensor::{Tensor, from_python, to_python};
+use devbay_host::internals::devices::missing_ops;
 use devbay_host::trace::Recorder;
 use devbay_host::{
     DeviceTensor, DeviceVerdict, Error, ErrorKind, Metadata, Model, PlanOptions, Policy, Requirements, RunOptions,
@@ -121,7 +122,8 @@ impl Session {
             let is_other = |other: &Arc<devbay_host::Device>| {
                 other.plugin().name() == "cpu" && !Arc::ptr_eq(other, &device)
             };
-            let others = runtime.devices().into_iter().filter(is_other).take(1).collect();
+            let others: Vec<_> = runtime.devices().into_iter().filter(is_other).take(1).collect();
+            check_ops(&model, &device, &others)?;
             let plans = PlanOptions { trace: recorder.clone(), ..PlanOptions::default() };
             let options = SessionOptions { plans, others, ..SessionOptions::default() };
             let session = devbay_host::Session::with_options(&model, &device, options)?;
@@ -349,6 +351,23 @@ impl Session {
         }
         Ok(given)
     }
+}
+
+/// Refuses a model with an op that no device of the session has a kernel for: its first run would fail.
+fn check_ops(
+    model: &Model,
+    device: &Arc<devbay_host::Device>,
+    others: &[Arc<devbay_host::Device>],
+) -> devbay_host::Result<()> {
+    let mut missing = missing_ops(device, model.program());
+    for other in others {
+        let there = missing_ops(other, model.program());
+        missing.retain(|op, _| there.contains_key(op));
+    }
+    let Some((op, node)) = missing.into_iter().next() else { return Ok(()) };
+    let names: Vec<&str> = [device].into_iter().chain(others).map(|device| device.name()).collect();
+    let text = format!("there is no kernel for op {op} on {}", names.join(" or "));
+    Err(Error::new(ErrorKind::UnsupportedOp, text).at_node(node))
 }
 
 /// Returns whether this is Python's main thread, which handles signals.

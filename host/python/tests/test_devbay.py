@@ -181,6 +181,48 @@ def test_runs_can_be_awaited():
     assert asyncio.run(both()) == [[0], [1]]
 
 
+def run_program(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_interpreter_ends_while_runs_are_in_flight():
+    code = f"""
+import threading, time
+import numpy as np
+import devbay
+endless, short = devbay.Session({LOOP!r}), devbay.Session({ABS!r})
+def forever():
+    endless.run({{"n": np.int64(2**62), "x": np.ones(4, np.float32)}})
+def often():
+    while True:
+        short.run({{"x": np.ones(4, np.float32)}})
+for work in (forever, often, often):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.2)
+print("ended")
+"""
+    assert run_program(code) == (0, "ended\n", "")
+
+
+def test_a_subinterpreter_is_refused():
+    code = """
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+interpreters.run_string(interpreters.create(), '''
+try:
+    import devbay
+except ImportError as error:
+    print("subinterpreters" in str(error), flush=True)
+''')
+import devbay
+print(len(devbay.devices()) > 0)
+"""
+    assert run_program(code) == (0, "True\nTrue\n", "")
+
+
 def test_many_threads_share_a_session():
     session = devbay.Session(MNIST)
     x = np.full((1, 1, 28, 28), 0.25, np.float32)

@@ -140,6 +140,8 @@ def test_unknown_providers_are_warned_about_and_skipped():
         assert session.get_provider_options() == {"CPUExecutionProvider": {"arena": "1"}}
         session = ort.InferenceSession(ABS, None, ["DevbayExecutionProvider"], [{"device": "cpu:0"}])
     assert session.get_providers() == ["DevbayExecutionProvider", *CPU]
+    with pytest.raises(state.InvalidArgument, match="options device and plugins, found 'devise'"):
+        ort.InferenceSession(ABS, providers=[("DevbayExecutionProvider", {"devise": "cpu:0"})])
     with pytest.raises(ValueError, match="should be the same length"):
         ort.InferenceSession(ABS, None, CPU, [{}, {}])
     with pytest.raises(ValueError, match="should be a sequence"):
@@ -235,6 +237,8 @@ def test_bindings_fill_the_memory_that_is_bound():
     binding.bind_output("z", "cpu", 0, np.float32, [1], z.ctypes.data)
     with pytest.raises(state.InvalidArgument, match=r"float32\[2\], bound to float32\[1\]"):
         session.run_with_iobinding(binding)
+    with pytest.raises(state.InvalidArgument, match="left on cuda:0: the session runs on cpu:0"):
+        binding.bind_output("y", "cuda", 0)
     other = ort.InferenceSession(TWO, providers=CPU)
     with pytest.raises(ValueError, match="session that created it"):
         other.run_with_iobinding(binding)

@@ -84,8 +84,8 @@ class DevbayBackend(Backend):
     def run_node(cls, node, inputs, device="CPU", outputs_info=None, **kwargs):
         """Runs one node on arrays; an absent optional input is left out of the list.
 
-        `opset_version` is the opset of the node, by default the newest one of this onnx. `outputs_info` has the type and
-        shape of each output, which devbay finds by itself.
+        `opset_version` is the opset of the node, by default the newest one of this onnx. `outputs_info`, the type and
+        shape of each output, is not needed.
         """
         opset = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
         super().run_node(node, inputs, device, outputs_info, opset_version=opset)

@@ -1,6 +1,7 @@
 """Providers: which of devbay's devices each name of onnxruntime stands for."""
 
 import collections.abc
+import os
 import threading
 import warnings
 
@@ -9,10 +10,10 @@ from devbay.onnxruntime._errors import Fail, InvalidArgument, error, translated
 
 CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
-# The device that devbay chooses, or the one that its option `device` names.
+# The device that devbay chooses, or the one that its option `device` names. `plugins` are paths of libraries to load.
 DEVBAY = "DevbayExecutionProvider"
 
-# Runtimes by number of threads and whether plugins are searched: sessions share threads.
+# Runtimes by number of threads, whether plugins are searched, and further plugins: sessions share threads.
 _RUNTIMES = {}
 _MADE = threading.Lock()
 
@@ -82,22 +83,26 @@ def place(providers, options, n_threads):
     """Returns the device of a session, and its runtime; no runtime for the one that all sessions share."""
     first = providers[0]
     if first == CPU:
-        # The only device of its runtime. `auto` also checks now that it has a kernel for each op.
-        device = "auto"
+        device = "cpu:0"
     elif first == CUDA:
         number = options[CUDA].get("device_id", "0")
         if not number.isdecimal():
             raise error(InvalidArgument, f"device_id is the number of a CUDA device, found {number!r}")
         device = f"cuda:{number}"
     else:
+        for name in options[DEVBAY]:
+            if name not in ("device", "plugins"):
+                raise error(InvalidArgument, f"{DEVBAY} has the options device and plugins, found {name!r}")
         device = options[DEVBAY].get("device", "auto")
     needs_search = first != CPU
-    if needs_search and not n_threads:
+    plugins = options.get(DEVBAY, {}).get("plugins", "")
+    if needs_search and not n_threads and not plugins:
         return device, None
-    key = (n_threads, needs_search)
+    key = (n_threads, needs_search, plugins)
     with _MADE, translated():
         if key not in _RUNTIMES:
-            _RUNTIMES[key] = devbay.Runtime(threads=n_threads, search=needs_search)
+            paths = [path for path in plugins.split(os.pathsep) if path]
+            _RUNTIMES[key] = devbay.Runtime(plugins=paths, threads=n_threads, search=needs_search)
         runtime = _RUNTIMES[key]
     if not runtime.devices:
         raise error(Fail, "there is no device")

@@ -255,7 +255,8 @@ class IOBinding:
         """Binds an output to host memory at an address, or to a device on which each run allocates it."""
         OrtDevice.make(device_type, device_id)
         if buffer_ptr is None:
-            self._outputs[self._output(name)] = "cpu" if device_type == "cpu" else device_type
+            self._check_place(device_type, device_id)
+            self._outputs[self._output(name)] = device_type
             return
         if element_type is None or shape is None:
             raise ValueError("`element_type` and `shape` are to be provided if pre-allocated memory is provided")
@@ -300,6 +301,14 @@ class IOBinding:
         if name not in self._session._output_names:
             raise error(InvalidArgument, f"Failed to find output name in the model: {name}")
         return name
+
+    def _check_place(self, device_type, device_id):
+        """Refuses a device that is not the session's: results are on that one, or in host memory."""
+        own = self._session._session.device
+        is_own = own == f"{device_type}:{device_id}" or (device_type in ("gpu", "npu") and not own.startswith("cpu:"))
+        if device_type != "cpu" and not is_own:
+            text = f"results cannot be left on {device_type}:{device_id}: the session runs on {own}"
+            raise error(InvalidArgument, text)
 
     @staticmethod
     def _host_only(device_type, device_id):
