@@ -55,7 +55,8 @@ pub fn op<'py>(
         node.attrs.push((Arc::from(&*key), value));
     }
     let given: Vec<Option<&Tensor>> = operands.iter().map(Option::as_ref).collect();
-    let results = detached(py, || eager::run_node(&device, &node, &given).map_err(|error| error.at_node(name)))?;
+    let results =
+        detached(py, || eager::run_node(&device, &node, &given).map_err(|error| error.at_node(name)))?;
     let arrays = results.into_iter().map(|result| to_python(py, result)).collect::<PyResult<Vec<_>>>()?;
     match &*arrays {
         [only] => Ok(only.clone()),

@@ -22,7 +22,9 @@ fn check_interpreter(_attached: Python<'_>) -> PyResult<()> {
     // SAFETY: the interpreter came from the call above, and lives while the thread is attached to it.
     match unsafe { pyo3::ffi::PyInterpreterState_GetID(interpreter) } {
         0 => Ok(()),
-        _ => Err(PyImportError::new_err("devbay does not support subinterpreters: import it in the main interpreter")),
+        _ => Err(PyImportError::new_err(
+            "devbay does not support subinterpreters: import it in the main interpreter",
+        )),
     }
 }
 

@@ -55,11 +55,16 @@ fn types(
         };
         if let Some(shape) = shape_of(&value)? {
             let dtype = port.ty.as_ref().map(|ty| ty.dtype);
-            let dtype = dtype.ok_or_else(|| invalid(format!("input `{}` has no type: give an array", port.name)))?;
+            let dtype =
+                dtype.ok_or_else(|| invalid(format!("input `{}` has no type: give an array", port.name)))?;
             return Ok((dtype, shape));
         }
-        let tensor =
-            from_python(&value, &format!("input `{}`", port.name), port.ty.as_ref().map(|ty| ty.dtype), device)?;
+        let tensor = from_python(
+            &value,
+            &format!("input `{}`", port.name),
+            port.ty.as_ref().map(|ty| ty.dtype),
+            device,
+        )?;
         Ok((tensor.dtype(), tensor.shape().to_vec()))
     };
     ports.iter().map(of_port).collect()
@@ -99,8 +104,9 @@ pub fn explain<'py>(
     let passes: Vec<_> =
         passes.iter().map(|pass| (pass.name, pass.changes, pass.before, pass.after)).collect();
     let ports = session.inner().inputs().iter().zip(&types);
-    let inputs: Vec<_> =
-        ports.map(|(port, (dtype, shape))| (port.name.to_string(), dtype_name(*dtype), shape.clone())).collect();
+    let inputs: Vec<_> = ports
+        .map(|(port, (dtype, shape))| (port.name.to_string(), dtype_name(*dtype), shape.clone()))
+        .collect();
     report(py, "Explanation", (devices, passes, inputs))
 }
 

@@ -1,15 +1,15 @@
 //! Sessions: a model on a device.
 
-use crate::errors::{detached, exception};
 use crate::cancel::Cancel;
+use crate::errors::{detached, exception};
 use crate::reports;
 use crate::runtime::{Runtime, shared};
 use crate::tensor::{Tensor, from_python, to_python};
 use devbay_host::internals::devices::missing_ops;
 use devbay_host::trace::Recorder;
 use devbay_host::{
-    DeviceTensor, DeviceVerdict, Error, ErrorKind, Metadata, Model, PlanOptions, Policy, Requirements, RunOptions,
-    SessionOptions,
+    DeviceTensor, DeviceVerdict, Error, ErrorKind, Metadata, Model, PlanOptions, Policy, Requirements,
+    RunOptions, SessionOptions,
 };
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -198,11 +198,7 @@ impl Session {
     /// `inputs` has an array, or a tuple of extents, by name. Inputs whose extents the model knows can be left out. `print` shows
     /// the plan as text, `json()` returns it as data, and notebooks draw a table.
     #[pyo3(signature = (inputs = None))]
-    fn plan<'py>(
-        &self,
-        py: Python<'py>,
-        inputs: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    fn plan<'py>(&self, py: Python<'py>, inputs: Option<&Bound<'py, PyDict>>) -> PyResult<Bound<'py, PyAny>> {
         reports::plan(py, self, inputs)
     }
 

@@ -166,7 +166,11 @@ impl Bytes for As {
 }
 
 /// Returns the same bytes as a tensor of another type and shape.
-fn reread(tensor: devbay_host::Tensor, dtype: DType, shape: &[usize]) -> devbay_host::Result<devbay_host::Tensor> {
+fn reread(
+    tensor: devbay_host::Tensor,
+    dtype: DType,
+    shape: &[usize],
+) -> devbay_host::Result<devbay_host::Tensor> {
     let size = tensor.bytes().len();
     devbay_host::Tensor::from_storage(dtype, shape, Arc::new(As(tensor)), 0, size)
 }
@@ -226,7 +230,8 @@ pub fn from_python(
     }
     // With gaps, in another byte order, of a type of ml_dtypes, or a list.
     let wanted = wanted.map(dtype_name).filter(|_| !has_dlpack);
-    let found = arrays(py)?.call_method1("dense", (object, wanted)).map_err(|error| refused(&error.value(py)))?;
+    let found =
+        arrays(py)?.call_method1("dense", (object, wanted)).map_err(|error| refused(&error.value(py)))?;
     let (array, small): (Bound<'_, PyAny>, Option<(String, Vec<usize>)>) = found.extract()?;
     let tensor = import(&array, device).map_err(|error| refused(&error.value(py)))?;
     let Some((name, shape)) = small else { return Ok(tensor) };
@@ -251,9 +256,10 @@ fn owner(object: &Bound<'_, PyAny>) -> PyResult<Arc<Device>> {
     let devices = runtime.devices();
     let owner = devices.iter().find(|device| device.dlpack_device().ok() == wanted);
     let cpu = devices.iter().find(|device| device.plugin().name() == "cpu");
-    owner.or(cpu).cloned().ok_or_else(|| {
-        exception(py, &Error::new(ErrorKind::NotFound, "there is no device for the tensor"))
-    })
+    owner
+        .or(cpu)
+        .cloned()
+        .ok_or_else(|| exception(py, &Error::new(ErrorKind::NotFound, "there is no device for the tensor")))
 }
 
 /// Shares the memory of an object with `__dlpack__`.

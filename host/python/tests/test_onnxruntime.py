@@ -232,7 +232,7 @@ def test_bindings_fill_the_memory_that_is_bound():
     session.run_with_iobinding(binding)
     assert value.numpy().tolist() == [5, 2]
     assert [output.data_ptr() for output in binding.get_outputs()] == [value.data_ptr(), z.ctypes.data]
-    with pytest.raises(state.InvalidArgument, match="input name"):
+    with pytest.raises(RuntimeError, match="name: w among the inputs"):
         binding.bind_cpu_input("w", x)
     binding.bind_output("z", "cpu", 0, np.float32, [1], z.ctypes.data)
     with pytest.raises(state.InvalidArgument, match=r"float32\[2\], bound to float32\[1\]"):
@@ -263,6 +263,22 @@ def test_values_share_their_array():
     assert half.data_type() == "tensor(float16)"
     with pytest.raises(state.NotImplemented, match="cannot be made from an array"):
         ort.OrtValue.ortvalue_from_numpy(x, "cuda", 0)
+
+
+def test_a_node_that_fails_is_a_failed_run():
+    session = ort.InferenceSession(
+        program("  %y: f32[m] = Reshape@25(%x, %s)", "%x: f32[n], %s: i64[1]"), providers=CPU
+    )
+    with pytest.raises(state.Fail, match="as many elements as"):
+        session.run(None, {"x": np.zeros(6, np.float32), "s": np.array([4])})
+
+
+def test_float8_results_are_bytes():
+    pytest.importorskip("ml_dtypes")
+    session = ort.InferenceSession(program("  %y: f8e4m3fn[n] = Cast@28(%x){to = 17}"), providers=CPU)
+    assert session.get_outputs()[0].type == "tensor(float8e4m3fn)"
+    [result] = session.run(None, {"x": np.array([1, 2], np.float32)})
+    assert result.dtype == np.uint8 and result.tolist() == [0x38, 0x40]
 
 
 def test_runs_in_the_background_call_back():

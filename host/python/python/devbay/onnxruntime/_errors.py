@@ -54,9 +54,14 @@ def unsupported(text):
 
 
 @contextlib.contextmanager
-def translated():
-    """Turns the errors of devbay into those of onnxruntime; the original is the cause."""
+def translated(running=False):
+    """Turns the errors of devbay into those of onnxruntime; the original is the cause.
+
+    What a node of a running model finds wrong is a failed run, and no fault of the model's graph.
+    """
     try:
         yield
     except _errors.Error as found:
-        raise error(_BY_KIND.get(found.kind, Fail), str(found)) from found
+        kind = _BY_KIND.get(found.kind, Fail)
+        kind = Fail if running and kind is InvalidGraph else kind
+        raise error(kind, str(found)) from found

@@ -7,7 +7,7 @@ kept and has none: results are the same. One that asks for something that devbay
 import enum
 
 import devbay
-from devbay.onnxruntime._errors import Fail, InvalidArgument, error, unsupported
+from devbay.onnxruntime._errors import InvalidArgument, error, unsupported
 
 
 class _Names(enum.IntEnum):
@@ -266,5 +266,5 @@ class RunOptions(_Closed):
 def check_severity(level):
     """Returns a level of onnxruntime's log: 0 for verbose to 4 for fatal."""
     if not isinstance(level, int) or not 0 <= level <= 4:
-        raise error(Fail, f"a log level is a number from 0 to 4, found {level!r}")
+        raise RuntimeError(f"a log level is a number from 0 to 4, found {level!r}")
     return level

@@ -202,12 +202,20 @@ class InferenceSession:
             cancel = run_options._cancel
         run = self._session.run_on_device if on_device else self._session.run
         try:
-            with translated():
-                return run(values, cancel=cancel)
+            with translated(running=True):
+                results = run(values, cancel=cancel)
         except Fail as found:
             if cancel is not None and isinstance(found.__cause__, devbay.Cancelled):
                 raise error(Fail, "Exiting due to terminate flag being set to true.") from found
             raise
+        return results if on_device else {name: _as_onnxruntime(name, value) for name, value in results.items()}
+
+
+def _as_onnxruntime(name, value):
+    """Returns a result as onnxruntime's Python interface has it: float8 as its bytes."""
+    if isinstance(value, devbay.Tensor):
+        raise unsupported(f"the result {name!r} is of type {value.dtype}, which NumPy lacks: install ml_dtypes")
+    return value.view(numpy.uint8) if value.dtype.name.startswith("float8") else value
 
 
 def _load(model, **options):
@@ -294,12 +302,12 @@ class IOBinding:
 
     def _input(self, name):
         if name not in self._session._input_names:
-            raise error(InvalidArgument, f"Failed to find input name in the model: {name}")
+            raise RuntimeError(f"Failed to find NodeArg with name: {name} among the inputs")
         return name
 
     def _output(self, name):
         if name not in self._session._output_names:
-            raise error(InvalidArgument, f"Failed to find output name in the model: {name}")
+            raise RuntimeError(f"Failed to find NodeArg with name: {name} among the outputs")
         return name
 
     def _check_place(self, device_type, device_id):
@@ -321,7 +329,7 @@ class IOBinding:
     def _run(self, run_options):
         session = self._session
         if not self._outputs:
-            raise error(InvalidArgument, "no output is bound: use bind_output")
+            raise RuntimeError("no output is bound: use bind_output")
         stays = any(isinstance(to, str) and to != "cpu" for to in self._outputs.values())
         results = session._run(session._checked(self._inputs), run_options, on_device=stays)
         for name, to in self._outputs.items():

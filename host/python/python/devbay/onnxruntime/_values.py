@@ -94,7 +94,7 @@ class OrtValue:
 
     @classmethod
     def ortvalue_from_numpy(cls, numpy_obj, /, device_type="cpu", device_id=0, vendor_id=-1):
-        """Makes a tensor of an array. In host memory it shares the array, which must be dense."""
+        """Makes a tensor of an array. In host memory it shares the array if that is dense, else it has a copy."""
         OrtDevice.make(device_type, device_id, vendor_id)
         if device_type != "cpu":
             raise unsupported(
@@ -102,9 +102,7 @@ class OrtValue:
                 "an OrtValue.from_dlpack of a tensor that is there"
             )
         array = numpy.asarray(numpy_obj)
-        if not array.flags.c_contiguous:
-            raise error(InvalidArgument, "an OrtValue shares its array, which must be contiguous")
-        return cls(array)
+        return cls(array if array.flags.c_contiguous else numpy.ascontiguousarray(array))
 
     @classmethod
     def ortvalue_from_numpy_with_onnx_type(cls, data, /, onnx_element_type):
