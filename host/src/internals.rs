@@ -36,6 +36,7 @@ internals! {
     load: "From a path to a library's entry (B1, B26).";
     manifest: "Manifests: a plugin's claims before it is loaded (B25).";
     negotiate: "From a library to a plugin, or a refusal with its reason (B3, B30).";
+    options: "Options as text, by key and value.";
     plan_json: "A plan as JSON.";
     probe: "Probing: an unknown library is tried in a child process before it is loaded here (B27).";
     random: "Reproducible random numbers for inputs, tests and tools.";

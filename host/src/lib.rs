@@ -71,6 +71,7 @@ mod load;
 mod manifest;
 mod model;
 mod negotiate;
+mod options;
 mod plan_json;
 mod probe;
 mod probes;

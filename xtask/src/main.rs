@@ -6,6 +6,7 @@
 mod abi;
 mod archive_abi;
 mod bench;
+mod c_api;
 mod costs;
 mod fuzz;
 mod header_package;
@@ -41,7 +42,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Generate the C header, the ABI's tables and abi.lock from plugin-api/src/abi/v0.rs
+    /// Generate the C headers, of plugins and of devbay for C, and the ABI's tables and abi.lock
     Header {
         /// Change nothing; fail if a committed file is stale
         #[arg(long)]
