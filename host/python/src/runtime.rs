@@ -1,18 +1,20 @@
 //! Runtimes and their devices.
 
-use crate::errors::detached;
+use crate::errors::{detached, exception};
 use crate::reports::report;
+use crate::session::options_of;
 use devbay_host::trace::Recorder;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use std::collections::BTreeMap;
+use pyo3::types::PyDict;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Plugins, their devices, and the threads that run kernels.
 ///
 /// The processor's plugin is always there. `plugins` are paths of further libraries or manifests. With `search`, plugins are
-/// also found as the `devbay` command finds them: in the user's and the system's folders, and in DEVBAY_PLUGIN_PATH.
+/// also found as the `devbay` command finds them: in the user's and the system's folders, and in DEVBAY_PLUGIN_PATH. `options` are
+/// the runtime's options by the names of the command's flags, and those of plugins as `PLUGIN.KEY`.
 #[pyclass(frozen, module = "devbay")]
 pub struct Runtime(devbay_host::Runtime);
 
@@ -56,24 +58,17 @@ impl Runtime {
 #[pymethods]
 impl Runtime {
     #[new]
-    #[pyo3(signature = (*, plugins = Vec::new(), threads = 0, options = BTreeMap::new(), search = true))]
+    #[pyo3(signature = (*, plugins = Vec::new(), threads = 0, options = None, search = true))]
     fn new(
         py: Python<'_>,
         plugins: Vec<PathBuf>,
         threads: usize,
-        options: BTreeMap<String, String>,
+        options: Option<&Bound<'_, PyDict>>,
         search: bool,
     ) -> PyResult<Self> {
-        let options = options.into_iter().map(|(key, value)| match key.split_once('.') {
-            Some((plugin, key)) => Ok((plugin.to_owned(), key.to_owned(), value)),
-            None => {
-                let text = format!("an option's name is PLUGIN.KEY, found {key}");
-                let error = devbay_host::Error::new(devbay_host::ErrorKind::InvalidArgument, text);
-                Err(crate::errors::exception(py, &error))
-            }
-        });
-        let options = options.collect::<PyResult<Vec<_>>>()?;
-        let builder = builder(search).plugins(plugins).threads(threads).options(options);
+        let builder = builder(search).plugins(plugins).threads(threads);
+        let options = options_of(options)?;
+        let (builder, _) = options.runtime(builder).map_err(|error| exception(py, &error))?;
         detached(py, || builder.build()).map(Self)
     }
 

@@ -6,14 +6,12 @@ use crate::reports;
 use crate::runtime::{Runtime, shared};
 use crate::tensor::{Tensor, from_python, to_python};
 use devbay_host::internals::devices::missing_ops;
+use devbay_host::internals::options::Options;
 use devbay_host::trace::Recorder;
-use devbay_host::{
-    DeviceTensor, DeviceVerdict, Error, ErrorKind, Metadata, Model, PlanOptions, Policy, Requirements,
-    RunOptions, SessionOptions,
-};
+use devbay_host::{DeviceTensor, DeviceVerdict, Error, ErrorKind, Metadata, Model, RunOptions};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyTuple};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +22,8 @@ use std::time::{Duration, Instant};
 /// `model` is the path of a model file, or its content as bytes: ONNX, a compiled model, or a program in text form. `device` is
 /// `auto`, the name of a device such as `wgpu:0`, or `prefer:KIND`. Nodes that the device has no kernel for run on the
 /// processor. `plugins` are paths of libraries to load besides; they make a runtime of the session's own. `runtime` shares one.
-/// `profile` records when each part of a run happened, for `Session.profile`.
+/// `profile` records when each part of a run happened, for `Session.profile`. `options` are the session's options by the names
+/// of the command's flags, such as `{"numerics": "bf16", "no-pass": ["fuse-norms"]}`.
 #[pyclass(frozen, module = "devbay")]
 pub struct Session {
     session: devbay_host::Session,
@@ -84,13 +83,14 @@ impl Port {
 #[pymethods]
 impl Session {
     #[new]
-    #[pyo3(signature = (model, *, device = "auto", plugins = Vec::new(), runtime = None, profile = false))]
+    #[pyo3(signature = (model, *, device = "auto", plugins = Vec::new(), runtime = None, profile = false, options = None))]
     fn new(
         model: &Bound<'_, PyAny>,
         device: &str,
         plugins: Vec<PathBuf>,
         runtime: Option<&Runtime>,
         profile: bool,
+        options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let py = model.py();
         let recorder = profile.then(Recorder::default);
@@ -104,7 +104,8 @@ impl Session {
             // Devices that work asynchronously tell the runtime when, so a profile needs one of its own.
             None => Runtime::with_plugins(py, plugins, recorder.as_ref())?,
         };
-        let policy = Policy::parse(device).map_err(|error| exception(py, &error))?;
+        let mut options = options_of(options)?;
+        options.set("device", device).map_err(|error| exception(py, &error))?;
         let model = match model.cast::<PyBytes>() {
             Ok(bytes) => {
                 let bytes = bytes.as_bytes().to_vec();
@@ -116,18 +117,10 @@ impl Session {
             }
         };
         detached(py, || {
-            let program = Some(model.program()).filter(|_| policy == Policy::Auto);
-            let choice = runtime.choose(&policy, &Requirements { program, ..Requirements::default() })?;
-            let (device, verdicts) = (choice.device, choice.verdicts);
-            let is_other = |other: &Arc<devbay_host::Device>| {
-                other.plugin().name() == "cpu" && !Arc::ptr_eq(other, &device)
-            };
-            let others: Vec<_> = runtime.devices().into_iter().filter(is_other).take(1).collect();
-            check_ops(&model, &device, &others)?;
-            let plans = PlanOptions { trace: recorder.clone(), ..PlanOptions::default() };
-            let options = SessionOptions { plans, others, ..SessionOptions::default() };
-            let session = devbay_host::Session::with_options(&model, &device, options)?;
+            let (session, choice) = options.session(&runtime, &model, recorder.as_ref())?;
+            check_ops(&model, &session, &runtime)?;
             let metadata = model.metadata().clone();
+            let (device, verdicts) = (choice.device, choice.verdicts);
             Ok(Self { session, device, metadata, verdicts, recorder, last_ns: AtomicU64::new(u64::MAX) })
         })
     }
@@ -352,18 +345,39 @@ impl Session {
 /// Refuses a model with an op that no device of the session has a kernel for: its first run would fail.
 fn check_ops(
     model: &Model,
-    device: &Arc<devbay_host::Device>,
-    others: &[Arc<devbay_host::Device>],
+    session: &devbay_host::Session,
+    runtime: &devbay_host::Runtime,
 ) -> devbay_host::Result<()> {
-    let mut missing = missing_ops(device, model.program());
-    for other in others {
-        let there = missing_ops(other, model.program());
+    let mut missing = missing_ops(session.device(), model.program());
+    // Nodes may run on any device of the runtime, by fallback or by pins.
+    for other in runtime.devices() {
+        let there = missing_ops(&other, model.program());
         missing.retain(|op, _| there.contains_key(op));
     }
     let Some((op, node)) = missing.into_iter().next() else { return Ok(()) };
-    let names: Vec<&str> = [device].into_iter().chain(others).map(|device| device.name()).collect();
+    let names: Vec<String> = runtime.devices().iter().map(|device| device.name().to_owned()).collect();
     let text = format!("there is no kernel for op {op} on {}", names.join(" or "));
     Err(Error::new(ErrorKind::UnsupportedOp, text).at_node(node))
+}
+
+/// Reads options: texts, numbers, truth values, or lists of them, by key.
+pub fn options_of(given: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {
+    let mut options = Options::default();
+    for (key, value) in given.into_iter().flatten() {
+        let key: String = key.extract()?;
+        let values = match value.cast::<PyList>() {
+            Ok(list) => list.iter().collect(),
+            Err(_) => vec![value],
+        };
+        for value in values {
+            let text = match value.cast::<PyBool>() {
+                Ok(truth) => truth.is_true().to_string(),
+                Err(_) => value.str()?.to_string(),
+            };
+            options.set(&*key, text).map_err(|error| exception(value.py(), &error))?;
+        }
+    }
+    Ok(options)
 }
 
 /// Returns whether this is Python's main thread, which handles signals.

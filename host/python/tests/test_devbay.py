@@ -126,7 +126,7 @@ def test_devices_that_are_not_there():
     with pytest.raises(devbay.InvalidArgument, match="kinds are cpu"):
         devbay.Session(ABS, device="prefer:banana")
     with pytest.raises(devbay.InvalidArgument, match="PLUGIN.KEY"):
-        devbay.Runtime(options={"threads": "3"})
+        devbay.Runtime(options={"thread": "3"})
     runtime = devbay.Runtime(plugins=["nothere.so"])
     assert any("nothere.so" in name for name, _ in runtime.refused)
 
@@ -251,6 +251,21 @@ def test_runtimes_are_shared_and_described():
     assert session.run({"x": np.array([-1], np.float32)})["y"].tolist() == [1]
     assert runtime.devices[0].kind == "cpu" and "cpu:0" in repr(runtime)
     assert any(device.name == "cpu:0" for device in devbay.devices())
+
+
+def test_options_have_the_names_of_the_commands_flags():
+    session = devbay.Session(ABS, device="cpu:0", options={"bucket": ["n=*8"], "plans-max": 3})
+    assert session.plan({"x": (3,)}).json()["inputs"] == [{"name": "x", "type": "f32[8]"}]
+    assert session.run({"x": np.array([-1], np.float32)})["y"].tolist() == [1]
+    assert devbay.Runtime(search=False, options={"cpu.streams": "async"}).devices[0].name == "cpu:0"
+    for wrong, words in (
+        ({"numeric": "f16"}, "there is no option `numeric`"),
+        ({"numerics": "f12"}, "option numerics is"),
+        ({"threads": 3}, "option `threads` is for a runtime"),
+        ({"failover": 1}, "option failover is true.false, found `1`"),
+    ):
+        with pytest.raises(devbay.InvalidArgument, match=words):
+            devbay.Session(ABS, options=wrong)
 
 
 def test_every_kind_of_error_has_a_class():

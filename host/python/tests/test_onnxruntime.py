@@ -162,6 +162,7 @@ def test_options_are_honoured_kept_or_refused():
     assert session.run(None, {"x": np.array([-1], np.float32)})[0].tolist() == [1]
     plan = session._session.plan({"x": (4,)}).json()
     assert plan["threads"] == 2, "intra_op_num_threads"
+    assert session._session.explain({"x": (4,)}).json()["passes"] == [], "ORT_DISABLE_ALL"
     with pytest.raises(AttributeError, match="no attribute 'intra_op_threads'"):
         options.intra_op_threads = 2
     with pytest.raises(state.InvalidArgument, match="number of threads"):

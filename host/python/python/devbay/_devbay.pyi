@@ -31,7 +31,7 @@ class Runtime:
         *,
         plugins: Sequence[str | PathLike[str]] = ...,
         threads: int = 0,
-        options: Mapping[str, str] = ...,
+        options: Mapping[str, Any] | None = None,
         search: bool = True,
     ) -> None: ...
     @property
@@ -81,6 +81,7 @@ class Session:
         plugins: Sequence[str | PathLike[str]] = ...,
         runtime: Runtime | None = None,
         profile: bool = False,
+        options: Mapping[str, Any] | None = None,
     ) -> None: ...
     @property
     def inputs(self) -> list[Port]: ...

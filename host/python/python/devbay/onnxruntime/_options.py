@@ -21,7 +21,7 @@ class _Names(enum.IntEnum):
 
 
 class GraphOptimizationLevel(_Names):
-    """Levels of onnxruntime's passes. devbay runs its own passes at every level."""
+    """Levels of onnxruntime's passes. devbay runs none for ORT_DISABLE_ALL, and all of its own at every other level."""
 
     ORT_DISABLE_ALL = 0
     ORT_ENABLE_BASIC = 1
@@ -95,11 +95,11 @@ def _one_of(cls):
 class SessionOptions(_Closed):
     """Options of a session.
 
-    Honoured: `intra_op_num_threads`, `enable_profiling` with `profile_file_prefix`, `add_provider`, and
-    `add_free_dimension_override_by_name`.
+    Honoured: `intra_op_num_threads`, `graph_optimization_level` (ORT_DISABLE_ALL, or passes), `enable_profiling` with
+    `profile_file_prefix`, `add_provider`, and `add_free_dimension_override_by_name`.
 
-    Kept without effect, because results do not depend on them: `graph_optimization_level`, `execution_mode`,
-    `execution_order`, `inter_op_num_threads`, the memory options, `use_deterministic_compute` (runs are deterministic),
+    Kept without effect, because results do not depend on them: `execution_mode`, `execution_order`,
+    `inter_op_num_threads`, the memory options, `use_deterministic_compute` (runs are deterministic),
     `use_per_session_threads`, `logid` and the log levels (devbay reports by exceptions), and entries of
     `add_session_config_entry` but those that ask for onnxruntime's own file format.
     """

@@ -20,7 +20,7 @@ from devbay.onnxruntime._errors import (
     translated,
     unsupported,
 )
-from devbay.onnxruntime._options import RunOptions, SessionOptions
+from devbay.onnxruntime._options import GraphOptimizationLevel, RunOptions, SessionOptions
 from devbay.onnxruntime._values import ModelMetadata, NodeArg, OrtDevice, OrtValue, array_at
 
 # Two sessions of one second have files of their own.
@@ -52,7 +52,15 @@ class InferenceSession:
         self._providers, self._provider_options = _providers.chosen(providers, provider_options)
         device, runtime = _providers.place(self._providers, self._provider_options, options.intra_op_num_threads)
         self._profile_begin_ns = time.monotonic_ns() if options.enable_profiling else None
-        self._session = _load(self._model, device=device, runtime=runtime, profile=options.enable_profiling)
+        # The only level that is about results: without passes, each node is computed as the model says.
+        is_plain = options.graph_optimization_level == GraphOptimizationLevel.ORT_DISABLE_ALL
+        self._session = _load(
+            self._model,
+            device=device,
+            runtime=runtime,
+            profile=options.enable_profiling,
+            options={"no-pass": "all"} if is_plain else {},
+        )
         overrides = options._overrides
         self._inputs = [NodeArg(port, overrides) for port in self._session.inputs]
         self._outputs = [NodeArg(port, overrides) for port in self._session.outputs]
