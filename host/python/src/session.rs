@@ -24,11 +24,14 @@ use std::time::{Duration, Instant};
 /// processor. `plugins` are paths of libraries to load besides; they make a runtime of the session's own. `runtime` shares one.
 /// `profile` records when each part of a run happened, for `Session.profile`. `options` are the session's options by the names
 /// of the command's flags, such as `{"numerics": "bf16", "no-pass": ["fuse-norms"]}`.
+/// Initializers that are also inputs are constants, or with `overridable` inputs that may be left out.
 #[pyclass(frozen, module = "devbay")]
 pub struct Session {
     session: devbay_host::Session,
     device: Arc<devbay_host::Device>,
     metadata: Metadata,
+    /// Values of initializers that are also inputs.
+    defaults: Vec<(String, DeviceTensor)>,
     /// Why this device was chosen, and no other.
     verdicts: Vec<DeviceVerdict>,
     recorder: Option<Recorder>,
@@ -83,7 +86,7 @@ impl Port {
 #[pymethods]
 impl Session {
     #[new]
-    #[pyo3(signature = (model, *, device = "auto", plugins = Vec::new(), runtime = None, profile = false, options = None))]
+    #[pyo3(signature = (model, *, device = "auto", plugins = Vec::new(), runtime = None, profile = false, options = None, overridable = false))]
     fn new(
         model: &Bound<'_, PyAny>,
         device: &str,
@@ -91,6 +94,7 @@ impl Session {
         runtime: Option<&Runtime>,
         profile: bool,
         options: Option<&Bound<'_, PyDict>>,
+        overridable: bool,
     ) -> PyResult<Self> {
         let py = model.py();
         let recorder = profile.then(Recorder::default);
@@ -109,11 +113,17 @@ impl Session {
         let model = match model.cast::<PyBytes>() {
             Ok(bytes) => {
                 let bytes = bytes.as_bytes().to_vec();
-                detached(py, || Model::from_bytes(bytes))?
+                detached(py, || match overridable {
+                    true => Model::from_bytes_overridable(bytes),
+                    false => Model::from_bytes(bytes),
+                })?
             }
             Err(_) => {
                 let path: PathBuf = model.extract()?;
-                detached(py, || Model::load(path))?
+                detached(py, || match overridable {
+                    true => Model::load_overridable(path),
+                    false => Model::load(path),
+                })?
             }
         };
         detached(py, || {
@@ -121,7 +131,13 @@ impl Session {
             check_ops(&model, &session, &runtime)?;
             let metadata = model.metadata().clone();
             let (device, verdicts) = (choice.device, choice.verdicts);
-            Ok(Self { session, device, metadata, verdicts, recorder, last_ns: AtomicU64::new(u64::MAX) })
+            let defaults = model
+                .defaults()
+                .iter()
+                .map(|(name, tensor)| Ok((name.clone(), DeviceTensor::on_host(tensor)?)));
+            let defaults = defaults.collect::<devbay_host::Result<_>>()?;
+            let last_ns = AtomicU64::new(u64::MAX);
+            Ok(Self { session, device, metadata, defaults, verdicts, recorder, last_ns })
         })
     }
 
@@ -135,6 +151,17 @@ impl Session {
     #[getter]
     fn outputs(&self) -> Vec<Port> {
         self.session.outputs().iter().cloned().map(Port).collect()
+    }
+
+    /// The values of initializers that the model also lists as inputs, by name. They are constants, or defaults of inputs if the
+    /// session was made with `overridable=True`.
+    #[getter]
+    fn defaults<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let defaults = PyDict::new(py);
+        for (name, tensor) in &self.defaults {
+            defaults.set_item(name, Tensor(tensor.clone()))?;
+        }
+        Ok(defaults)
     }
 
     /// The name of the device.
@@ -337,6 +364,12 @@ impl Session {
             let wanted = port.ty.as_ref().map(|ty| ty.dtype);
             let tensor = from_python(&value, &format!("input `{name}`"), wanted, &self.device)?;
             given.push((name, tensor));
+        }
+        for (name, tensor) in &self.defaults {
+            let is_input = self.session.inputs().iter().any(|port| *port.name == **name);
+            if is_input && !given.iter().any(|(known, _)| known == name) {
+                given.push((name.clone(), tensor.clone()));
+            }
         }
         Ok(given)
     }

@@ -96,10 +96,45 @@ def test_a_model_tells_about_itself():
     assert meta.description == "about the model" and meta.custom_metadata_map == {"labels": "cat,dog"}
     assert session.get_inputs()[0].shape == ["batch", 2, None]
     assert "tensor(float)" in repr(session.get_inputs()[0])
-    assert session.get_overridable_initializers() == []
     metadata = devbay.Session(DESCRIBED).metadata
     assert metadata["opsets"] == {"": 13} and metadata["ir_version"] == 8
     assert devbay.Session(ABS).metadata["graph_name"] == "p"
+
+
+def tensor(name, numbers):
+    return message(1, len(numbers)) + message(2, 1) + message(4, np.array(numbers, "<f4").tobytes()) + message(8, name)
+
+
+ADD = message(1, 8) + message(8, message(2, 13))
+ADD += message(
+    7,
+    b"".join(
+        [
+            message(1, message(1, "x") + message(1, "w") + message(2, "y") + message(4, "Add")),
+            message(5, tensor("w", [1, 2])),
+            message(11, port("x", [2])),
+            message(11, port("w", [2])),
+            message(12, port("y", [2])),
+        ]
+    ),
+)
+
+
+def test_initializers_that_are_also_inputs_are_overridden(tmp_path):
+    (tmp_path / "add.onnx").write_bytes(ADD)
+    for model in (ADD, tmp_path / "add.onnx"):
+        session = ort.InferenceSession(model, providers=CPU)
+        assert [port.name for port in session.get_inputs()] == ["x"]
+        [port] = session.get_overridable_initializers()
+        assert (port.name, port.type, port.shape) == ("w", "tensor(float)", [2])
+        x, w = np.zeros(2, np.float32), np.array([5, 6], np.float32)
+        assert session.run(None, {"x": x})[0].tolist() == [1, 2]
+        assert session.run(None, {"x": x, "w": w})[0].tolist() == [5, 6]
+        assert session.run(None, {"x": x})[0].tolist() == [1, 2]
+    session = devbay.Session(ADD, overridable=True)
+    assert [port.name for port in session.inputs] == ["x", "w"]
+    assert session.run({"x": x})["y"].tolist() == [1, 2] and session.run({"x": x, "w": w})["y"].tolist() == [5, 6]
+    assert session.defaults["w"].numpy().tolist() == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,8 @@ mod tensors;
 #[cfg(test)]
 mod tests;
 
-use super::{Metadata, Reading};
+use super::{Defaults, Imported, Metadata, Reading};
 use bytes::Bytes;
-use devbay_core::program::Program;
 use devbay_core::program::onnx_versions::NEWEST_OPSET;
 use devbay_core::{Error, ErrorKind, Result, Tensor};
 use external::External;
@@ -38,7 +37,12 @@ use std::path::Path;
 const OPSETS: RangeInclusive<i64> = 7..=NEWEST_OPSET as i64;
 
 /// Reads a model; `folder` holds its data files.
-pub(super) fn import(bytes: Bytes, folder: Option<&Path>, reading: Reading) -> Result<(Program, Metadata)> {
+pub(super) fn import(
+    bytes: Bytes,
+    folder: Option<&Path>,
+    reading: Reading,
+    defaults: Defaults,
+) -> Result<Imported> {
     let model = ModelProto::decode(bytes).map_err(|cause| {
         let too_deep = cause.to_string().contains("recursion limit");
         if too_deep {
@@ -49,8 +53,10 @@ pub(super) fn import(bytes: Bytes, folder: Option<&Path>, reading: Reading) -> R
     let graph = model.graph.as_ref().ok_or_else(|| invalid("expected a graph in the model, found none"))?;
     let opsets = opsets(&model.opset_import)?;
     let mut builder = Builder::new(&model.functions, folder, reading)?;
-    builder.build_main(graph, opsets)?;
-    Ok((builder.program, metadata(&model)))
+    // Files before version 4 had to list all initializers among the inputs, so that this says nothing about defaults.
+    let defaults = if model.ir_version() < 4 { Defaults::Ignored } else { defaults };
+    builder.build_main(graph, opsets, defaults)?;
+    Ok(Imported { program: builder.program, metadata: metadata(&model), defaults: builder.defaults })
 }
 
 /// Returns what the file says about the model.

@@ -54,13 +54,15 @@ class InferenceSession:
         self._profile_begin_ns = time.monotonic_ns() if options.enable_profiling else None
         # The only level that is about results: without passes, each node is computed as the model says.
         is_plain = options.graph_optimization_level == GraphOptimizationLevel.ORT_DISABLE_ALL
-        self._session = _load(
-            self._model,
-            device=device,
-            runtime=runtime,
-            profile=options.enable_profiling,
-            options={"no-pass": "all"} if is_plain else {},
-        )
+        self._how = {
+            "device": device,
+            "runtime": runtime,
+            "profile": options.enable_profiling,
+            "options": {"no-pass": "all"} if is_plain else {},
+        }
+        self._session = _load(self._model, **self._how)
+        self._defaults = self._session.defaults
+        self._overridden = None
         overrides = options._overrides
         self._inputs = [NodeArg(port, overrides) for port in self._session.inputs]
         self._outputs = [NodeArg(port, overrides) for port in self._session.outputs]
@@ -80,8 +82,9 @@ class InferenceSession:
         return self._outputs
 
     def get_overridable_initializers(self):
-        """Returns no initializers: devbay takes those that are also inputs as constants."""
-        return []
+        """Returns the initializers that are also inputs: a run may give them other values."""
+        with translated():
+            return [NodeArg.of_tensor(name, tensor) for name, tensor in self._defaults.items()]
 
     def get_modelmeta(self):
         """Returns what the model's file says about itself."""
@@ -185,7 +188,7 @@ class InferenceSession:
             raise ValueError(f"Required inputs ({missing}) are missing from input feed ({list(feed)}).")
         values = {}
         for name, value in feed.items():
-            if name not in self._input_names:
+            if name not in self._input_names and name not in self._defaults:
                 raise error(InvalidArgument, f"Invalid input name: {name}")
             values[name] = value._value if isinstance(value, OrtValue) else value
         if self._sess_options._overrides:
@@ -202,13 +205,21 @@ class InferenceSession:
                     text = f"input {port.name!r} has {given[axis]} at {extent!r}, which is overridden as {wanted}"
                     raise error(InvalidArgument, text)
 
+    def _with_overrides(self):
+        """Returns a session whose overridable initializers are inputs: the other one has them as constants, for speed."""
+        with self._made:
+            if self._overridden is None:
+                self._overridden = _load(self._model, overridable=True, **self._how)
+            return self._overridden
+
     def _run(self, values, run_options, on_device=False):
         cancel = None
         if run_options is not None:
             if not isinstance(run_options, RunOptions):
                 raise TypeError(f"expected RunOptions, found {type(run_options).__name__}")
             cancel = run_options._cancel
-        run = self._session.run_on_device if on_device else self._session.run
+        session = self._session if self._input_names.issuperset(values) else self._with_overrides()
+        run = session.run_on_device if on_device else session.run
         try:
             with translated(running=True):
                 results = run(values, cancel=cancel)
@@ -309,7 +320,7 @@ class IOBinding:
         self._results.clear()
 
     def _input(self, name):
-        if name not in self._session._input_names:
+        if name not in self._session._input_names and name not in self._session._defaults:
             raise RuntimeError(f"Failed to find NodeArg with name: {name} among the inputs")
         return name
 

@@ -19,6 +19,13 @@ class NodeArg:
         self.type = _types.type_name(port.dtype)
         self.shape = [overrides.get(extent, extent) for extent in port.shape or ()]
 
+    @classmethod
+    def of_tensor(cls, name, tensor):
+        """Describes a tensor."""
+        arg = cls.__new__(cls)
+        arg.name, arg.type, arg.shape = name, _types.type_name(tensor.dtype), list(tensor.shape)
+        return arg
+
     def __repr__(self):
         return f"NodeArg(name={self.name!r}, type={self.type!r}, shape={self.shape})"
 
