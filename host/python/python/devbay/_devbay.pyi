@@ -1,6 +1,6 @@
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any
+from typing import Any, Self, final
 
 from numpy import ndarray
 
@@ -11,10 +11,12 @@ __version__: str
 def devices() -> Devices: ...
 def op(name: str, /, *inputs: Any, device: str = "auto", outputs: int = 1, **attributes: Any) -> Any: ...
 
+@final
 class Cancel:
-    def __init__(self) -> None: ...
+    def __new__(cls) -> Self: ...
     def cancel(self) -> None: ...
 
+@final
 class Device:
     @property
     def name(self) -> str: ...
@@ -25,15 +27,16 @@ class Device:
     @property
     def bytes_in_use(self) -> int: ...
 
+@final
 class Runtime:
-    def __init__(
-        self,
+    def __new__(
+        cls,
         *,
         plugins: Sequence[str | PathLike[str]] = ...,
         threads: int = 0,
         options: Mapping[str, Any] | None = None,
         search: bool = True,
-    ) -> None: ...
+    ) -> Self: ...
     @property
     def devices(self) -> Devices: ...
     @property
@@ -42,6 +45,7 @@ class Runtime:
     def threads(self) -> int: ...
     def _repr_html_(self) -> str: ...
 
+@final
 class Port:
     @property
     def name(self) -> str: ...
@@ -50,6 +54,7 @@ class Port:
     @property
     def shape(self) -> tuple[int | str | None, ...] | None: ...
 
+@final
 class Tensor:
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -72,9 +77,10 @@ class Tensor:
     ) -> object: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
+@final
 class Session:
-    def __init__(
-        self,
+    def __new__(
+        cls,
         model: str | PathLike[str] | bytes,
         *,
         device: str = "auto",
@@ -83,7 +89,7 @@ class Session:
         profile: bool = False,
         options: Mapping[str, Any] | None = None,
         overridable: bool = False,
-    ) -> None: ...
+    ) -> Self: ...
     @property
     def inputs(self) -> list[Port]: ...
     @property

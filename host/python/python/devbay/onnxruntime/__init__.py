@@ -11,6 +11,7 @@ raises an exception that says so, at the first use. docs/python.md lists the dif
 import platform
 import sys
 
+from devbay.onnxruntime._absent import absent
 from devbay.onnxruntime._options import (
     ExecutionMode,
     ExecutionOrder,
@@ -59,28 +60,9 @@ __all__ = [
     "set_seed",
 ]
 
-# Why a part of onnxruntime is not here. Every other name gets a general sentence.
-_ABSENT = {
-    "SparseTensor": "sparse tensors are not supported",
-    "LoraAdapter": "LoRA adapters are not supported: merge the adapter into the model's weights",
-    "AdapterFormat": "LoRA adapters are not supported: merge the adapter into the model's weights",
-    "ModelCompiler": "models are not compiled to onnxruntime's format: `devbay compile` writes a compiled model",
-    "training": "training is not supported: devbay runs models",
-    "quantization": "tools that change models are not part of devbay: quantize with onnxruntime, and run the result",
-    "transformers": "tools that change models are not part of devbay: optimize with onnxruntime, and run the result",
-    "tools": "onnxruntime's tools are not part of devbay",
-    "register_execution_provider_library": "libraries of providers are made for onnxruntime's own interface: "
-    "write a plugin of devbay",
-    "set_default_logger_callback": "devbay reports by exceptions, and writes no log",
-    "set_global_thread_pool_sizes": "set SessionOptions.intra_op_num_threads: sessions of equal numbers share threads",
-}
-
 
 def __getattr__(name):
-    if name.startswith("__"):
-        raise AttributeError(name)
-    why = _ABSENT.get(name, "it is not part of devbay's interface")
-    raise AttributeError(f"devbay.onnxruntime has no {name}: {why}; see docs/python.md")
+    raise absent(name)
 
 
 def get_version_string():

@@ -5,7 +5,7 @@ import contextlib
 from devbay import _errors
 
 # Status codes of onnxruntime's C API, which its messages begin with.
-_CODES = {}
+_CODES: dict[type[Exception], str] = {}
 
 
 def _status(name, code, words):

@@ -14,7 +14,7 @@ CUDA = "CUDAExecutionProvider"
 DEVBAY = "DevbayExecutionProvider"
 
 # Runtimes by number of threads, whether plugins are searched, and further plugins: sessions share threads.
-_RUNTIMES = {}
+_RUNTIMES: dict[tuple[int, bool, str], devbay.Runtime] = {}
 _MADE = threading.Lock()
 
 

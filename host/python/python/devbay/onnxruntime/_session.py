@@ -206,7 +206,7 @@ class InferenceSession:
                     raise error(InvalidArgument, text)
 
     def _with_overrides(self):
-        """Returns a session whose overridable initializers are inputs: the other one has them as constants, for speed."""
+        """Returns a session whose overridable initializers are inputs; in the other one they are constants."""
         with self._made:
             if self._overridden is None:
                 self._overridden = _load(self._model, overridable=True, **self._how)
@@ -223,6 +223,11 @@ class InferenceSession:
         try:
             with translated(running=True):
                 results = run(values, cancel=cancel)
+        except KeyboardInterrupt:
+            # Ctrl-C set the flag, which must not end later runs with these options.
+            if cancel is not None and not run_options.terminate:
+                run_options._cancel = devbay.Cancel()
+            raise
         except Fail as found:
             if cancel is not None and isinstance(found.__cause__, devbay.Cancelled):
                 raise error(Fail, "Exiting due to terminate flag being set to true.") from found

@@ -1,6 +1,6 @@
 """Exceptions and classes that programs take from onnxruntime's compiled module."""
 
-from devbay.onnxruntime import __getattr__ as _absent
+from devbay.onnxruntime._absent import absent as _absent
 from devbay.onnxruntime._errors import (
     EngineError,
     EPFail,
@@ -59,4 +59,4 @@ __all__ = [
 
 
 def __getattr__(name):
-    return _absent(name)
+    raise _absent(name)
