@@ -54,14 +54,18 @@ def unsupported(text):
 
 
 @contextlib.contextmanager
-def translated(running=False):
-    """Turns the errors of devbay into those of onnxruntime; the original is the cause.
-
-    What a node of a running model finds wrong is a failed run, and no fault of the model's graph.
-    """
+def translated():
+    """Turns the errors of devbay into those of onnxruntime; the original is the cause."""
     try:
         yield
     except _errors.Error as found:
-        kind = _BY_KIND.get(found.kind, Fail)
-        kind = Fail if running and kind is InvalidGraph else kind
-        raise error(kind, str(found)) from found
+        raise error(_BY_KIND.get(found.kind, Fail), str(found)) from found
+
+
+def of_run(found):
+    """Makes onnxruntime's exception for an error of devbay in a run."""
+    if isinstance(found, _errors.Cancelled):
+        return error(Fail, "Exiting due to terminate flag being set to true.")
+    # What a node of a running model finds wrong is a failed run, and no fault of the model's graph.
+    kind = _BY_KIND.get(found.kind, Fail)
+    return error(Fail if kind is InvalidGraph else kind, str(found))

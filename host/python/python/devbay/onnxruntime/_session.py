@@ -17,6 +17,7 @@ from devbay.onnxruntime._errors import (
     InvalidProtobuf,
     NoSuchFile,
     error,
+    of_run,
     translated,
     unsupported,
 )
@@ -68,6 +69,7 @@ class InferenceSession:
         self._outputs = [NodeArg(port, overrides) for port in self._session.outputs]
         self._input_names = frozenset(port.name for port in self._inputs)
         self._output_names = [port.name for port in self._outputs]
+        self._float8 = frozenset(port.name for port in self._outputs if port.type.startswith("tensor(float8"))
 
     def get_session_options(self):
         """Returns the session's options."""
@@ -115,7 +117,7 @@ class InferenceSession:
         """
         names = self._wanted(output_names)
         results = self._run(self._checked(input_feed), run_options)
-        return [results[name] for name in names]
+        return [self._as_onnxruntime(name, results[name]) for name in names]
 
     def run_with_ort_values(self, output_names, input_dict_ort_values, run_options=None):
         """Runs as `run` does, and returns OrtValues."""
@@ -130,11 +132,12 @@ class InferenceSession:
 
         def work():
             try:
-                outputs = self._run(feed, run_options)
+                results = self._run(feed, run_options)
+                outputs = [self._as_onnxruntime(name, results[name]) for name in names]
             except Exception as found:  # noqa: BLE001  (the callback gets every error)
                 callback([], user_data, str(found))
             else:
-                callback([outputs[name] for name in names], user_data, "")
+                callback(outputs, user_data, "")
 
         with self._made:
             if self._pool is None:
@@ -182,9 +185,8 @@ class InferenceSession:
 
     def _checked(self, feed):
         """Checks names, shapes and types as onnxruntime does before a run."""
-        missing = [name for name in self._input_names if name not in feed]
-        if missing:
-            missing = [port.name for port in self._inputs if port.name in missing]
+        if not feed.keys() >= self._input_names:
+            missing = [port.name for port in self._inputs if port.name not in feed]
             raise ValueError(f"Required inputs ({missing}) are missing from input feed ({list(feed)}).")
         values = {}
         for name, value in feed.items():
@@ -221,25 +223,20 @@ class InferenceSession:
         session = self._session if self._input_names.issuperset(values) else self._with_overrides()
         run = session.run_on_device if on_device else session.run
         try:
-            with translated(running=True):
-                results = run(values, cancel=cancel)
+            return run(values, cancel=cancel)
         except KeyboardInterrupt:
             # Ctrl-C set the flag, which must not end later runs with these options.
             if cancel is not None and not run_options.terminate:
                 run_options._cancel = devbay.Cancel()
             raise
-        except Fail as found:
-            if cancel is not None and isinstance(found.__cause__, devbay.Cancelled):
-                raise error(Fail, "Exiting due to terminate flag being set to true.") from found
-            raise
-        return results if on_device else {name: _as_onnxruntime(name, value) for name, value in results.items()}
+        except devbay.Error as found:
+            raise of_run(found) from found
 
-
-def _as_onnxruntime(name, value):
-    """Returns a result as onnxruntime's Python interface has it: float8 as its bytes."""
-    if isinstance(value, devbay.Tensor):
-        raise unsupported(f"the result {name!r} is of type {value.dtype}, which NumPy lacks: install ml_dtypes")
-    return value.view(numpy.uint8) if value.dtype.name.startswith("float8") else value
+    def _as_onnxruntime(self, name, value):
+        """Returns a result as onnxruntime's Python interface has it: float8 as its bytes."""
+        if isinstance(value, devbay.Tensor):
+            raise unsupported(f"the result {name!r} is of type {value.dtype}, which NumPy lacks: install ml_dtypes")
+        return value.view(numpy.uint8) if name in self._float8 else value
 
 
 def _load(model, **options):
