@@ -355,6 +355,10 @@ import onnxruntime.capi._pybind_state as C
 from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession
 assert C.NoSuchFile is NoSuchFile and InferenceSession is ort.InferenceSession
 try:
+    import onnxruntime.quantization
+except ImportError as error:
+    assert "quantize with onnxruntime" in str(error), error
+try:
     ort.InferenceSession("nothere.onnx")
 except NoSuchFile:
     print(sys.argv[1:], __name__, ort.__name__)

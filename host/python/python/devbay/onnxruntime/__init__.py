@@ -11,7 +11,7 @@ raises an exception that says so, at the first use. docs/python.md lists the dif
 import platform
 import sys
 
-from devbay.onnxruntime._absent import absent
+from devbay.onnxruntime._absent import AbsentModules, absent
 from devbay.onnxruntime._options import (
     ExecutionMode,
     ExecutionOrder,
@@ -115,6 +115,9 @@ def install():
     known = sys.modules.get("onnxruntime")
     if known is not None and known is not here:
         raise ImportError("onnxruntime was imported before: call devbay.onnxruntime.install() first")
+    if known is here:
+        return
+    sys.meta_path.append(AbsentModules)
     # The same modules under both names, so that an exception has one class.
     sys.modules["onnxruntime"] = here
     sys.modules["onnxruntime.capi"] = capi

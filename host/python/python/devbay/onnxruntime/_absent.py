@@ -19,7 +19,20 @@ _REASONS: dict[str, str] = {
 
 def absent(name):
     """Makes the exception for a name that a module does not have."""
-    if name.startswith("__"):
-        return AttributeError(name)
+    return AttributeError(name if name.startswith("__") else _sentence(name))
+
+
+def _sentence(name):
     why = _REASONS.get(name, "it is not part of devbay's interface")
-    return AttributeError(f"devbay.onnxruntime has no {name}: {why}; see docs/python.md")
+    return f"devbay.onnxruntime has no {name}: {why}; see docs/python.md"
+
+
+class AbsentModules:
+    """The last finder of modules: says why a module of onnxruntime is not there."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        """Raises an exception for modules of onnxruntime, and finds nothing else."""
+        package, _, rest = name.partition(".")
+        if package == "onnxruntime":
+            raise ModuleNotFoundError(_sentence(rest.split(".")[0]), name=name)
