@@ -108,8 +108,15 @@ impl Session {
             // Devices that work asynchronously tell the runtime when, so a profile needs one of its own.
             None => Runtime::with_plugins(py, plugins, recorder.as_ref())?,
         };
+        let names_device = options.map(|options| options.contains("device")).transpose()?.unwrap_or_default();
         let mut options = options_of(options)?;
-        options.set("device", device).map_err(|error| exception(py, &error))?;
+        match (device, names_device) {
+            ("auto", true) => {}
+            (_, true) => {
+                return Err(invalid("the device is given twice: as `device`, and among the options"));
+            }
+            (_, false) => options.set("device", device).map_err(|error| exception(py, &error))?,
+        }
         let model = match model.cast::<PyBytes>() {
             Ok(bytes) => {
                 let bytes = bytes.as_bytes().to_vec();
@@ -398,9 +405,10 @@ pub fn options_of(given: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {
     let mut options = Options::default();
     for (key, value) in given.into_iter().flatten() {
         let key: String = key.extract()?;
-        let values = match value.cast::<PyList>() {
-            Ok(list) => list.iter().collect(),
-            Err(_) => vec![value],
+        let is_list = value.cast::<PyList>().is_ok() || value.cast::<PyTuple>().is_ok();
+        let values = match is_list {
+            true => value.try_iter()?.collect::<PyResult<Vec<_>>>()?,
+            false => vec![value],
         };
         for value in values {
             let text = match value.cast::<PyBool>() {

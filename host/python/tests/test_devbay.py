@@ -254,7 +254,8 @@ def test_runtimes_are_shared_and_described():
 
 
 def test_options_have_the_names_of_the_commands_flags():
-    session = devbay.Session(ABS, device="cpu:0", options={"bucket": ["n=*8"], "plans-max": 3})
+    session = devbay.Session(ABS, options={"device": "cpu:0", "bucket": ("n=*8",), "plans-max": 3, "flush": False})
+    assert session.device == "cpu:0"
     assert session.plan({"x": (3,)}).json()["inputs"] == [{"name": "x", "type": "f32[8]"}]
     assert session.run({"x": np.array([-1], np.float32)})["y"].tolist() == [1]
     assert devbay.Runtime(search=False, options={"cpu.streams": "async"}).devices[0].name == "cpu:0"
@@ -266,6 +267,8 @@ def test_options_have_the_names_of_the_commands_flags():
     ):
         with pytest.raises(devbay.InvalidArgument, match=words):
             devbay.Session(ABS, options=wrong)
+    with pytest.raises(devbay.InvalidArgument, match="the device is given twice"):
+        devbay.Session(ABS, device="cpu:0", options={"device": "cpu:0"})
 
 
 def test_every_kind_of_error_has_a_class():
