@@ -96,7 +96,7 @@ pub use device_tensor::{AppStream, DeviceTensor};
 pub use devices::{Choice, Policy, Requirements};
 pub use discover::SearchPaths;
 pub use failover::Failure;
-pub use import::Reading;
+pub use import::{Metadata, Reading};
 pub use model::{LoadOptions, Model};
 pub use probe::{ProbeOptions, Probing};
 pub use report::{DeviceMemory, DeviceVerdict, LoadReport, Outcome, PluginReport};

@@ -6,7 +6,10 @@
 #![deny(unsafe_code)]
 
 pub(crate) mod file;
+mod metadata;
 mod onnx;
+
+pub use metadata::Metadata;
 
 use bytes::Bytes;
 use devbay_core::program::{Program, text, verify};
@@ -27,6 +30,28 @@ pub enum Reading {
     Copied,
 }
 
+/// Treatment of ONNX's initializers that are also inputs: their values are defaults.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Defaults {
+    /// Constants, so that passes may use their values.
+    #[default]
+    Constants,
+    /// Inputs of the program. The caller passes their default values, or others.
+    Inputs,
+    /// Constants, which are not listed.
+    Ignored,
+}
+
+/// A model as its file has it.
+pub struct Imported {
+    /// The program.
+    pub program: Program,
+    /// Statements of the file about the model.
+    pub metadata: Metadata,
+    /// Values of initializers that are also inputs, by name.
+    pub defaults: Vec<(String, Tensor)>,
+}
+
 /// Reads the model in a file, and the data files beside it that the model refers to.
 ///
 /// # Errors
@@ -34,12 +59,19 @@ pub enum Reading {
 /// [`ErrorKind::UnsupportedModel`] if it uses features that devbay lacks; with the file, and the node at fault if there is
 /// one.
 pub fn open(path: impl AsRef<Path>, reading: Reading) -> Result<Program> {
-    let path = path.as_ref();
+    open_all(path.as_ref(), reading, Defaults::Constants).map(|imported| imported.program)
+}
+
+/// Reads the model in a file as [`open`] does, with all that the file says.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_all(path: &Path, reading: Reading, defaults: Defaults) -> Result<Imported> {
     let read = || {
         let bytes = file::read(path, reading)?;
         // A bare file name has the parent "".
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        import(bytes, Some(parent.unwrap_or(Path::new("."))), reading)
+        import(bytes, Some(parent.unwrap_or(Path::new("."))), reading, defaults)
     };
     read().map_err(|error| error.in_file(path.display()))
 }
@@ -49,7 +81,15 @@ pub fn open(path: impl AsRef<Path>, reading: Reading) -> Result<Program> {
 /// # Errors
 /// As [`open`]; [`ErrorKind::UnsupportedModel`] if it refers to data files and there is no folder.
 pub fn from_bytes(bytes: impl Into<Bytes>, folder: Option<&Path>) -> Result<Program> {
-    import(bytes.into(), folder, Reading::default())
+    all_from_bytes(bytes.into(), folder, Defaults::Constants).map(|imported| imported.program)
+}
+
+/// Reads a model in memory as [`from_bytes`] does, with all that the file says.
+///
+/// # Errors
+/// As [`from_bytes`].
+pub fn all_from_bytes(bytes: Bytes, folder: Option<&Path>, defaults: Defaults) -> Result<Imported> {
+    import(bytes, folder, Reading::default(), defaults)
 }
 
 /// Reads one tensor in ONNX's form (TensorProto), the form of stored test data.
@@ -60,15 +100,17 @@ pub fn read_tensor(bytes: impl Into<Bytes>) -> Result<Tensor> {
     onnx::read_tensor(bytes.into())
 }
 
-fn import(bytes: Bytes, folder: Option<&Path>, reading: Reading) -> Result<Program> {
-    let program = if bytes.starts_with(TEXT_MAGIC) {
+fn import(bytes: Bytes, folder: Option<&Path>, reading: Reading, defaults: Defaults) -> Result<Imported> {
+    let imported = if bytes.starts_with(TEXT_MAGIC) {
         let text = str::from_utf8(&bytes).map_err(|e| {
             Error::new(ErrorKind::InvalidModel, "expected UTF-8 in a program's text").because(e)
         })?;
-        text::parse(text)?
+        let program = text::parse(text)?;
+        let metadata = Metadata { graph_name: program.name.clone(), ..Metadata::default() };
+        Imported { program, metadata, defaults: Vec::new() }
     } else {
-        onnx::import(bytes, folder, reading)?
+        onnx::import(bytes, folder, reading, defaults)?
     };
-    verify::verify(&program)?;
-    Ok(program)
+    verify::verify(&imported.program)?;
+    Ok(imported)
 }
