@@ -93,7 +93,7 @@ pub use device_tensor::{AppStream, DeviceTensor};
 pub use devices::{Choice, Policy, Requirements};
 pub use discover::SearchPaths;
 pub use failover::Failure;
-pub use import::Reading;
+pub use import::{ModelFormat, ModelInfo, Reading};
 pub use model::{LoadOptions, Model};
 pub use probe::{ProbeOptions, Probing};
 pub use report::{DeviceMemory, DeviceVerdict, LoadReport, Outcome, PluginReport};

@@ -1,7 +1,7 @@
 //! Models: programs read from a file, shared by all sessions of a process.
 
 use crate::dbx::{self, Checks, Compiled};
-use crate::import::{self, Reading};
+use crate::import::{self, Imported, ModelFormat, ModelInfo, Reading};
 use bytes::Bytes;
 use devbay_core::device::Device;
 use devbay_core::error::{Error, ErrorKind, Result};
@@ -25,6 +25,7 @@ pub struct Model {
 
 struct Inner {
     program: Program,
+    info: ModelInfo,
     /// True if the importer verified it.
     is_verified: bool,
     /// Results of ahead-of-time compilation, if its file has them; `program` is then the compiled program.
@@ -100,7 +101,7 @@ impl Model {
         }
         let model = match dbx::is_compiled(path) {
             true => Self::of_compiled(dbx::read(path, reading, checks)?),
-            false => Self::of_program(import::open(path, reading)?, true),
+            false => Self::of_imported(import::open_model(path, reading)?),
         };
         let mut loaded = lock(loaded);
         loaded.retain(|_, inner| inner.strong_count() > 0);
@@ -117,7 +118,7 @@ impl Model {
         let bytes = bytes.into();
         match dbx::is_compiled_content(&bytes) {
             true => Self::from_compiled(bytes, Checks::Weights),
-            false => Ok(Self::of_program(import::from_bytes(bytes, None)?, true)),
+            false => Ok(Self::of_imported(import::model_from_bytes(bytes)?)),
         }
     }
 
@@ -134,16 +135,21 @@ impl Model {
     /// # Errors
     /// [`ErrorKind::InvalidModel`] with the line and column.
     pub fn from_text(text: &str) -> Result<Self> {
-        Ok(Self::from_program(text::parse(text)?))
+        Ok(Self::of_program(text::parse(text)?, ModelInfo::of(ModelFormat::Text), false))
     }
 
     /// Makes a model from an existing program. Creating a session verifies it.
     pub fn from_program(program: Program) -> Self {
-        Self::of_program(program, false)
+        Self::of_program(program, ModelInfo::default(), false)
     }
 
-    fn of_program(program: Program, is_verified: bool) -> Self {
-        Self { inner: Arc::new(Inner { program, is_verified, compiled: None, units: Mutex::default() }) }
+    fn of_imported(Imported { program, info }: Imported) -> Self {
+        Self::of_program(program, info, true)
+    }
+
+    fn of_program(program: Program, info: ModelInfo, is_verified: bool) -> Self {
+        let inner = Inner { program, info, is_verified, compiled: None, units: Mutex::default() };
+        Self { inner: Arc::new(inner) }
     }
 
     fn of_compiled(mut compiled: Compiled) -> Self {
@@ -151,6 +157,7 @@ impl Model {
         Self {
             inner: Arc::new(Inner {
                 program,
+                info: ModelInfo::of_compiled(&compiled.made_by),
                 is_verified: true,
                 compiled: Some(compiled),
                 units: Mutex::default(),
@@ -165,6 +172,11 @@ impl Model {
             inputs.iter().filter_map(|&id| plan.program.value(id).ty.clone()).collect()
         };
         self.inner.compiled.as_ref().map(|compiled| compiled.plans.iter().map(types_of).collect())
+    }
+
+    /// Returns the facts that the model's file states about itself: producer, opsets, notes.
+    pub fn info(&self) -> &ModelInfo {
+        &self.inner.info
     }
 
     /// Returns the program as imported; for a compiled model, as left by the passes that need no types.

@@ -6,12 +6,15 @@
 #![deny(unsafe_code)]
 
 pub(crate) mod file;
+mod info;
 mod onnx;
 
 use bytes::Bytes;
 use devbay_core::program::{Program, text, verify};
 use devbay_core::{Error, ErrorKind, Result, Tensor};
 use std::path::Path;
+
+pub use info::{ModelFormat, ModelInfo};
 
 /// First bytes of the text form.
 const TEXT_MAGIC: &[u8] = b"devbay-program";
@@ -27,6 +30,12 @@ pub enum Reading {
     Copied,
 }
 
+/// A model that was read: its program, and the facts that its file states about itself.
+pub(crate) struct Imported {
+    pub program: Program,
+    pub info: ModelInfo,
+}
+
 /// Reads the model in a file, and the data files beside it that the model refers to.
 ///
 /// # Errors
@@ -34,7 +43,11 @@ pub enum Reading {
 /// [`ErrorKind::UnsupportedModel`] if it uses features that devbay lacks; with the file, and the node at fault if there is
 /// one.
 pub fn open(path: impl AsRef<Path>, reading: Reading) -> Result<Program> {
-    let path = path.as_ref();
+    Ok(open_model(path.as_ref(), reading)?.program)
+}
+
+/// Reads a model as [`open`] does, with the facts that its file states.
+pub(crate) fn open_model(path: &Path, reading: Reading) -> Result<Imported> {
     let read = || {
         let bytes = file::read(path, reading)?;
         // A bare file name has the parent "".
@@ -49,7 +62,12 @@ pub fn open(path: impl AsRef<Path>, reading: Reading) -> Result<Program> {
 /// # Errors
 /// As [`open`]; [`ErrorKind::UnsupportedModel`] if it refers to data files and there is no folder.
 pub fn from_bytes(bytes: impl Into<Bytes>, folder: Option<&Path>) -> Result<Program> {
-    import(bytes.into(), folder, Reading::default())
+    Ok(import(bytes.into(), folder, Reading::default())?.program)
+}
+
+/// Reads a model in memory, without data files, and the facts that it states.
+pub(crate) fn model_from_bytes(bytes: Bytes) -> Result<Imported> {
+    import(bytes, None, Reading::default())
 }
 
 /// Reads one tensor in ONNX's form (TensorProto), the form of stored test data.
@@ -60,15 +78,15 @@ pub fn read_tensor(bytes: impl Into<Bytes>) -> Result<Tensor> {
     onnx::read_tensor(bytes.into())
 }
 
-fn import(bytes: Bytes, folder: Option<&Path>, reading: Reading) -> Result<Program> {
-    let program = if bytes.starts_with(TEXT_MAGIC) {
+fn import(bytes: Bytes, folder: Option<&Path>, reading: Reading) -> Result<Imported> {
+    let imported = if bytes.starts_with(TEXT_MAGIC) {
         let text = str::from_utf8(&bytes).map_err(|e| {
             Error::new(ErrorKind::InvalidModel, "expected UTF-8 in a program's text").because(e)
         })?;
-        text::parse(text)?
+        Imported { program: text::parse(text)?, info: ModelInfo::of(ModelFormat::Text) }
     } else {
         onnx::import(bytes, folder, reading)?
     };
-    verify::verify(&program)?;
-    Ok(program)
+    verify::verify(&imported.program)?;
+    Ok(imported)
 }

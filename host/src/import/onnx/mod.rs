@@ -15,15 +15,14 @@ mod functions;
 mod graph;
 mod lift;
 mod order;
-mod proto;
+pub(super) mod proto;
 mod tensors;
 
 #[cfg(test)]
 mod tests;
 
-use super::Reading;
+use super::{Imported, ModelInfo, Reading};
 use bytes::Bytes;
-use devbay_core::program::Program;
 use devbay_core::program::onnx_versions::NEWEST_OPSET;
 use devbay_core::{Error, ErrorKind, Result, Tensor};
 use external::External;
@@ -38,19 +37,20 @@ use std::path::Path;
 const OPSETS: RangeInclusive<i64> = 7..=NEWEST_OPSET as i64;
 
 /// Reads a model; `folder` holds its data files.
-pub(super) fn import(bytes: Bytes, folder: Option<&Path>, reading: Reading) -> Result<Program> {
-    let model = ModelProto::decode(bytes).map_err(|cause| {
+pub(super) fn import(bytes: Bytes, folder: Option<&Path>, reading: Reading) -> Result<Imported> {
+    let mut model = ModelProto::decode(bytes).map_err(|cause| {
         let too_deep = cause.to_string().contains("recursion limit");
         if too_deep {
             return too_deep_error().because(cause);
         }
         invalid("expected a program's text or an ONNX model, found neither, or a damaged one").because(cause)
     })?;
+    let info = ModelInfo::take(&mut model);
     let graph = model.graph.as_ref().ok_or_else(|| invalid("expected a graph in the model, found none"))?;
     let opsets = opsets(&model.opset_import)?;
     let mut builder = Builder::new(&model.functions, folder, reading)?;
     builder.build_main(graph, opsets)?;
-    Ok(builder.program)
+    Ok(Imported { program: builder.program, info })
 }
 
 /// Reads one tensor on its own.
@@ -84,7 +84,7 @@ fn opsets(imports: &[OperatorSetIdProto]) -> Result<Opsets<'_>> {
 }
 
 /// Unifies the two names of ONNX's own domain.
-fn domain(name: &str) -> &str {
+pub(super) fn domain(name: &str) -> &str {
     if name == "ai.onnx" { "" } else { name }
 }
 

@@ -2,6 +2,7 @@
 
 mod damage;
 mod files;
+mod info;
 mod lifts;
 mod refusals;
 mod rules;
