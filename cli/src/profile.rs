@@ -1,6 +1,6 @@
 //! `--profile FILE`: writes a timeline of the runs, and prints its main figures.
 
-use crate::{exit, say, table, tell};
+use crate::{failure, say, table, tell};
 use anyhow::Result;
 use devbay_host::internals::core::units::percent;
 use devbay_host::trace::{self, OpTime, Recorder, Summary, Timeline};
@@ -53,7 +53,7 @@ impl Profile {
     pub fn finish_failed(&self) {
         match self.finish() {
             Ok(_) => tell!("timeline until the failure written to {}", self.path.display()),
-            Err(error) => tell!("error: {}", exit::describe(&error)),
+            Err(error) => failure::report(&error),
         }
     }
 

@@ -79,6 +79,7 @@ mod report;
 mod run;
 mod runtime;
 mod session;
+mod support;
 
 pub use buckets::{BucketOptions, Sizes};
 pub use dbx::Checks;
