@@ -48,8 +48,7 @@ pub fn report_as(kind: ErrorKind, exit_code: u8, place: Option<&Place>, message:
         "file": part(|place| &place.file), "plugin": part(|place| &place.plugin),
         "device": part(|place| &place.device), "node": part(|place| &place.node),
     });
-    let error =
-        json!({ "kind": kind.name(), "exit_code": exit_code, "message": message, "place": place });
+    let error = json!({ "kind": kind.name(), "exit_code": exit_code, "message": message, "place": place });
     tell!("{}", json!({ "error": error }));
 }
 
@@ -169,8 +168,12 @@ mod tests {
 
     #[test]
     fn a_handlers_report_is_json_with_any_text() {
-        let mut raw =
-            Raw::in_form(true, ErrorKind::PluginFailed, 8, &[("plugin", "p\"\x1b"), ("node", ""), ("device", "p:0")]);
+        let mut raw = Raw::in_form(
+            true,
+            ErrorKind::PluginFailed,
+            8,
+            &[("plugin", "p\"\x1b"), ("node", ""), ("device", "p:0")],
+        );
         raw.add("crashed at \\ and 0x");
         raw.add_number(0x7f0, 16);
         let line: Value = serde_json::from_slice(raw.line()).expect("JSON");

@@ -336,7 +336,7 @@ fn model(arguments: &Arguments) -> Result<()> {
 
 /// Lists the ops that a device has no kernel for, by device.
 fn missing_ops(arguments: &Arguments, program: &Program) -> Result<BTreeMap<String, Vec<String>>> {
-    let runtime = arguments.plugins.runtime(arguments.device.policy()?.as_ref())?;
+    let runtime = arguments.plugins.runtime(arguments.device.policy(&arguments.plugins)?.as_ref())?;
     let missing = |device: &std::sync::Arc<devbay_host::Device>| {
         let ops = devbay_host::internals::devices::missing_ops(device, program);
         (device.name().to_owned(), ops.into_keys().collect())
