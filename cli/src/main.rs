@@ -10,6 +10,7 @@ mod config;
 mod conformance;
 mod cost;
 mod crash;
+mod describe;
 mod devices;
 mod diff;
 mod doctor;
@@ -40,6 +41,7 @@ mod shares;
 mod table;
 mod usage;
 mod vary;
+mod work;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;

@@ -210,7 +210,12 @@ pub fn ask(
                 refusals.push(format!("kernel {}: {text}", name_of(kernel)));
             }
             _ => {
-                let cost = device.cost(&request(kernel.idx, node, types, Numerics::Strict));
+                // A kernel counts by extents; an open one has no form in the ABI.
+                let is_open = |ty: &&TensorType| ty.known_shape().is_none();
+                let cost = match inputs.iter().chain(&outputs).flatten().any(is_open) {
+                    true => None,
+                    false => device.cost(&request(kernel.idx, node, types, Numerics::Strict)),
+                };
                 return Ok((name_of(kernel), cost));
             }
         }

@@ -12,7 +12,7 @@ use crate::plan::compiled::claims::Claims;
 use crate::plan::memory::views;
 use crate::plan::{Env, PlaceBy, is_static};
 use crate::program::catalogue::{self, OpKind};
-use crate::program::{Node, Op, Program, Region};
+use crate::program::{Node, Op, Program, Region, ValueId};
 use crate::tensor::TensorType;
 use devbay_plugin_api::abi::KernelCost;
 
@@ -73,7 +73,7 @@ pub struct NodeSupport {
     pub op: Op,
     /// Regions that it is in, outermost first, each with its node.
     pub within: Vec<String>,
-    /// Type of its first operand, or of its first result if it has none; None if neither is known.
+    /// Type of its first operand, or else of its first result; None if neither is known.
     pub ty: Option<TensorType>,
     /// Type of its first result, if known.
     pub result: Option<TensorType>,
@@ -133,15 +133,14 @@ impl Walk<'_> {
 
     /// Returns the support of a node; `at` is its position in the main region.
     fn node(&self, node: &Node, at: Option<usize>, within: &[String]) -> Result<NodeSupport> {
-        let types_of = |ids: &[Option<crate::program::ValueId>]| {
-            ids.iter().flatten().find_map(|id| self.program.value(*id).ty.clone())
-        };
-        let result = types_of(&node.outputs);
+        // The type of a later operand, such as axes, would say nothing about the node.
+        let type_of = |ids: &[Option<ValueId>]| self.program.value(*ids.iter().flatten().next()?).ty.clone();
+        let result = type_of(&node.outputs);
         let mut support = NodeSupport {
             node: node.label(),
             op: node.op.clone(),
             within: within.to_vec(),
-            ty: types_of(&node.inputs).or_else(|| result.clone()),
+            ty: type_of(&node.inputs).or_else(|| result.clone()),
             result,
             runs: Runs::Nowhere,
             is_late: false,
