@@ -88,7 +88,7 @@ fn read() -> Result<Config> {
         Ok(text) => Ok(parse(&text, &path)?),
         Err(error) if error.kind() == io::ErrorKind::NotFound && !is_named => Ok(Config::default()),
         Err(error) => {
-            let by = if is_named { ", which DEVBAY_CONFIG names" } else { "" };
+            let by = if is_named { ", which DEVBAY_CONFIG names," } else { "" };
             let text = format!("the configuration file{by} cannot be read: {error}");
             Err(Error::new(ErrorKind::of_io(&error), text).in_file(path.display()).because(error).into())
         }

@@ -52,7 +52,7 @@ pub fn install() {
 #[cfg(unix)]
 mod unix {
     use super::*;
-    use crate::failure::Raw;
+    use crate::failure::{Raw, RawBytes};
     use devbay_host::ErrorKind;
     use std::ffi::{c_int, c_void};
     use std::mem::MaybeUninit;
@@ -94,12 +94,16 @@ mod unix {
         if IS_OWN_END.load(Ordering::Relaxed) {
             return;
         }
-        let mut raw = calls::current(|call| report(call, " called exit() in ")).unwrap_or_else(|| {
-            let mut raw = Raw::new(ErrorKind::PluginFailed, PLUGIN_FAILED, &[]);
-            raw.add("a plugin called exit() outside of any call of the command's");
-            raw
+        const ADVICE: &str = ": a plugin must not end the process";
+        let mut buffer = [0; _];
+        calls::current(|call| {
+            let mut raw = report(&mut buffer, call, " called exit() in ");
+            raw.add(ADVICE);
+            raw.print_and_end(PLUGIN_FAILED)
         });
-        raw.add(": a plugin must not end the process");
+        let mut raw = Raw::new(&mut buffer, ErrorKind::PluginFailed, PLUGIN_FAILED, &[]);
+        raw.add("a plugin called exit() outside of any call of the command's");
+        raw.add(ADVICE);
         raw.print_and_end(PLUGIN_FAILED);
     }
 
@@ -113,24 +117,26 @@ mod unix {
             // Check this first: a lack of memory is not the plugin's fault.
             crate::memory::end_if_a_request_failed();
         }
+        let mut buffer = [0; _];
         if signal == libc::SIGBUS
             && let Some(line) = model_at(address)
         {
-            let mut raw = Raw::new(ErrorKind::InvalidModel, MODEL_DAMAGED, &[]);
+            let mut raw = Raw::new(&mut buffer, ErrorKind::InvalidModel, MODEL_DAMAGED, &[]);
             raw.add("the file ");
             line.path[..line.path_len].iter().for_each(|&byte| raw.add_byte(byte));
             raw.add(" became shorter while it was mapped; with --no-map models are read into memory");
             raw.print_and_end(MODEL_DAMAGED);
         }
-        if let Some(mut raw) = calls::current(|call| report(call, " crashed in ")) {
+        calls::current(|call| {
+            let mut raw = report(&mut buffer, call, " crashed in ");
             raw.add(": ");
             raw.add(name);
             if signal != libc::SIGABRT {
                 raw.add(" at address 0x");
                 raw.add_number(address as u64, 16);
             }
-            raw.print_and_end(PLUGIN_FAILED);
-        }
+            raw.print_and_end(PLUGIN_FAILED)
+        });
         // Not a plugin's fault: restore the previous action, which applies when the instruction is retried or abort()
         // continues.
         // SAFETY: `BEFORE` was written before this handler was set, and has only been read since.
@@ -224,9 +230,9 @@ mod unix {
     }
 
     /// Begins the report of a plugin's failure: `plugin P<did>its F (device D, node N)`.
-    fn report(call: &Call<'_>, did: &str) -> Raw {
+    fn report<'b>(buffer: &'b mut RawBytes, call: &Call<'_>, did: &str) -> Raw<'b> {
         with_place(call, |place| {
-            let mut raw = Raw::new(ErrorKind::PluginFailed, PLUGIN_FAILED, place);
+            let mut raw = Raw::new(buffer, ErrorKind::PluginFailed, PLUGIN_FAILED, place);
             add_call(&mut raw, call.function, did, place);
             raw
         })
@@ -259,7 +265,8 @@ mod unix {
         fn texts_are_cut_and_have_no_control_characters() {
             let node = "n".repeat(500);
             let call = Call { plugin: "p\x1b[31m", function: "launch", device: "p:0", node: &node };
-            let mut raw = report(&call, " crashed in ");
+            let mut buffer = [0; _];
+            let mut raw = report(&mut buffer, &call, " crashed in ");
             raw.add_number(0x7f0, 16);
             let said = raw.text();
             let expected = format!(

@@ -227,7 +227,8 @@ impl Described {
 
 /// Returns operations and bytes as cells; a mark for nodes that are not in the sum.
 fn cells(counts: Option<Counts>, n_unknown: usize) -> [String; 2] {
-    let Some(counts) = counts else { return ["?", "?"].map(str::to_owned) };
+    let is_known = |counts: &Counts| n_unknown == 0 || counts.flops + counts.bytes > 0;
+    let Some(counts) = counts.filter(is_known) else { return ["?", "?"].map(str::to_owned) };
     let more = if n_unknown > 0 { " + ?" } else { "" };
     [table::operations(counts.flops), table::bytes(counts.bytes)].map(|text| text + more)
 }
@@ -259,8 +260,9 @@ fn print_sum(work: &Work) {
     let (sum, n_unknown) = work.sum();
     let nested = work.nodes.iter().filter(|node| !node.support.within.is_empty()).count();
     say!(
-        "{} operations and {} of operands in a run, as kernels of {} state",
+        "{} {} and {} of operands in a run, as kernels of {} state",
         table::operations(sum.flops),
+        if sum.flops == 1 { "operation" } else { "operations" },
         table::bytes(sum.bytes),
         work.device
     );

@@ -52,10 +52,14 @@ pub fn report_as(kind: ErrorKind, exit_code: u8, place: Option<&Place>, message:
     tell!("{}", json!({ "error": error }));
 }
 
-/// A report in a fixed buffer, for handlers of signals: nothing is allocated, and text beyond the buffer is cut.
+/// Bytes of a handler's report. Handlers run on small stacks, which hold them once.
 #[cfg(unix)]
-pub struct Raw {
-    bytes: [u8; 2048],
+pub type RawBytes = [u8; 1280];
+
+/// A report in a handler's own buffer: nothing is allocated, and text beyond the buffer is cut.
+#[cfg(unix)]
+pub struct Raw<'b> {
+    bytes: &'b mut RawBytes,
     len: usize,
     is_json: bool,
 }
@@ -65,14 +69,20 @@ pub struct Raw {
 const TAIL: usize = 8;
 
 #[cfg(unix)]
-impl Raw {
+impl<'b> Raw<'b> {
     /// Begins a report; `place` has the parts of the place that are known, by their keys.
-    pub fn new(kind: ErrorKind, exit_code: u8, place: &[(&str, &str)]) -> Self {
-        Self::in_form(is_json(), kind, exit_code, place)
+    pub fn new(bytes: &'b mut RawBytes, kind: ErrorKind, exit_code: u8, place: &[(&str, &str)]) -> Self {
+        Self::in_form(is_json(), bytes, kind, exit_code, place)
     }
 
-    fn in_form(is_json: bool, kind: ErrorKind, exit_code: u8, place: &[(&str, &str)]) -> Self {
-        let mut raw = Self { bytes: [0; 2048], len: 0, is_json };
+    fn in_form(
+        is_json: bool,
+        bytes: &'b mut RawBytes,
+        kind: ErrorKind,
+        exit_code: u8,
+        place: &[(&str, &str)],
+    ) -> Self {
+        let mut raw = Self { bytes, len: 0, is_json };
         if !is_json {
             raw.put(b"error: ");
             return raw;
@@ -168,8 +178,10 @@ mod tests {
 
     #[test]
     fn a_handlers_report_is_json_with_any_text() {
+        let mut bytes = [0; _];
         let mut raw = Raw::in_form(
             true,
+            &mut bytes,
             ErrorKind::PluginFailed,
             8,
             &[("plugin", "p\"\x1b"), ("node", ""), ("device", "p:0")],
@@ -187,12 +199,13 @@ mod tests {
     #[test]
     fn a_long_report_is_cut_and_stays_whole() {
         for text in ["x", "\"", "\\"] {
-            for n in [1900, 1901, 5000] {
-                let mut raw = Raw::in_form(true, ErrorKind::OutOfMemory, 7, &[]);
+            for n in [1100, 1101, 5000] {
+                let (mut json, mut plain) = ([0; _], [0; _]);
+                let mut raw = Raw::in_form(true, &mut json, ErrorKind::OutOfMemory, 7, &[]);
                 raw.add(&text.repeat(n));
                 let line: Value = serde_json::from_slice(raw.line()).expect("JSON");
-                assert!(line["error"]["message"].as_str().is_some_and(|message| message.len() > 900));
-                let mut raw = Raw::in_form(false, ErrorKind::OutOfMemory, 7, &[]);
+                assert!(line["error"]["message"].as_str().is_some_and(|message| message.len() > 500));
+                let mut raw = Raw::in_form(false, &mut plain, ErrorKind::OutOfMemory, 7, &[]);
                 raw.add(&text.repeat(n));
                 assert!(raw.line().starts_with(b"error: ") && raw.line().ends_with(b"\n"));
             }

@@ -7,7 +7,7 @@ use crate::layers::Done;
 use crate::options::{DeviceArguments, PluginArguments};
 use crate::passes::{Passes, Subject};
 use crate::{draw, plan, say, shares, table};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use devbay_host::internals::abi_report::{AbiReport, SizeSeen, Slot};
 use devbay_host::internals::core::program::text;
 use devbay_host::internals::core::tensor::dtype_name;
@@ -214,7 +214,7 @@ fn is_library(path: &Path) -> Result<bool> {
     let mut head = [0u8; 4];
     let mut file = match open_regular(path) {
         Ok((file, _)) => file,
-        Err(e) => bail!("cannot read {}: {e}", path.display()),
+        Err(e) => return Err(anyhow::Error::new(e).context(format!("cannot read {}", path.display()))),
     };
     let n = file.read(&mut head)?;
     // ELF, Mach-O and PE.

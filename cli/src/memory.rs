@@ -179,7 +179,8 @@ mod handler {
             end_if_there_is_none();
             return;
         }
-        let mut raw = Raw::new(ErrorKind::OutOfMemory, EXIT_CODE, &[]);
+        let mut buffer = [0; _];
+        let mut raw = Raw::new(&mut buffer, ErrorKind::OutOfMemory, EXIT_CODE, &[]);
         raw.add("out of memory: a request of ");
         raw.add_number(bytes as u64, 10);
         raw.add(" bytes that cannot be refused failed");
@@ -198,7 +199,8 @@ mod handler {
             unsafe { libc::munmap(found, LITTLE_BYTES) };
             return;
         }
-        let mut raw = Raw::new(ErrorKind::OutOfMemory, EXIT_CODE, &[]);
+        let mut buffer = [0; _];
+        let mut raw = Raw::new(&mut buffer, ErrorKind::OutOfMemory, EXIT_CODE, &[]);
         raw.add("out of memory: a request of the system's libraries that cannot be refused failed");
         raw.print_and_end(EXIT_CODE)
     }

@@ -364,8 +364,8 @@ fn inspect_tells_where_a_model_comes_from() {
     };
     // producer_name, producer_version, metadata_props (onnx.proto, ModelProto).
     let note = onnx::Message::default().with(1, "labels").with(2, "cat\u{1b}[31m,dog");
-    let proto = onnx::model(17, &graph).with(2, "exporter").with(3, "1.2").with(14, note.0);
-    let model = folder.write("m.onnx", proto.0);
+    let proto = onnx::model(17, &graph).with(2, "exporter").with(3, "1.2").with(14, note);
+    let model = folder.write("m.onnx", &proto);
     let inspect = |more: &[&str]| finish(command().arg("inspect").arg(&model).args(more)).expect(0);
     inspect(&[]).prints(&[
         "format    ONNX, IR version",

@@ -33,7 +33,7 @@ const COMMANDS: &[(&[&str], i32, &str)] = &[
     (&["inspect", "/nonexistent"], 1, "io"),
     (&["ops", "/nonexistent"], 1, "io"),
     (&["conformance", "/nonexistent"], 6, "not-found"),
-    (&["lint", "/nonexistent"], 1, "io"),
+    (&["lint", "/nonexistent"], 6, "refused"),
     (&["new-plugin", "Not A Name", "--lang", "c"], 2, "invalid-argument"),
 ];
 

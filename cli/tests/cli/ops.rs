@@ -129,5 +129,5 @@ fn nodes_in_regions_and_of_unknown_types_are_listed() {
     let folder = Folder::new();
     let model = folder.write("until.txt", crate::support::UNTIL);
     let found = finish(command().arg("ops").arg(&model)).expect(0);
-    found.prints(&["on the host", "  mul (MatMul@13)", "  less (Less@13)"]);
+    found.prints(&["on the host", "  mul (devbay.FusedMatMul@1)", "  less (Less@13)"]);
 }
