@@ -118,14 +118,12 @@ mod unix {
             crate::memory::end_if_a_request_failed();
         }
         let mut buffer = [0; _];
-        if signal == libc::SIGBUS
-            && let Some(line) = model_at(address)
-        {
+        if signal == libc::SIGBUS {
             let mut raw = Raw::new(&mut buffer, ErrorKind::InvalidModel, MODEL_DAMAGED, &[]);
-            raw.add("the file ");
-            line.path[..line.path_len].iter().for_each(|&byte| raw.add_byte(byte));
-            raw.add(" became shorter while it was mapped; with --no-map models are read into memory");
-            raw.print_and_end(MODEL_DAMAGED);
+            if add_model_at(address, &mut raw) {
+                raw.add(" became shorter while it was mapped; with --no-map models are read into memory");
+                raw.print_and_end(MODEL_DAMAGED);
+            }
         }
         calls::current(|call| {
             let mut raw = report(&mut buffer, call, " crashed in ");
@@ -146,15 +144,16 @@ mod unix {
         }
     }
 
-    /// Finds the file that is mapped at an address, if the mapping is read-only, as models are and libraries are not.
-    fn model_at(address: usize) -> Option<Line> {
+    /// Finds the file that is mapped at an address, and adds its path; returns whether the mapping is read-only, as models
+    /// are and libraries are not. The line is not copied: the stack is small.
+    fn add_model_at(address: usize, raw: &mut Raw<'_>) -> bool {
         // SAFETY: the path is a C string; handlers may call open, read and close (signal-safety(7)).
         let maps = unsafe { libc::open(c"/proc/self/maps".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
         if maps < 0 {
-            return None;
+            return false;
         }
         let (mut chunk, mut line) = ([0u8; 256], Line::default());
-        let mut found = None;
+        let mut found = false;
         'read: loop {
             // SAFETY: `chunk` is a local buffer of the given length.
             let n = unsafe { libc::read(maps, chunk.as_mut_ptr().cast(), chunk.len()) };
@@ -167,8 +166,9 @@ mod unix {
                     continue;
                 }
                 if line.begin <= address && address < line.end {
-                    found =
-                        Some(line).filter(|line| line.is_read_only && line.path_len > 0 && !line.is_library);
+                    found = line.is_read_only && line.path_len > 0 && !line.is_library;
+                    raw.add("the file ");
+                    line.path[..line.path_len].iter().for_each(|&byte| raw.add_byte(byte));
                     break 'read;
                 }
                 line = Line::default();

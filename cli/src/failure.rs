@@ -54,7 +54,7 @@ pub fn report_as(kind: ErrorKind, exit_code: u8, place: Option<&Place>, message:
 
 /// Bytes of a handler's report. Handlers run on small stacks, which hold them once.
 #[cfg(unix)]
-pub type RawBytes = [u8; 1280];
+pub type RawBytes = [u8; 1024];
 
 /// A report in a handler's own buffer: nothing is allocated, and text beyond the buffer is cut.
 #[cfg(unix)]
@@ -199,12 +199,12 @@ mod tests {
     #[test]
     fn a_long_report_is_cut_and_stays_whole() {
         for text in ["x", "\"", "\\"] {
-            for n in [1100, 1101, 5000] {
+            for n in [840, 841, 5000] {
                 let (mut json, mut plain) = ([0; _], [0; _]);
                 let mut raw = Raw::in_form(true, &mut json, ErrorKind::OutOfMemory, 7, &[]);
                 raw.add(&text.repeat(n));
                 let line: Value = serde_json::from_slice(raw.line()).expect("JSON");
-                assert!(line["error"]["message"].as_str().is_some_and(|message| message.len() > 500));
+                assert!(line["error"]["message"].as_str().is_some_and(|message| message.len() > 400));
                 let mut raw = Raw::in_form(false, &mut plain, ErrorKind::OutOfMemory, 7, &[]);
                 raw.add(&text.repeat(n));
                 assert!(raw.line().starts_with(b"error: ") && raw.line().ends_with(b"\n"));

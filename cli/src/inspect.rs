@@ -165,11 +165,14 @@ fn planned(arguments: &Arguments) -> Result<Done> {
     let (session, auto) = arguments.device.session(&chosen, &model, &wanted, None)?;
     let types: Vec<_> = types.iter().map(|(dtype, shape)| (*dtype, shape.as_slice())).collect();
     let report = session.plan_report(&*session.plan_for_types(&types)?);
-    for (path, draw) in [(&arguments.dot, draw::dot as fn(&_) -> String), (&arguments.html, draw::html)] {
-        if let Some(path) = path {
-            write_bytes(path, draw(&report).as_bytes())
-                .with_context(|| format!("cannot write {}", path.display()))?;
-        }
+    let write = |path: &PathBuf, drawing: String| {
+        write_bytes(path, drawing.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
+    };
+    if let Some(path) = &arguments.dot {
+        write(path, draw::dot(&report))?;
+    }
+    if let Some(path) = &arguments.html {
+        write(path, draw::html(&report, &arguments.file))?;
     }
     if arguments.json {
         let mut json = plan::json(&report);

@@ -23,6 +23,7 @@ mod inspect;
 mod interrupt;
 mod layers;
 mod lint;
+mod machine;
 mod man;
 mod memory;
 mod new_plugin;
