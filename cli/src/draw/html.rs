@@ -14,6 +14,9 @@ const ROWS_MAX: usize = 3000;
 /// Maximum characters of a line in a box: at 13 units, text of average letters takes 7.2 a character, and of wide ones 8.
 const LINE_MAX: usize = 20;
 
+/// Scale below which a drawing is not shrunk on a narrow screen: it scrolls then.
+const SCALE_MIN: f64 = 0.6;
+
 /// The look of all pages.
 const STYLE: &str = "
 :root { color-scheme: light; }
@@ -23,7 +26,7 @@ h2 { font-size: 1.1rem; margin: 2rem 0 .25rem; overflow-wrap: anywhere; }
 p { margin: .25rem 0; overflow-wrap: anywhere; }
 .quiet { color: #5a5a62; }
 .picture { overflow-x: auto; margin: .75rem 0; }
-svg { display: block; max-width: 100%; min-width: 30rem; height: auto; }
+svg { display: block; max-width: 100%; height: auto; }
 .table { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .85rem; width: 100%; }
 th, td { text-align: left; padding: .15rem .5rem .15rem 0; vertical-align: top; }
@@ -109,8 +112,9 @@ fn svg(stage: &Drawn<'_>, out: &mut String) -> fmt::Result {
     writeln!(
         out,
         "<div class=\"picture\">\n<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
-         viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-label=\"Tasks and their order\" \
-         font-family=\"system-ui, sans-serif\" font-size=\"13\">"
+         viewBox=\"0 0 {width:.0} {height:.0}\" style=\"min-width: {:.0}px\" role=\"img\" aria-label=\"Tasks and their order\" \
+         font-family=\"system-ui, sans-serif\" font-size=\"13\">",
+        SCALE_MIN * width
     )?;
     for &(from, to) in &stage.edges {
         let stroke = stroke(stage.boxes[from].on_path && stage.boxes[to].on_path);

@@ -74,6 +74,12 @@ fn runs_of(runs: &[Slice], out: &mut String) -> fmt::Result {
     };
     let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize] as f64;
     writeln!(out, "<h2>{}</h2>", count(times.len(), "run"))?;
+    if times.len() > 1 {
+        writeln!(
+            out,
+            "<p class=\"quiet\">All of them, those before the measurement too. A bar counts runs by duration.</p>"
+        )?;
+    }
     if times.len() == 1 {
         return writeln!(out, "<p>It took {}.</p>", duration(first as f64));
     }
@@ -273,7 +279,7 @@ fn svg(height: f64, label: &str, out: &mut String) -> fmt::Result {
     writeln!(
         out,
         "<div class=\"picture\">\n<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH:.0}\" height=\"{height:.0}\" \
-         viewBox=\"0 0 {WIDTH:.0} {height:.0}\" role=\"img\" aria-label=\"{label}\" font-family=\"system-ui, sans-serif\" \
+         viewBox=\"0 0 {WIDTH:.0} {height:.0}\" style=\"min-width: 44rem\" role=\"img\" aria-label=\"{label}\" font-family=\"system-ui, sans-serif\" \
          font-size=\"13\">"
     )
 }

@@ -93,7 +93,7 @@ fn title(page: &mut String, report: &Report, name: &str) {
     if let Some(nodes) = report.node_summary() {
         let Summary { passed, not_claimed, .. } = nodes.plugin;
         let text = format!(
-            "{passed} of {} of claimed ops passed; {not_claimed} of other ops; {} of ops that the host runs",
+            "{passed} of {} passed; {not_claimed} more of ops without a kernel, {} of ops that the host runs",
             nodes.plugin.claimed(),
             nodes.host
         );

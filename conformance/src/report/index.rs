@@ -103,7 +103,7 @@ pub fn to_html(entries: &[(&Entry, Option<String>)]) -> String {
          A dash stands for what it does not claim.</p>\n",
     );
     legend(&mut page);
-    page.push_str("<table class=\"matrix\"><thead><tr><th>");
+    let mut columns = "<table class=\"matrix\"><thead><tr><th>".to_owned();
     for (entry, link) in entries {
         let (name, version) = match &entry.plugin {
             Some(plugin) => (plugin.name.as_str(), format!("{} by {}", plugin.version, plugin.vendor)),
@@ -112,9 +112,11 @@ pub fn to_html(entries: &[(&Entry, Option<String>)]) -> String {
         let name = escape(name);
         let name =
             link.as_ref().map_or(name.clone(), |url| format!("<a href=\"{}\">{name}</a>", escape(url)));
-        let _ = write!(page, "<th>{name}<br><small>{}</small>", escape(&version));
+        let _ = write!(columns, "<th>{name}<br><small>{}</small>", escape(&version));
     }
-    page.push_str("</tr></thead>\n<tbody><tr><th>level");
+    columns.push_str("</tr></thead>\n<tbody>");
+    page.push_str(&columns);
+    page.push_str("<tr><th>level");
     for (entry, _) in entries {
         let grade = entry.level.as_ref().map_or("part", |level| level.grade.as_str());
         let class = match grade {
@@ -143,7 +145,9 @@ pub fn to_html(entries: &[(&Entry, Option<String>)]) -> String {
     for name in names {
         row(&mut page, name, topics.iter().map(|topics| topics.get(name).copied().unwrap_or_default()));
     }
-    page.push_str("</tbody></table>\n<h2>Ops of ONNX's node tests</h2>\n<table class=\"matrix\"><tbody>\n");
+    page.push_str("</tbody></table>\n<h2>Ops of ONNX's node tests</h2>\n");
+    page.push_str(&columns);
+    page.push('\n');
     let ops: Vec<BTreeMap<&str, Count>> = entries.iter().map(|(entry, _)| ops_of(entry)).collect();
     let mut names: Vec<&str> = ops.iter().flat_map(BTreeMap::keys).copied().collect();
     names.sort_unstable();
