@@ -8,7 +8,7 @@ use crate::tensor::{Tensor, from_python, to_python};
 use devbay_host::internals::devices::missing_ops;
 use devbay_host::internals::options::Options;
 use devbay_host::trace::Recorder;
-use devbay_host::{DeviceTensor, DeviceVerdict, Error, ErrorKind, Metadata, Model, RunOptions};
+use devbay_host::{DeviceTensor, DeviceVerdict, Error, ErrorKind, Model, ModelInfo, RunOptions};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyTuple};
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 pub struct Session {
     session: devbay_host::Session,
     device: Arc<devbay_host::Device>,
-    metadata: Metadata,
+    info: ModelInfo,
     /// Values of initializers that are also inputs.
     defaults: Vec<(String, DeviceTensor)>,
     /// Why this device was chosen, and no other.
@@ -136,7 +136,7 @@ impl Session {
         detached(py, || {
             let (session, choice) = options.session(&runtime, &model, recorder.as_ref())?;
             check_ops(&model, &session, &runtime)?;
-            let metadata = model.metadata().clone();
+            let info = model.info().clone();
             let (device, verdicts) = (choice.device, choice.verdicts);
             let defaults = model
                 .defaults()
@@ -144,7 +144,7 @@ impl Session {
                 .map(|(name, tensor)| Ok((name.clone(), DeviceTensor::on_host(tensor)?)));
             let defaults = defaults.collect::<devbay_host::Result<_>>()?;
             let last_ns = AtomicU64::new(u64::MAX);
-            Ok(Self { session, device, metadata, defaults, verdicts, recorder, last_ns })
+            Ok(Self { session, device, info, defaults, verdicts, recorder, last_ns })
         })
     }
 
@@ -182,18 +182,19 @@ impl Session {
     /// its producer added.
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let Metadata {
+        let ModelInfo {
             producer_name,
             producer_version,
             domain,
-            version,
+            model_version,
             description,
             graph_name,
             graph_description,
             ir_version,
             opsets,
-            properties,
-        } = &self.metadata;
+            metadata: properties,
+            ..
+        } = &self.info;
         let metadata = PyDict::new(py);
         for (name, text) in [
             ("producer_name", producer_name),
@@ -205,8 +206,8 @@ impl Session {
         ] {
             metadata.set_item(name, text)?;
         }
-        metadata.set_item("version", version)?;
-        metadata.set_item("ir_version", ir_version)?;
+        metadata.set_item("version", model_version.unwrap_or_default())?;
+        metadata.set_item("ir_version", ir_version.unwrap_or_default())?;
         let by_domain = PyDict::new(py);
         for (domain, version) in opsets {
             by_domain.set_item(domain, version)?;
