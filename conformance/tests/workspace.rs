@@ -19,6 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "devbay-bench",
         &["devbay-host", "devbay-core", "devbay-plugin-api", "devbay-plugin-cpu", "devbay-plugin-pjrt"],
     ),
+    ("devbay-c", &["devbay-host", "devbay-plugin-api", "devbay-plugin-cpu"]),
     ("devbay-python", &["devbay-host", "devbay-plugin-api", "devbay-plugin-cpu"]),
     ("devbay-fuzz", &["devbay-host", "devbay-plugin-api"]),
     ("xtask", &[]),

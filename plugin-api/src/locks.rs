@@ -7,12 +7,22 @@
 //!
 //! Hidden, because vendors are promised only the ABI and the SDK.
 
-use std::sync::{Condvar, LockResult, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, LockResult, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// Locks a mutex.
 #[inline]
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     unpoisoned(mutex.lock())
+}
+
+/// Locks a mutex if nobody else has it; None if somebody does.
+#[inline]
+pub fn try_lock<T: ?Sized>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// Waits until a condition is notified.

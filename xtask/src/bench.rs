@@ -13,7 +13,7 @@ use std::process::Command;
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Benchmarks to run: launch, straight, async-value, dense, resnet50, models, passes, arena, cold-start, compiled-start,
-    /// executor, serving, wake, streaming, gpu-launch, pjrt; all of them by default
+    /// executor, from-c, serving, wake, streaming, gpu-launch, pjrt; all of them by default
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Print each row as one JSON object a line

@@ -30,9 +30,13 @@ pub fn header(root: &Path) -> Result<String> {
 /// Marks functions that can fail, and puts comments of one line on one line.
 fn shortened(header: &str) -> String {
     // cbindgen has marks for functions, but not by what they return.
-    let header = header.replace("DEVBAY_API\ndevbay_error *", "DEVBAY_API DEVBAY_CHECKED\ndevbay_error *");
+    let mut marked = header.to_owned();
+    for space in ["\n", " "] {
+        let (from, to) = (format!("DEVBAY_API{space}"), format!("DEVBAY_API DEVBAY_CHECKED{space}"));
+        marked = marked.replace(&format!("{from}devbay_error *"), &format!("{to}devbay_error *"));
+    }
     let mut lines: Vec<String> = Vec::new();
-    for line in header.lines() {
+    for line in marked.lines() {
         let n = lines.len();
         if line.trim() == "*/" && n >= 2 && lines[n - 2].trim() == "/**" {
             let text = lines.pop().unwrap_or_default();

@@ -389,7 +389,7 @@ DEVBAY_API void devbay_error_destroy(devbay_error *error);
  *
  * Since 1.
  */
-DEVBAY_API devbay_error *devbay_options_create(devbay_options **options);
+DEVBAY_API DEVBAY_CHECKED devbay_error *devbay_options_create(devbay_options **options);
 
 /**
  * Sets an option. Some keys may be set several times, and all their values count; of others the last value does.
@@ -954,14 +954,14 @@ DEVBAY_API void devbay_run_destroy(devbay_run *run);
  *
  * Since 1.
  */
-DEVBAY_API devbay_error *devbay_cancel_create(devbay_cancel **cancel);
+DEVBAY_API DEVBAY_CHECKED devbay_error *devbay_cancel_create(devbay_cancel **cancel);
 
 /**
  * Sets a flag, for good. Threads: any, also while runs have it.
  *
  * Since 1.
  */
-DEVBAY_API devbay_error *devbay_cancel_set(const devbay_cancel *cancel);
+DEVBAY_API DEVBAY_CHECKED devbay_error *devbay_cancel_set(const devbay_cancel *cancel);
 
 /**
  * Destroys a flag. Runs that have it go on. NULL is ignored.
@@ -1012,7 +1012,7 @@ DEVBAY_API void devbay_bound_destroy(devbay_bound *bound);
  *
  * Since 1.
  */
-DEVBAY_API devbay_error *devbay_attributes_create(devbay_attributes **attributes);
+DEVBAY_API DEVBAY_CHECKED devbay_error *devbay_attributes_create(devbay_attributes **attributes);
 
 /**
  * Sets an integer.

@@ -9,9 +9,10 @@ use crate::values::{Value, devbay_value};
 use devbay_host::internals::core::program::AttrValue;
 use devbay_host::internals::eager;
 use devbay_host::{Result, Tensor};
+use devbay_plugin_api::locks::lock;
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// Attributes of an op, by name.
 pub struct devbay_attributes;
@@ -36,7 +37,7 @@ unsafe fn set(
         // SAFETY: the caller's promise (`# Safety`).
         let name = unsafe { text(name, "attribute's name") }?.to_owned();
         let value = value()?;
-        let mut attributes = attributes.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut attributes = lock(&attributes.0);
         attributes.retain(|(known, _)| *known != name);
         attributes.push((name, value));
         Ok(())
@@ -167,7 +168,7 @@ pub unsafe extern "C" fn devbay_run_op(
             (text(op, "op")?, list(inputs, n_inputs, "inputs")?, list_mut(outputs, n_outputs, "outputs")?)
         };
         let set = (!attributes.is_null()).then(|| handles::get::<Attributes>(attributes)).transpose()?;
-        let set = set.map(|set| set.0.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        let set = set.map(|set| lock(&set.0).clone());
         let set = set.unwrap_or_default();
         let attributes: Vec<(&str, AttrValue)> =
             set.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();

@@ -6,9 +6,10 @@ use crate::handles::{self, give_new, object};
 use devbay_host::Result;
 use devbay_host::internals::core::services::LogLevel;
 use devbay_host::internals::options::Options;
+use devbay_plugin_api::locks::lock;
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 /// Options for making a runtime, reading a model, or making a session: texts by key.
 pub struct devbay_options;
@@ -66,13 +67,6 @@ impl Log {
     }
 }
 
-impl Settings {
-    fn lock(&self) -> MutexGuard<'_, Set> {
-        // Nothing that can panic happens under the lock but an allocation.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// Returns the content of options; none for NULL.
 ///
 /// # Errors
@@ -80,7 +74,7 @@ impl Settings {
 pub fn set(options: *const devbay_options) -> Result<Set> {
     match options.is_null() {
         true => Ok(Set::default()),
-        false => Ok(handles::get::<Settings>(options)?.lock().clone()),
+        false => Ok(lock(&handles::get::<Settings>(options)?.0).clone()),
     }
 }
 
@@ -113,7 +107,7 @@ pub unsafe extern "C" fn devbay_options_set(
         let settings = handles::get::<Settings>(options)?;
         // SAFETY: texts end with NUL and live until the call returns (the header's preamble).
         let (key, value) = unsafe { (text(key, "option's key")?, text(value, "option's value")?) };
-        settings.lock().options.set(key, value)
+        lock(&settings.0).options.set(key, value)
     })
 }
 
@@ -131,7 +125,7 @@ pub extern "C" fn devbay_options_set_log(
     attempt(|| {
         let settings = handles::get::<Settings>(options)?;
         let function = function.ok_or_else(|| invalid("the receiver of messages is NULL"))?;
-        settings.lock().log = Some(Log { function, user_data });
+        lock(&settings.0).log = Some(Log { function, user_data });
         Ok(())
     })
 }

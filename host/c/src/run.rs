@@ -9,11 +9,12 @@ use devbay_host::internals::core::exec::host_io::{Bound, OutputView};
 use devbay_host::{
     Cancel, Error, ErrorKind, InputView, OnFull, Priority, Result, RunOptions, Tensor, TensorType,
 };
+use devbay_plugin_api::locks::try_lock;
 use smallvec::SmallVec;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
-use std::sync::{Mutex, PoisonError, TryLockError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// A flag that ends runs.
@@ -518,13 +519,8 @@ pub unsafe extern "C" fn devbay_bound_run(
         if options.deadline.is_some() {
             return Err(invalid("runs of a bound session have no deadline; use devbay_session_run"));
         }
-        let mut run = match bound.bound.try_lock() {
-            Ok(run) => run,
-            Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
-            Err(TryLockError::WouldBlock) => {
-                return Err(Error::new(ErrorKind::Busy, "another thread runs this bound session"));
-            }
-        };
+        let mut run = try_lock(&bound.bound)
+            .ok_or_else(|| Error::new(ErrorKind::Busy, "another thread runs this bound session"))?;
         let cancel = options.cancel.as_ref();
         Cancel::over(cancel, || run.run(cancel))
     })
