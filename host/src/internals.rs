@@ -30,6 +30,7 @@ internals! {
     eager: "One op, one call, on a chosen device.";
     feedback_file: "The file of measured launch times.";
     file: "Files: one way to write them, one way to open them.";
+    forks: "Objects of processes that fork.";
     group: "Child processes that end with all that they started.";
     import: "From a model file to a program.";
     layers: "Layers: code that speaks the ABI on both sides and stands between host and plugin.";

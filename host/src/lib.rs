@@ -64,6 +64,7 @@ mod eager;
 mod failover;
 mod feedback_file;
 mod file;
+mod forks;
 mod group;
 mod import;
 mod layers;

@@ -1,6 +1,7 @@
 //! Models: programs read from a file, shared by all sessions of a process.
 
 use crate::dbx::{self, Checks, Compiled};
+use crate::forks;
 use crate::import::{self, Defaults, Imported, Metadata, Reading};
 use bytes::Bytes;
 use devbay_core::device::Device;
@@ -46,6 +47,8 @@ struct FileKey {
     len: u64,
     modified: Option<SystemTime>,
     reading: Reading,
+    /// A forked child reads it again: plans of the model have threads of its parent.
+    process: u32,
 }
 
 /// Options for reading a model's files.
@@ -94,6 +97,7 @@ impl Model {
             len: metadata.len(),
             modified: metadata.modified().ok(),
             reading,
+            process: forks::generation(),
         };
         let loaded = LOADED.get_or_init(Mutex::default);
         let known = lock(loaded).get(&key).and_then(Weak::upgrade);

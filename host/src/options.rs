@@ -472,6 +472,17 @@ mod tests {
     }
 
     #[test]
+    fn every_option_is_in_the_documentation() {
+        let page = include_str!("../../docs/options.md");
+        for key in KEYS {
+            let (values, more) =
+                (key.values.replace('|', "\\|"), if key.is_list { " May be set several times." } else { "" });
+            let row = format!("| `{}` | {values} | {}{more} |", key.name, key.about);
+            assert!(page.contains(&row), "docs/options.md lacks the row\n{row}");
+        }
+    }
+
+    #[test]
     fn a_key_that_does_not_exist_is_refused_with_those_that_do() {
         let error = Options::default().set("devise", "cpu").expect_err("there is no such key");
         assert!(error.text().contains("device"), "{error}");

@@ -7,6 +7,7 @@ mod abi;
 mod archive_abi;
 mod bench;
 mod c_api;
+mod c_package;
 mod costs;
 mod fuzz;
 mod header_package;
@@ -50,6 +51,8 @@ enum Command {
     },
     /// Install the C header as a package, for CMake and pkg-config, on machines without CMake
     InstallHeader(header_package::Arguments),
+    /// Build and install devbay for C and C++: library, headers, and packages for CMake and pkg-config
+    InstallC(c_package::Arguments),
     /// Archive a plugin and a host of the present ABI, as source and binary, for the tests of every version
     ArchiveAbi(archive_abi::Arguments),
     /// Build the OpenCL plugin with the C compiler, beside the plugins that cargo builds
@@ -92,6 +95,7 @@ fn main() -> Result<()> {
     match Arguments::parse().command {
         Command::Header { check } => abi::run(check),
         Command::InstallHeader(arguments) => header_package::run(&arguments),
+        Command::InstallC(arguments) => c_package::run(&arguments),
         Command::ArchiveAbi(arguments) => archive_abi::run(&arguments),
         Command::Opencl { release } => {
             println!("{}", opencl::build(release)?.display());

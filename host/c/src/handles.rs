@@ -4,9 +4,11 @@
 //! nothing, even if its slot is in use again. Whoever has looked an object up keeps it: one that is destroyed meanwhile is
 //! dropped after the last use.
 
+use devbay_host::internals::forks::Here;
 use devbay_host::{Error, ErrorKind, Result};
 use sharded_slab::{Config, Entry, OwnedEntry, Slab};
 use std::mem::MaybeUninit;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
@@ -19,13 +21,22 @@ impl Config for Keys {
 }
 
 /// A table.
-pub type Table<T> = LazyLock<Arc<Slab<T, Keys>>>;
+pub type Table<T> = LazyLock<Arc<Slab<Here<T>, Keys>>>;
 
 /// An object that is being used.
-pub type Used<T> = Entry<'static, T, Keys>;
+pub struct Used<T: Object>(Entry<'static, Here<T>, Keys>);
+
+impl<T: Object> Deref for Used<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        self.0.again()
+    }
+}
 
 /// An object that is kept for as long as this exists.
-pub type Kept<T> = OwnedEntry<T, Keys>;
+pub type Kept<T> = OwnedEntry<Here<T>, Keys>;
 
 /// A type of objects with handles.
 pub trait Object: Sized + Send + Sync + 'static {
@@ -78,7 +89,7 @@ fn key_of<T>(handle: *const T) -> Option<usize> {
 
 /// Puts an object into its table; None if that is full.
 pub fn try_make<T: Object>(object: T) -> Option<*mut T::Handle> {
-    let key = T::table().insert(object)?;
+    let key = T::table().insert(Here::new(object))?;
     N_LIVE.fetch_add(1, Ordering::Relaxed);
     Some(handle_of(key))
 }
@@ -111,7 +122,9 @@ fn unknown<T: Object>(handle: *const T::Handle) -> Error {
 /// [`ErrorKind::InvalidArgument`] for a handle that is NULL, was destroyed, or never was one.
 #[inline]
 pub fn get<T: Object>(handle: *const T::Handle) -> Result<Used<T>> {
-    key_of(handle).and_then(|key| T::table().get(key)).ok_or_else(|| unknown::<T>(handle))
+    let entry = key_of(handle).and_then(|key| T::table().get(key)).ok_or_else(|| unknown::<T>(handle))?;
+    entry.get()?;
+    Ok(Used(entry))
 }
 
 /// Looks an object up, to keep it.
@@ -120,7 +133,9 @@ pub fn get<T: Object>(handle: *const T::Handle) -> Result<Used<T>> {
 /// As [`get`].
 pub fn keep<T: Object>(handle: *const T::Handle) -> Result<Kept<T>> {
     let found = key_of(handle).and_then(|key| Arc::clone(T::table()).get_owned(key));
-    found.ok_or_else(|| unknown::<T>(handle))
+    let kept = found.ok_or_else(|| unknown::<T>(handle))?;
+    kept.get()?;
+    Ok(kept)
 }
 
 /// Destroys a handle. NULL and handles that are gone already are ignored.
