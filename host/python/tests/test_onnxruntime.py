@@ -347,6 +347,27 @@ def test_profiles_are_written(tmp_path):
         ort.InferenceSession(ABS, providers=CPU).end_profiling()
 
 
+def test_a_forked_child_opens_its_own_sessions():
+    code = f"""
+import os
+import numpy as np
+import devbay.onnxruntime as ort
+x = {{"x": np.array([-1], np.float32)}}
+session = ort.InferenceSession({ABS!r}, providers=["CPUExecutionProvider"])
+child = os.fork()
+if child == 0:
+    try:
+        session.run(None, x)
+    except Exception as error:
+        print(type(error).__name__, "forked" in str(error))
+    print(ort.InferenceSession({ABS!r}, providers=["CPUExecutionProvider"]).run(None, x)[0].tolist(), flush=True)
+    os._exit(0)
+print(os.waitpid(child, 0)[1])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "Fail True\n[1.0]\n0\n", done.stderr
+
+
 PROGRAM = """
 import sys
 import onnxruntime as ort
