@@ -188,9 +188,11 @@ def run_program(code):
 
 def test_a_forked_child_has_errors_and_makes_its_own():
     code = f"""
-import os, sys
+import os, warnings
 import numpy as np
 import devbay
+# Python 3.12 and later warn of forks of programs that have threads.
+warnings.simplefilter("ignore")
 session = devbay.Session({ABS!r})
 runtime = devbay.Runtime(threads=2, search=False)
 x = np.array([-1], np.float32)
