@@ -113,7 +113,7 @@ fn passes(arguments: &Arguments) -> Result<Done> {
 fn bench(arguments: &Arguments) -> Result<Done> {
     let begin = Instant::now();
     let model = arguments.device.load(&arguments.model, Checks::default())?;
-    let profile = arguments.profile.start();
+    let profile = arguments.profile.start(&arguments.model);
     let recorder = profile.as_ref().map(Profile::recorder);
     let chosen = arguments.device.choose(&arguments.plugins, model.program(), recorder)?;
     let runtime = &chosen.runtime;

@@ -1,12 +1,12 @@
 //! `devbay conformance`: tests a plugin against the ABI's rules and ONNX's node tests, in child processes.
 
 use crate::exit::usage;
-use crate::{interrupt, options, say, table};
+use crate::{interrupt, machine, options, say, table};
 use anyhow::{Context, Result};
 use devbay_conformance::child::{Child, answer, read_arguments};
 use devbay_conformance::judge::{Settings, Subject, judge_until};
 use devbay_conformance::onnx::Path as NodePath;
-use devbay_conformance::report::{Report, Test, html, index, junit};
+use devbay_conformance::report::{Made, Report, Test, html, index, junit};
 use devbay_conformance::suite::{self, Item, Profile};
 use devbay_conformance::verdict::{Verdict, Why};
 use devbay_host::internals::file::{read_regular_text, write_bytes};
@@ -125,11 +125,12 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     let subject = subject(name)?;
     let bar = progress(suite::all().filter(|item| settings.wants(item)).count());
     let cancel = interrupt::cancel();
-    let report = judge_until(&cancel, &subject, &settings, &mut |test| {
+    let mut report = judge_until(&cancel, &subject, &settings, &mut |test| {
         bar.inc(1);
         bar.set_message(test.id.clone());
     });
     bar.finish_and_clear();
+    report.made = Some(Made { date: machine::now(), machine: machine::describe() });
     refuse_unlisted(&report, &settings)?;
     hand_over(arguments, &report)?;
     if report.n_not_run > 0 {

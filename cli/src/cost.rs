@@ -26,7 +26,7 @@ const RUNS_MAX: usize = 300;
 /// # Errors
 /// Errors that keep the model from running; a damaged or unwritable feedback file.
 pub fn main(arguments: &Arguments) -> Result<Done> {
-    if arguments.plugins.threads > 1 {
+    if arguments.plugins.threads.is_some_and(|n_threads| n_threads > 1) {
         return Err(usage("--cost measures on one thread, which rates are about: leave --threads out"));
     }
     let model = arguments.device.load(&arguments.model, Checks::default())?;
@@ -36,7 +36,7 @@ pub fn main(arguments: &Arguments) -> Result<Done> {
         _ => MeasuredTimes::default(),
     };
     let recorder = Recorder::default();
-    let plugins = PluginArguments { threads: 1, ..arguments.plugins.clone() };
+    let plugins = PluginArguments { threads: Some(1), ..arguments.plugins.clone() };
     // Predictions must come from the plan, not from earlier measurements.
     let device = DeviceArguments { feedback: None, ..arguments.device.clone() };
     let chosen = device.choose(&plugins, model.program(), Some(&recorder))?;

@@ -20,10 +20,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Exit code for a failure of a plugin.
 #[cfg(unix)]
-const PLUGIN_FAILED: i32 = 8;
+const PLUGIN_FAILED: u8 = 8;
 /// Exit code for a damaged model.
 #[cfg(unix)]
-const MODEL_DAMAGED: i32 = 4;
+const MODEL_DAMAGED: u8 = 4;
 
 /// True once the command itself ends the process.
 static IS_OWN_END: AtomicBool = AtomicBool::new(false);
@@ -52,6 +52,8 @@ pub fn install() {
 #[cfg(unix)]
 mod unix {
     use super::*;
+    use crate::failure::{Raw, RawBytes};
+    use devbay_host::ErrorKind;
     use std::ffi::{c_int, c_void};
     use std::mem::MaybeUninit;
     use std::ptr::null_mut;
@@ -92,13 +94,17 @@ mod unix {
         if IS_OWN_END.load(Ordering::Relaxed) {
             return;
         }
-        let mut text = Text::new();
-        match calls::current(|call| text.place(call, " called exit() in ")) {
-            Some(()) => {}
-            None => text.add("a plugin called exit() outside of any call of the command's"),
-        }
-        text.add(": a plugin must not end the process\n");
-        text.print_and_end(PLUGIN_FAILED);
+        const ADVICE: &str = ": a plugin must not end the process";
+        let mut buffer = [0; _];
+        calls::current(|call| {
+            let mut raw = report(&mut buffer, call, " called exit() in ");
+            raw.add(ADVICE);
+            raw.print_and_end(PLUGIN_FAILED)
+        });
+        let mut raw = Raw::new(&mut buffer, ErrorKind::PluginFailed, PLUGIN_FAILED, &[]);
+        raw.add("a plugin called exit() outside of any call of the command's");
+        raw.add(ADVICE);
+        raw.print_and_end(PLUGIN_FAILED);
     }
 
     unsafe extern "C" fn on_crash(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
@@ -111,23 +117,24 @@ mod unix {
             // Check this first: a lack of memory is not the plugin's fault.
             crate::memory::end_if_a_request_failed();
         }
-        let mut text = Text::new();
-        if signal == libc::SIGBUS && model_of(address, &mut text) {
-            text.add(" became shorter while it was mapped; with --no-map models are read into memory\n");
-            text.print_and_end(MODEL_DAMAGED);
-        }
-        text.clear();
-        let told = calls::current(|call| text.place(call, " crashed in "));
-        if told.is_some() {
-            text.add(": ");
-            text.add(name);
-            if signal != libc::SIGABRT {
-                text.add(" at address 0x");
-                text.add_hex(address);
+        let mut buffer = [0; _];
+        if signal == libc::SIGBUS {
+            let mut raw = Raw::new(&mut buffer, ErrorKind::InvalidModel, MODEL_DAMAGED, &[]);
+            if add_model_at(address, &mut raw) {
+                raw.add(" became shorter while it was mapped; with --no-map models are read into memory");
+                raw.print_and_end(MODEL_DAMAGED);
             }
-            text.add("\n");
-            text.print_and_end(PLUGIN_FAILED);
         }
+        calls::current(|call| {
+            let mut raw = report(&mut buffer, call, " crashed in ");
+            raw.add(": ");
+            raw.add(name);
+            if signal != libc::SIGABRT {
+                raw.add(" at address 0x");
+                raw.add_number(address as u64, 16);
+            }
+            raw.print_and_end(PLUGIN_FAILED)
+        });
         // Not a plugin's fault: restore the previous action, which applies when the instruction is retried or abort()
         // continues.
         // SAFETY: `BEFORE` was written before this handler was set, and has only been read since.
@@ -138,8 +145,8 @@ mod unix {
     }
 
     /// Finds the file that is mapped at an address, and adds its path; returns whether the mapping is read-only, as models
-    /// are and libraries are not.
-    fn model_of(address: usize, text: &mut Text) -> bool {
+    /// are and libraries are not. The line is not copied: the stack is small.
+    fn add_model_at(address: usize, raw: &mut Raw<'_>) -> bool {
         // SAFETY: the path is a C string; handlers may call open, read and close (signal-safety(7)).
         let maps = unsafe { libc::open(c"/proc/self/maps".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
         if maps < 0 {
@@ -160,8 +167,8 @@ mod unix {
                 }
                 if line.begin <= address && address < line.end {
                     found = line.is_read_only && line.path_len > 0 && !line.is_library;
-                    text.add("the file ");
-                    line.path[..line.path_len].iter().for_each(|&byte| text.add_byte(byte));
+                    raw.add("the file ");
+                    line.path[..line.path_len].iter().for_each(|&byte| raw.add_byte(byte));
                     break 'read;
                 }
                 line = Line::default();
@@ -213,74 +220,39 @@ mod unix {
         }
     }
 
-    /// A line of text in a fixed buffer; longer text is truncated.
-    struct Text {
-        bytes: [u8; 768],
-        len: usize,
+    /// Calls a function with the parts of a call's place that are known, by their keys. A name from a model may be long, and
+    /// must leave room for the rest.
+    fn with_place<R>(call: &Call<'_>, act: impl FnOnce(&[(&str, &str)]) -> R) -> R {
+        const NAME_MAX: usize = 160;
+        let short = |name: &str| name.floor_char_boundary(NAME_MAX.min(name.len()));
+        let [plugin, device, node] = [call.plugin, call.device, call.node].map(|name| &name[..short(name)]);
+        act(&[("plugin", plugin), ("device", device), ("node", node)])
     }
 
-    impl Text {
-        fn new() -> Self {
-            let mut text = Self { bytes: [0; 768], len: 0 };
-            text.clear();
-            text
-        }
+    /// Begins the report of a plugin's failure: `plugin P<did>its F (device D, node N)`.
+    fn report<'b>(buffer: &'b mut RawBytes, call: &Call<'_>, did: &str) -> Raw<'b> {
+        with_place(call, |place| {
+            let mut raw = Raw::new(buffer, ErrorKind::PluginFailed, PLUGIN_FAILED, place);
+            add_call(&mut raw, call.function, did, place);
+            raw
+        })
+    }
 
-        fn clear(&mut self) {
-            self.len = 0;
-            self.add("error: ");
-        }
-
-        fn add(&mut self, text: &str) {
-            text.bytes().for_each(|byte| self.add_byte(byte));
-        }
-
-        /// Adds a byte. Control characters become question marks; the last place is reserved for the newline.
-        fn add_byte(&mut self, byte: u8) {
-            let byte = if byte.is_ascii_control() && byte != b'\n' { b'?' } else { byte };
-            let last = if byte == b'\n' { 0 } else { 1 };
-            if self.len + last < self.bytes.len() {
-                self.bytes[self.len] = byte;
-                self.len += 1;
-            }
-        }
-
-        fn add_hex(&mut self, number: usize) {
-            let mut is_begun = false;
-            for shift in (0..usize::BITS).step_by(4).rev() {
-                let digit = number >> shift & 0xf;
-                is_begun |= digit != 0 || shift == 0;
-                if is_begun {
-                    self.add_byte(b"0123456789abcdef"[digit]);
-                }
-            }
-        }
-
-        /// Adds `plugin P<did>its F (device D, node N)`.
-        fn place(&mut self, call: &Call<'_>, did: &str) {
-            // A name from a model may be long, and must leave room for the rest.
-            const NAME_MAX: usize = 160;
-            let short = |name: &str| name.floor_char_boundary(NAME_MAX.min(name.len()));
-            self.add("plugin ");
-            self.add(&call.plugin[..short(call.plugin)]);
-            self.add(did);
-            self.add("its function `");
-            self.add(call.function);
-            self.add("`");
-            for (what, name) in [(", device ", call.device), (", node `", call.node)] {
-                if !name.is_empty() {
-                    self.add(what);
-                    self.add(&name[..short(name)]);
-                    self.add(if what.ends_with('`') { "`" } else { "" });
-                }
-            }
-        }
-
-        fn print_and_end(&self, code: c_int) -> ! {
-            // SAFETY: the bytes are local; handlers may call both functions, and the last does not return.
-            unsafe {
-                libc::write(libc::STDERR_FILENO, self.bytes.as_ptr().cast(), self.len);
-                libc::_exit(code)
+    fn add_call(raw: &mut Raw, function: &str, did: &str, place: &[(&str, &str)]) {
+        for (key, name) in place.iter().filter(|(key, name)| *key == "plugin" || !name.is_empty()) {
+            let (before, after) = match *key {
+                "plugin" => ("plugin ", ""),
+                "device" => (", device ", ""),
+                _ => (", node `", "`"),
+            };
+            raw.add(before);
+            raw.add(name);
+            raw.add(after);
+            if *key == "plugin" {
+                raw.add(did);
+                raw.add("its function `");
+                raw.add(function);
+                raw.add("`");
             }
         }
     }
@@ -291,21 +263,17 @@ mod unix {
 
         #[test]
         fn texts_are_cut_and_have_no_control_characters() {
-            let mut text = Text::new();
-            text.place(
-                &Call { plugin: "p\x1b[31m", function: "launch", device: "p:0", node: &"n".repeat(500) },
-                " crashed in ",
-            );
-            text.add_hex(0x7f0);
-            let said = String::from_utf8_lossy(&text.bytes[..text.len]).into_owned();
+            let node = "n".repeat(500);
+            let call = Call { plugin: "p\x1b[31m", function: "launch", device: "p:0", node: &node };
+            let mut buffer = [0; _];
+            let mut raw = report(&mut buffer, &call, " crashed in ");
+            raw.add_number(0x7f0, 16);
+            let said = raw.text();
             let expected = format!(
                 "error: plugin p?[31m crashed in its function `launch`, device p:0, node `{}`7f0",
                 "n".repeat(160)
             );
             assert_eq!(said, expected);
-            text.add(&"x".repeat(2000));
-            text.add("\n");
-            assert_eq!((text.len, text.bytes[text.len - 1]), (text.bytes.len(), b'\n'));
         }
 
         #[test]

@@ -140,7 +140,7 @@ fn rates(device: &Device) -> Value {
 /// Measures all devices, prints the rates, then stores them.
 fn measure(arguments: &Arguments, runtime: &Runtime) -> Result<Done> {
     // Kernels divide their loops among the queue's threads, so per-thread rates need a queue of one thread.
-    let alone = PluginArguments { threads: 1, ..arguments.plugins.clone() }.runtime(None)?;
+    let alone = PluginArguments { threads: Some(1), ..arguments.plugins.clone() }.runtime(None)?;
     let mut measured: Vec<(Arc<Device>, Calibration)> = Vec::new();
     for device in runtime.devices() {
         let of_one = alone.devices().into_iter().find(|single| single.stable_id() == device.stable_id());

@@ -2,7 +2,7 @@
 
 use crate::layers::Done;
 use crate::options::{self, PluginArguments};
-use crate::{say, table};
+use crate::{config, exit, say, table};
 use anyhow::Result;
 use devbay_host::internals::core::units::count;
 use devbay_host::internals::rates_file;
@@ -49,8 +49,9 @@ pub fn main(arguments: &Arguments) -> Result<()> {
 }
 
 fn examine(arguments: &Arguments) -> Result<Done> {
+    let config = config();
     let runtime = arguments.plugins.runtime(None)?;
-    let mut findings = vec![command(&runtime)];
+    let mut findings = vec![command(&runtime), config];
     findings.extend(folders(&arguments.plugins)?);
     findings.extend(plugins(&runtime));
     findings.extend(devices(&runtime));
@@ -86,10 +87,39 @@ fn command(runtime: &Runtime) -> Finding {
     Finding::good("command", format!("devbay {}, {program}, {threads} for kernels", options::version()))
 }
 
+/// Reads the configuration file. A wrong one is a finding here, and an error for other commands.
+fn config() -> Finding {
+    let config = match config::get_or_ignore() {
+        Ok(config) => config,
+        Err(error) => {
+            let advice = "correct that line; other commands refuse the file";
+            return Finding::bad("config", exit::describe(&error), advice);
+        }
+    };
+    let Some(file) = &config.file else {
+        let place = config::path().map(|path| format!(" at {}", path.display())).unwrap_or_default();
+        return Finding::good("config", format!("no configuration file{place}"));
+    };
+    let device = config.device.as_ref().map(|device| format!("device {device}"));
+    let threads = config.threads.map(|n| count(n, "thread"));
+    let plugins = (!config.plugins.is_empty()).then(|| count(config.plugins.len(), "plugin"));
+    let set: Vec<String> = device.into_iter().chain(threads).chain(plugins).collect();
+    let set = if set.is_empty() { "sets nothing".to_owned() } else { set.join(", ") };
+    if let Some(missing) = config.plugins.iter().find(|path| !path.exists()) {
+        let text = format!("{}: {set}; there is no {}", file.display(), missing.display());
+        return Finding::bad("config", text, "correct `plugins`; relative paths are relative to the file");
+    }
+    Finding::good("config", format!("{}: {set}", file.display()))
+}
+
 /// Looks at the folders that are searched for plugins.
 fn folders(arguments: &PluginArguments) -> Result<Vec<Finding>> {
     let search = arguments.search()?;
+    let configured = &config::get()?.plugins;
     let from_variable = |folder: &PathBuf| match folder.is_dir() {
+        true if configured.contains(folder) => {
+            Finding::good("folder", format!("{} (configuration file)", folder.display()))
+        }
         true => Finding::good("folder", format!("{} (DEVBAY_PLUGIN_PATH)", folder.display())),
         false => Finding::bad(
             "folder",

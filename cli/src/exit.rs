@@ -3,8 +3,8 @@
 //! | code | meaning |
 //! | --- | --- |
 //! | 0 | success |
-//! | 1 | any other failure |
-//! | 2 | the command line is wrong |
+//! | 1 | a file cannot be read or written, or another failure |
+//! | 2 | the command line or the configuration file is wrong |
 //! | 3 | results differ from the expected ones; a conformance case failed; lint found errors |
 //! | 4 | the model is damaged, or uses unsupported features |
 //! | 5 | the inputs do not fit the model |
@@ -16,11 +16,10 @@
 
 use devbay_host::{Error, ErrorKind};
 use devbay_plugin_api::reserve::NoMemory;
-use std::process::ExitCode;
 
-/// Returns the exit code for an error.
-pub fn code(error: &anyhow::Error) -> ExitCode {
-    ExitCode::from(match kind(error) {
+/// Returns the exit code for errors of a kind.
+pub fn code_of(kind: ErrorKind) -> u8 {
+    match kind {
         ErrorKind::InvalidArgument => 2,
         ErrorKind::Mismatch => 3,
         ErrorKind::InvalidModel | ErrorKind::UnsupportedModel | ErrorKind::UnsupportedOp => 4,
@@ -34,11 +33,12 @@ pub fn code(error: &anyhow::Error) -> ExitCode {
         ErrorKind::DeadlineExceeded => 9,
         ErrorKind::Cancelled => 130,
         _ => 1,
-    })
+    }
 }
 
-/// Returns an error's kind: the library's own, or out of memory if the system or another library ran out.
-fn kind(error: &anyhow::Error) -> ErrorKind {
+/// Returns an error's kind: the library's own, or out of memory if the system or another library ran out, or a file's if the
+/// cause is one of reading or writing.
+pub fn kind(error: &anyhow::Error) -> ErrorKind {
     if let Some(error) = error.downcast_ref::<Error>() {
         return error.kind();
     }
@@ -47,7 +47,14 @@ fn kind(error: &anyhow::Error) -> ErrorKind {
         let of_image = matches!(cause.downcast_ref(), Some(image::ImageError::Limits(_)));
         of_io == Some(ErrorKind::OutOfMemory) || of_image || cause.is::<NoMemory>()
     };
-    if error.chain().any(is_of_memory) { ErrorKind::OutOfMemory } else { ErrorKind::Internal }
+    let is_of_file = |cause: &(dyn std::error::Error + 'static)| {
+        cause.is::<std::io::Error>() || cause.is::<image::ImageError>() || cause.is::<serde_json::Error>()
+    };
+    match () {
+        () if error.chain().any(is_of_memory) => ErrorKind::OutOfMemory,
+        () if error.chain().any(is_of_file) => ErrorKind::Io,
+        () => ErrorKind::Internal,
+    }
 }
 
 /// Returns the error with its causes, on one line.

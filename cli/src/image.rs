@@ -120,7 +120,10 @@ impl Preprocessing {
         let no_image = || format!("{} is no JPEG or PNG image", photo.display());
         let reader = open_regular(photo)
             .and_then(|(file, _)| image::ImageReader::new(BufReader::new(file)).with_guessed_format())
-            .with_context(|| format!("cannot read {}", photo.display()))?;
+            .map_err(|cause| {
+                let text = format!("the image cannot be read: {cause}");
+                Error::new(ErrorKind::of_io(&cause), text).in_file(photo.display()).because(cause)
+            })?;
         let decoder = reader.into_decoder().with_context(no_image)?;
         // The decoder holds the packed pixels, and returns a copy.
         room(Size::of(usize::try_from(decoder.total_bytes()).unwrap_or(usize::MAX)) * 2, photo)?;

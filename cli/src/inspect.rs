@@ -1,14 +1,15 @@
 //! `devbay inspect`: shows the content of a model or a plugin file, and how a model would run.
 
+use crate::describe::Described;
 use crate::exit::usage;
 use crate::inputs::GivenArguments;
 use crate::layers::Done;
 use crate::options::{DeviceArguments, PluginArguments};
 use crate::passes::{Passes, Subject};
 use crate::{draw, say, shares, table};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use devbay_host::internals::abi_report::{AbiReport, SizeSeen, Slot};
-use devbay_host::internals::core::program::{Program, text};
+use devbay_host::internals::core::program::text;
 use devbay_host::internals::core::tensor::dtype_name;
 use devbay_host::internals::file::{open_regular, write_bytes};
 use devbay_host::internals::load::Library;
@@ -29,6 +30,9 @@ pub struct Arguments {
     /// Print the program in text form, without large constants
     #[arg(long)]
     text: bool,
+    /// List each node of a model, with its arithmetic operations and bytes
+    #[arg(long, conflicts_with_all = ["text", "plan", "passes"])]
+    nodes: bool,
     /// Show the plan: tasks, their launches and estimated times
     #[arg(long, conflicts_with = "text")]
     plan: bool,
@@ -36,7 +40,7 @@ pub struct Arguments {
     #[arg(long, conflicts_with_all = ["text", "plan"])]
     passes: bool,
     /// Show differences between a plugin's view of the ABI and this host's, by slot and field
-    #[arg(long, conflicts_with_all = ["text", "plan", "passes"])]
+    #[arg(long, conflicts_with_all = ["text", "plan", "passes", "nodes"])]
     abi: bool,
     /// With --plan: draw the tasks, for Graphviz
     #[arg(long, value_name = "FILE", requires = "plan")]
@@ -44,7 +48,7 @@ pub struct Arguments {
     /// With --plan: draw the tasks, as one page for a browser
     #[arg(long, value_name = "FILE", requires = "plan")]
     html: Option<PathBuf>,
-    /// With --plan and --passes: what the model is planned for
+    /// Types that operations are counted for, and that --plan and --passes plan for
     #[command(flatten)]
     given: GivenArguments,
     #[command(flatten)]
@@ -61,10 +65,10 @@ pub struct Arguments {
 /// # Errors
 /// If the file is neither a model nor a plugin, or is damaged.
 pub fn main(arguments: &Arguments) -> Result<()> {
-    let given = !(arguments.given.input.is_empty() && arguments.given.shape.is_empty());
+    let is_given = !(arguments.given.input.is_empty() && arguments.given.shape.is_empty());
     let is_planned = arguments.plan || arguments.passes;
-    if given && !is_planned {
-        return Err(usage("--input and --shape need --plan or --passes"));
+    if is_given && arguments.text {
+        return Err(usage("--input and --shape do not change the text"));
     }
     if !is_library(&arguments.file)? {
         if arguments.abi {
@@ -76,8 +80,10 @@ pub fn main(arguments: &Arguments) -> Result<()> {
             _ => model(arguments),
         };
     }
-    if is_planned {
-        return Err(usage("--plan and --passes are for models, and the file is a library"));
+    if is_planned || arguments.nodes || is_given {
+        return Err(usage(
+            "--plan, --passes, --nodes, --input and --shape are for models, and the file is a library",
+        ));
     }
     if arguments.abi {
         return abi(arguments);
@@ -135,6 +141,22 @@ fn abi(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
+/// Shows a model.
+fn model(arguments: &Arguments) -> Result<()> {
+    let model = arguments.device.load(&arguments.file, Checks::default())?;
+    if arguments.text {
+        say!("{}", text::print_elided(model.program()).trim_end());
+        return Ok(());
+    }
+    let runtime = arguments.plugins.runtime(arguments.device.policy(&arguments.plugins)?.as_ref())?;
+    let described = Described::of(&arguments.file, &model, &arguments.given, &runtime)?;
+    match arguments.json {
+        true => say!("{}", serde_json::to_string_pretty(&described.json())?),
+        false => described.print(arguments.nodes),
+    }
+    Ok(())
+}
+
 /// Shows a model's plan.
 fn planned(arguments: &Arguments) -> Result<Done> {
     let model = arguments.device.load(&arguments.file, Checks::default())?;
@@ -144,11 +166,14 @@ fn planned(arguments: &Arguments) -> Result<Done> {
     let (session, auto) = arguments.device.session(&chosen, &model, &wanted, None)?;
     let types: Vec<_> = types.iter().map(|(dtype, shape)| (*dtype, shape.as_slice())).collect();
     let report = session.plan_report(&*session.plan_for_types(&types)?);
-    for (path, draw) in [(&arguments.dot, draw::dot as fn(&_) -> String), (&arguments.html, draw::html)] {
-        if let Some(path) = path {
-            write_bytes(path, draw(&report).as_bytes())
-                .with_context(|| format!("cannot write {}", path.display()))?;
-        }
+    let write = |path: &PathBuf, drawing: String| {
+        write_bytes(path, drawing.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
+    };
+    if let Some(path) = &arguments.dot {
+        write(path, draw::dot(&report))?;
+    }
+    if let Some(path) = &arguments.html {
+        write(path, draw::html(&report, &arguments.file))?;
     }
     if arguments.json {
         let mut json = plan_json::json(&report);
@@ -193,7 +218,7 @@ fn is_library(path: &Path) -> Result<bool> {
     let mut head = [0u8; 4];
     let mut file = match open_regular(path) {
         Ok((file, _)) => file,
-        Err(e) => bail!("cannot read {}: {e}", path.display()),
+        Err(e) => return Err(anyhow::Error::new(e).context(format!("cannot read {}", path.display()))),
     };
     let n = file.read(&mut head)?;
     // ELF, Mach-O and PE.
@@ -241,11 +266,12 @@ fn plugin(arguments: &Arguments) -> Result<()> {
     say!("  profiles   {}", about.profiles.join(", "));
     let lacks: Vec<&str> =
         FUNCTIONS.iter().filter(|f| !has_function(&about.table, f.name)).map(|f| f.name).collect();
-    let have = REQUIRED_FUNCTIONS.iter().filter(|(name, _)| has_function(&about.table, name)).count();
-    let all = REQUIRED_FUNCTIONS.len();
+    // A plugin without a required function is refused: the others are what plugins differ in.
     say!(
-        "  functions  {} required{}",
-        if have == all { format!("all {all}") } else { format!("{have} of {all}") },
+        "  functions  the {} required ones, and {} of {} optional ones{}",
+        REQUIRED_FUNCTIONS.len(),
+        FUNCTIONS.len() - REQUIRED_FUNCTIONS.len() - lacks.len(),
+        FUNCTIONS.len() - REQUIRED_FUNCTIONS.len(),
         if lacks.is_empty() { String::new() } else { format!("; without {}", lacks.join(", ")) }
     );
     for option in &about.options {
@@ -275,72 +301,4 @@ fn plugin(arguments: &Arguments) -> Result<()> {
     say!();
     table::print(&["KERNEL", ">VERSION", "TYPES", ""], &rows);
     Ok(())
-}
-
-fn model(arguments: &Arguments) -> Result<()> {
-    let model = arguments.device.load(&arguments.file, Checks::default())?;
-    let program = model.program();
-    if arguments.text {
-        say!("{}", text::print_elided(program).trim_end());
-        return Ok(());
-    }
-    let mut ops: BTreeMap<String, usize> = BTreeMap::new();
-    program.main.visit(&mut |node| *ops.entry(node.op.to_string()).or_default() += 1);
-    let constants: usize = program
-        .values
-        .iter()
-        .filter_map(|value| value.constant.as_ref())
-        .map(|tensor| tensor.bytes().len())
-        .sum();
-    let ports = |ids: &[devbay_host::internals::core::program::ValueId]| -> Vec<(String, String)> {
-        let port = |id: &devbay_host::internals::core::program::ValueId| {
-            let value = program.value(*id);
-            (value.name.to_string(), value.ty.as_ref().map_or_else(|| "?".to_owned(), ToString::to_string))
-        };
-        ids.iter().map(port).collect()
-    };
-    let missing = missing_ops(arguments, program)?;
-    let (inputs, outputs) = (ports(&program.main.inputs), ports(&program.main.outputs));
-    if arguments.json {
-        let list = |ports: &[(String, String)]| -> Vec<_> {
-            ports.iter().map(|(name, ty)| json!({ "name": name, "type": ty })).collect()
-        };
-        let value = json!({
-            "file": arguments.file, "name": program.name, "nodes": program.n_nodes(), "constant_bytes": constants,
-            "inputs": list(&inputs), "outputs": list(&outputs), "ops": ops, "missing_kernels": missing,
-        });
-        say!("{}", serde_json::to_string_pretty(&value)?);
-        return Ok(());
-    }
-    say!(
-        "{}: {} nodes, {} of constants",
-        arguments.file.display(),
-        program.n_nodes(),
-        table::bytes(constants as u64)
-    );
-    for (name, ty) in &inputs {
-        say!("  input   {name} {ty}");
-    }
-    for (name, ty) in &outputs {
-        say!("  output  {name} {ty}");
-    }
-    say!();
-    let rows: Vec<Vec<String>> = ops.iter().map(|(op, n)| vec![op.clone(), n.to_string()]).collect();
-    table::print(&["OP", ">NODES"], &rows);
-    for (device, ops) in &missing {
-        if !ops.is_empty() {
-            say!("\n{device} has no kernel for {}", ops.join(", "));
-        }
-    }
-    Ok(())
-}
-
-/// Lists the ops that a device has no kernel for, by device.
-fn missing_ops(arguments: &Arguments, program: &Program) -> Result<BTreeMap<String, Vec<String>>> {
-    let runtime = arguments.plugins.runtime(arguments.device.policy()?.as_ref())?;
-    let missing = |device: &std::sync::Arc<devbay_host::Device>| {
-        let ops = devbay_host::internals::devices::missing_ops(device, program);
-        (device.name().to_owned(), ops.into_keys().collect())
-    };
-    Ok(runtime.devices().iter().map(missing).collect())
 }

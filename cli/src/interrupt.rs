@@ -4,10 +4,11 @@
 //! ends the process. A second Ctrl-C ends it at once, and so does this module once the deadline is exceeded by [`GRACE`]: a
 //! plugin's function cannot be stopped from outside. Partially written files are removed before that.
 
-use crate::tell;
-use devbay_host::Cancel;
+use crate::failure;
+use devbay_host::internals::core::error::Place;
 use devbay_host::internals::core::exec::cancel::Launching;
 use devbay_host::internals::file::remove_unfinished;
+use devbay_host::{Cancel, ErrorKind};
 use devbay_plugin_api::locks::lock;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +19,7 @@ use std::time::Duration;
 const GRACE: Duration = Duration::from_millis(200);
 
 /// Exit codes of immediate ends.
-const DEADLINE: i32 = 9;
+const DEADLINE: u8 = 9;
 pub const CANCELLED: u8 = 130;
 
 /// The effect of the next Ctrl-C.
@@ -49,7 +50,7 @@ pub fn install() {
         match next {
             Next::Cancel(cancel) => cancel.cancel(),
             Next::EndEarly => {
-                tell!("error: the command was cancelled");
+                failure::report_as(ErrorKind::Cancelled, CANCELLED, None, "the command was cancelled");
                 end(CANCELLED.into())
             }
             Next::End => end(CANCELLED.into()),
@@ -168,17 +169,21 @@ fn watch(cancel: &Cancel, deadline: Duration, ended: &Receiver<()>) {
     if ended.recv_timeout(GRACE) != Err(RecvTimeoutError::Timeout) {
         return;
     }
-    let text = match cancel.launching().pop() {
-        Some(Launching { plugin, device, node }) => format!(
-            "plugin {plugin}, device {device}, node {node}: the deadline passed before the run ended, and the launch has \
-             not returned {GRACE:?} later"
-        ),
+    let (place, text) = match cancel.launching().pop() {
+        Some(Launching { plugin, device, node }) => {
+            let text = format!(
+                "plugin {plugin}, device {device}, node {node}: the deadline passed before the run ended, and the launch \
+                 has not returned {GRACE:?} later"
+            );
+            (Some(Place { plugin, device, node, ..Place::default() }), text)
+        }
         None => {
-            format!("the deadline passed before the run ended, and its work has not stopped {GRACE:?} later")
+            let text = "the deadline passed before the run ended, and its work has not stopped";
+            (None, format!("{text} {GRACE:?} later"))
         }
     };
-    tell!("error: {text}");
-    end(DEADLINE);
+    failure::report_as(ErrorKind::DeadlineExceeded, DEADLINE, place.as_ref(), &text);
+    end(DEADLINE.into());
 }
 
 /// Ends the process. Devices are left as they are, since one may hang.

@@ -3,7 +3,7 @@
 //! Some rules concern the end: resources that must be returned, and their order. So violations are read, and JSON is
 //! printed, after session and runtime are gone.
 
-use crate::{exit, say, tell};
+use crate::{failure, say, tell};
 use anyhow::Result;
 use clap::Args;
 use devbay_host::internals::layers;
@@ -67,7 +67,7 @@ impl LayerArguments {
             return result;
         }
         if let Err(error) = result {
-            tell!("error: {}", exit::describe(&error));
+            failure::report(&error);
         }
         let n_by = |side| violations.iter().filter(|violation| violation.by == side).count();
         let text = format!(

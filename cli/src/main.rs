@@ -1,26 +1,33 @@
 //! The `devbay` command: one file per subcommand.
 //!
 //! Exit codes are documented in [`exit`] and in `docs/cli.md`. Results go to standard output, everything else to
-//! standard error; with `--json` standard output is one JSON value.
+//! standard error; with `--json` standard output is one JSON value, and a failure is one line of JSON ([`failure`]).
 
 mod bench;
 mod compile;
+mod completions;
+mod config;
 mod conformance;
 mod cost;
 mod crash;
+mod describe;
 mod devices;
 mod diff;
 mod doctor;
 mod draw;
 mod exit;
+mod failure;
 mod image;
 mod inputs;
 mod inspect;
 mod interrupt;
 mod layers;
 mod lint;
+mod machine;
+mod man;
 mod memory;
 mod new_plugin;
+mod ops;
 mod options;
 mod passes;
 mod probe;
@@ -32,7 +39,9 @@ mod sessions;
 mod shapes;
 mod shares;
 mod table;
+mod usage;
 mod vary;
+mod work;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
@@ -63,12 +72,20 @@ enum Command {
     Compile(compile::Arguments),
     /// Show the content of a model or a plugin file
     Inspect(inspect::Arguments),
+    /// List ops by version, element type and device; of a model, the device of each node, and why not another
+    Ops(ops::Arguments),
     /// Test a plugin against the ABI's rules, case by case
     Conformance(conformance::Arguments),
     /// Find problems in a plugin library without loading it
     Lint(lint::Arguments),
     /// Generate a plugin project that builds and passes the conformance suite
     NewPlugin(new_plugin::Arguments),
+    /// Print a script that completes devbay's arguments in a shell
+    #[command(hide = true)]
+    Completions(completions::Arguments),
+    /// Write the manual pages
+    #[command(hide = true)]
+    Man(man::Arguments),
     /// Run one conformance case, for a parent that does not trust the plugin
     #[command(hide = true)]
     ConformanceCase(conformance::CaseArguments),
@@ -80,6 +97,7 @@ enum Command {
 fn main() -> ExitCode {
     memory::guard();
     die_with_pipe();
+    failure::choose_form(std::env::args_os().skip(1));
     let arguments = parse();
     start_logging(arguments.verbose);
     // The parent of a child command ends it by its own means.
@@ -97,17 +115,21 @@ fn main() -> ExitCode {
         Command::Diff(arguments) => diff::main(arguments),
         Command::Compile(arguments) => compile::main(arguments),
         Command::Inspect(arguments) => inspect::main(arguments),
+        Command::Ops(arguments) => ops::main(arguments),
         Command::Conformance(arguments) => conformance::main(arguments),
         Command::Lint(arguments) => lint::main(arguments),
         Command::NewPlugin(arguments) => new_plugin::main(arguments),
+        Command::Completions(arguments) => completions::main(arguments),
+        Command::Man(arguments) => man::main(arguments),
         Command::ConformanceCase(arguments) => conformance::case(arguments),
         Command::Probe(arguments) => probe::main(arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tell!("error: {}", exit::describe(&error));
-            if interrupt::is_pressed() { interrupt::CANCELLED.into() } else { exit::code(&error) }
+            failure::report(&error);
+            if interrupt::is_pressed() { interrupt::CANCELLED } else { exit::code_of(exit::kind(&error)) }
+                .into()
         }
     }
 }
@@ -121,12 +143,17 @@ fn die_with_pipe() {
     };
 }
 
-/// Parses the arguments; clap prints help, version and usage errors itself.
-fn parse() -> Arguments {
+/// Returns the command line, as clap knows it.
+fn command_line() -> clap::Command {
     // The ABI's range comes from the contract and is not a compile-time constant here.
-    let command = Arguments::command().version(options::version());
-    let matches = command.get_matches();
-    Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    Arguments::command().version(options::version())
+}
+
+/// Parses the arguments, or ends the process: after help and version with success, after an error with its report.
+fn parse() -> Arguments {
+    let parsed = command_line().try_get_matches();
+    let parsed = parsed.and_then(|matches| Arguments::from_arg_matches(&matches));
+    parsed.unwrap_or_else(|error| usage::end(error, &command_line()))
 }
 
 fn start_logging(verbose: u8) {

@@ -147,7 +147,9 @@ fn take_stack() {
 
 #[cfg(unix)]
 mod handler {
-    use super::{FAILED, LITTLE_BYTES};
+    use super::{EXIT_CODE, FAILED, LITTLE_BYTES};
+    use crate::failure::Raw;
+    use devbay_host::ErrorKind;
 
     /// Handles SIGABRT before it ends the process.
     pub(super) fn install() {
@@ -177,12 +179,12 @@ mod handler {
             end_if_there_is_none();
             return;
         }
-        let mut text = [0u8; 96];
-        let text = sentence(bytes, &mut text);
-        // SAFETY: handlers may call `write`; the bytes are local.
-        unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
-        // SAFETY: handlers may call `_exit`, which does not return.
-        unsafe { libc::_exit(super::EXIT_CODE) }
+        let mut buffer = [0; _];
+        let mut raw = Raw::new(&mut buffer, ErrorKind::OutOfMemory, EXIT_CODE, &[]);
+        raw.add("out of memory: a request of ");
+        raw.add_number(bytes as u64, 10);
+        raw.add(" bytes that cannot be refused failed");
+        raw.print_and_end(EXIT_CODE)
     }
 
     /// Ends the process with exit code 7 if the system cannot provide [`LITTLE_BYTES`]. The abort then most likely comes
@@ -197,58 +199,16 @@ mod handler {
             unsafe { libc::munmap(found, LITTLE_BYTES) };
             return;
         }
-        let text =
-            b"error: out of memory: a request of the system's libraries that cannot be refused failed\n";
-        // SAFETY: handlers may call `write`; the bytes are static.
-        unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
-        // SAFETY: handlers may call `_exit`, which does not return.
-        unsafe { libc::_exit(super::EXIT_CODE) }
-    }
-
-    /// Formats the message without allocating.
-    fn sentence(bytes: usize, text: &mut [u8; 96]) -> &[u8] {
-        let mut digits = [0u8; 20];
-        let (mut rest, mut first) = (bytes, digits.len());
-        loop {
-            first -= 1;
-            digits[first] = b'0' + (rest % 10) as u8;
-            rest /= 10;
-            if rest == 0 {
-                break;
-            }
-        }
-        let parts: [&[u8]; 3] = [
-            b"error: out of memory: a request of ",
-            &digits[first..],
-            b" bytes that cannot be refused failed\n",
-        ];
-        let mut len = 0;
-        for part in parts {
-            text[len..len + part.len()].copy_from_slice(part);
-            len += part.len();
-        }
-        &text[..len]
-    }
-
-    #[cfg(test)]
-    mod tests {
-        use super::sentence;
-
-        #[test]
-        fn the_sentence_has_the_number() {
-            let words = |bytes| String::from_utf8(sentence(bytes, &mut [0; 96]).to_vec()).unwrap();
-            assert_eq!(
-                words(40),
-                "error: out of memory: a request of 40 bytes that cannot be refused failed\n"
-            );
-            assert!(words(usize::MAX).contains(&usize::MAX.to_string()));
-        }
+        let mut buffer = [0; _];
+        let mut raw = Raw::new(&mut buffer, ErrorKind::OutOfMemory, EXIT_CODE, &[]);
+        raw.add("out of memory: a request of the system's libraries that cannot be refused failed");
+        raw.print_and_end(EXIT_CODE)
     }
 }
 
 /// The code of [`crate::exit`] for too little memory.
 #[cfg(unix)]
-const EXIT_CODE: i32 = 7;
+const EXIT_CODE: u8 = 7;
 
 #[cfg(all(test, unix))]
 mod tests {

@@ -1,5 +1,6 @@
 //! Options that commands share, and the runtime that they create.
 
+use crate::config;
 use crate::exit::usage;
 use crate::layers::LayerArguments;
 use crate::shapes::ShapeArguments;
@@ -43,9 +44,9 @@ pub struct PluginArguments {
     /// Load libraries without a manifest that has their SHA-256 directly, without trying them in a child process first
     #[arg(long)]
     pub no_probe: bool,
-    /// Number of threads for kernels, including the calling thread; 0 for one per processor
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub threads: usize,
+    /// Number of threads for kernels, including the calling thread; 0 for one per processor, which is the default
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
     /// Processors to pin the other threads to, such as 0,2,4
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub affinity: Option<Vec<usize>>,
@@ -187,9 +188,13 @@ impl PluginArguments {
     /// Returns the folders to search for plugins.
     ///
     /// # Errors
-    /// If the current folder is unknown.
+    /// If the current folder is unknown; for a wrong configuration file.
     pub fn search(&self) -> Result<SearchPaths> {
-        let search = SearchPaths::from_environment();
+        let mut search = SearchPaths::from_environment();
+        let (folders, files) =
+            config::get()?.plugins.iter().cloned().partition(|path: &PathBuf| path.is_dir());
+        search.library_folders.extend::<Vec<_>>(folders);
+        search.files = files;
         Ok(match self.project {
             true => search.with_project(&std::env::current_dir()?),
             false => search,
@@ -220,7 +225,7 @@ impl PluginArguments {
             Err(_) => Probing::Refused,
         };
         let mut builder = Runtime::builder()
-            .threads(self.threads)
+            .threads(self.threads.or(config::get()?.threads).unwrap_or(0))
             .affinity(self.affinity.clone())
             .link_all(linked())
             .plugins(&self.plugin)
@@ -244,12 +249,17 @@ impl PluginArguments {
 }
 
 impl DeviceArguments {
-    /// Returns the policy of `--device`; None if it was not given.
+    /// Returns the policy of `--device`, else that of the configuration file; None if neither says. A plugin that was named
+    /// with `--plugin` wins over the file.
     ///
     /// # Errors
-    /// As [`Policy::parse`].
-    pub fn policy(&self) -> Result<Option<Policy>> {
-        Ok(self.device.as_deref().map(Policy::parse).transpose()?)
+    /// As [`Policy::parse`]; for a wrong configuration file.
+    pub fn policy(&self, plugins: &PluginArguments) -> Result<Option<Policy>> {
+        let device = match &self.device {
+            None if plugins.plugin.is_empty() => config::get()?.device.as_deref(),
+            device => device.as_deref(),
+        };
+        Ok(device.map(Policy::parse).transpose()?)
     }
 
     /// Parses `--pin`.
@@ -358,7 +368,7 @@ impl DeviceArguments {
         program: &Program,
         trace: Option<&Recorder>,
     ) -> Result<Chosen> {
-        let policy = self.policy()?;
+        let policy = self.policy(plugins)?;
         let mut others: Vec<Policy> = self.pins()?.into_iter().map(|(_, policy)| policy).collect();
         if !self.no_fallback || self.failover {
             others.push(Policy::Explicit(FALLBACK.to_owned()));

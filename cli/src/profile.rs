@@ -1,11 +1,12 @@
-//! `--profile FILE`: writes a timeline of the runs, and prints its main figures.
+//! `--profile FILE`: writes a timeline of the runs, or a page about them, and prints their main figures.
 
-use crate::{exit, say, table, tell};
-use anyhow::Result;
+use crate::{draw, failure, say, table, tell};
+use anyhow::{Context, Result};
 use devbay_host::internals::core::units::percent;
+use devbay_host::internals::file::write_bytes;
 use devbay_host::trace::{self, OpTime, Recorder, Summary, Timeline};
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Maximum number of listed ops, slowest first.
 const OPS_SHOWN: usize = 10;
@@ -13,22 +14,35 @@ const OPS_SHOWN: usize = 10;
 /// Arguments for the timeline.
 #[derive(clap::Args)]
 pub struct ProfileArguments {
-    /// Write a timeline for ui.perfetto.dev or chrome://tracing, and list the slowest ops
+    /// Write a timeline for ui.perfetto.dev or chrome://tracing, and list the slowest ops. FILE.html is a page of its own for
+    /// a browser, without a network; may be repeated
     #[arg(long, value_name = "FILE")]
-    profile: Option<PathBuf>,
+    profile: Vec<PathBuf>,
 }
 
 /// A timeline that is being recorded.
 pub struct Profile {
-    path: PathBuf,
+    paths: Vec<PathBuf>,
+    /// Name of the model, for the page.
+    model: String,
     recorder: Recorder,
 }
 
 impl ProfileArguments {
-    /// Starts recording; None if no timeline was requested.
-    pub fn start(&self) -> Option<Profile> {
-        self.profile.clone().map(|path| Profile { path, recorder: Recorder::default() })
+    /// Starts recording the runs of a model; None if no timeline was requested.
+    pub fn start(&self, model: &Path) -> Option<Profile> {
+        (!self.profile.is_empty()).then(|| Profile {
+            paths: self.profile.clone(),
+            model: model.display().to_string(),
+            recorder: Recorder::default(),
+        })
     }
+}
+
+/// Returns whether a file is to be a page, by its extension.
+fn is_page(path: &Path) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    extension.is_some_and(|extension| ["html", "htm"].contains(&extension.to_ascii_lowercase().as_str()))
 }
 
 impl Profile {
@@ -37,23 +51,37 @@ impl Profile {
         &self.recorder
     }
 
-    /// Writes the file; returns its summary.
+    /// Writes the files; returns their summary.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If one cannot be written.
     pub fn finish(&self) -> Result<Summary> {
         let recording = self.recorder.take();
         let timeline = Timeline::of(&recording);
-        trace::write_file(&self.path, &timeline)?;
-        Ok(Summary::of(&timeline))
+        let summary = Summary::of(&timeline);
+        for path in &self.paths {
+            if is_page(path) {
+                let page = draw::timeline(&self.model, &timeline, &summary);
+                write_bytes(path, page.as_bytes())
+                    .with_context(|| format!("cannot write {}", path.display()))?;
+            } else {
+                trace::write_file(path, &timeline)?;
+            }
+        }
+        Ok(summary)
     }
 
-    /// Writes the file after a failure, to show how far the run came. Prints the outcome on standard error, and leaves the
+    /// Returns the files' names.
+    fn files(&self) -> String {
+        self.paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" and ")
+    }
+
+    /// Writes the files after a failure, to show how far the run came. Prints the outcome on standard error, and leaves the
     /// failure to the caller, since that decides the exit code.
     pub fn finish_failed(&self) {
         match self.finish() {
-            Ok(_) => tell!("timeline until the failure written to {}", self.path.display()),
-            Err(error) => tell!("error: {}", exit::describe(&error)),
+            Ok(_) => tell!("timeline until the failure written to {}", self.files()),
+            Err(error) => failure::report(&error),
         }
     }
 
@@ -90,13 +118,16 @@ impl Profile {
                 summary.n_dropped
             );
         }
-        say!("timeline written to {}: open it at https://ui.perfetto.dev", self.path.display());
+        let tool = |path: &PathBuf| if is_page(path) { "in a browser" } else { "at https://ui.perfetto.dev" };
+        for path in &self.paths {
+            say!("timeline written to {}: open it {}", path.display(), tool(path));
+        }
     }
 
     /// Returns a summary as JSON.
     pub fn json(&self, summary: &Summary) -> Value {
         let mut json = summary.json();
-        json["file"] = json!(self.path);
+        json["files"] = json!(self.paths);
         json
     }
 }

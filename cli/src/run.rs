@@ -230,7 +230,7 @@ fn ran(arguments: &Arguments, cancel: &Cancel) -> Result<Ran> {
     let model = arguments.device.load(&arguments.model, checks)?;
     let import = begin.elapsed();
     let begin = Instant::now();
-    let profile = arguments.profile.start();
+    let profile = arguments.profile.start(&arguments.model);
     let recorder = profile.as_ref().map(Profile::recorder);
     let chosen = arguments.device.choose(&arguments.plugins, model.program(), recorder)?;
     progress.set_message("planning");

@@ -6,7 +6,8 @@
 //! `println!` panics when writing fails, such as on a full disk; here that is an ordinary error, and the command ends with
 //! code 1. The lint `print_stdout` keeps `println!` out of this crate.
 
-use crate::crash;
+use crate::{crash, exit, failure};
+use devbay_host::ErrorKind;
 use std::borrow::Cow;
 use std::fmt;
 use std::io::Write;
@@ -35,9 +36,11 @@ pub fn styled(begin: &str, text: fmt::Arguments<'_>, end: &str) {
     let mut out = std::io::stdout().lock();
     // Standard output writes complete lines at once, so the failing line reports the error.
     if let Err(error) = writeln!(out, "{begin}{}{end}", plain(&text)) {
-        tell!("error: cannot write to standard output: {error}");
+        let kind = ErrorKind::of_io(&error);
+        let message = format!("cannot write to standard output: {error}");
+        failure::report_as(kind, exit::code_of(kind), None, &message);
         crash::end_is_near();
-        std::process::exit(1);
+        std::process::exit(exit::code_of(kind).into());
     }
 }
 

@@ -15,12 +15,6 @@ pub fn text(plan: &Plan) -> Option<String> {
     if all == 0 {
         return None;
     }
-    let (unit, name) = match all {
-        1_000_000_000.. => (1e9, " G"),
-        1_000_000.. => (1e6, " M"),
-        1_000.. => (1e3, " k"),
-        _ => (1.0, ""),
-    };
     let share = |(device, flops): &(&Device, u64)| {
         format!("{:.1} % on {}", *flops as f64 * 100.0 / all as f64, device.name())
     };
@@ -32,7 +26,7 @@ pub fn text(plan: &Plan) -> Option<String> {
         1 => format!("; 1 copy{between}, {}", table::bytes(bytes)),
         n => format!("; {n} copies{between}, {}", table::bytes(bytes)),
     };
-    let count = if all < 1000 { all.to_string() } else { format!("{:.1}{name}", all as f64 / unit) };
+    let count = table::operations(all);
     let of = if plan.is_open() { " before the parts that are planned as they run" } else { "" };
     Some(format!("{count} operations{of}: {}{copies}", list.join(", ")))
 }

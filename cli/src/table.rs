@@ -39,6 +39,17 @@ pub fn text(head: &[&str], rows: &[Vec<String>]) -> String {
     [&head].into_iter().chain(&rows).map(|row| line(row) + "\n").collect()
 }
 
+/// Returns a number of arithmetic operations in a unit that suits it, such as `770.4 M`.
+pub fn operations(n: u64) -> String {
+    let (unit, name) = match n {
+        1_000_000_000.. => (1e9, "G"),
+        1_000_000.. => (1e6, "M"),
+        1_000.. => (1e3, "k"),
+        _ => return n.to_string(),
+    };
+    format!("{:.1} {name}", n as f64 / unit)
+}
+
 /// Returns a bar for a share between 0 and 1.
 pub fn bar(share: f64, width: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];

@@ -11,7 +11,7 @@ use devbay_core::{Error, ErrorKind, Result, Tensor};
 use devbay_plugin_api::reserve;
 use npyz::npz::{array_name_from_file_name, file_name_from_array_name};
 use std::fmt::Display;
-use std::io::{BufWriter, Read, Write};
+use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use zip::write::SimpleFileOptions;
 use zip::{DateTime, ZipArchive, ZipWriter};
@@ -240,7 +240,8 @@ pub fn read_file(path: &Path) -> Result<Tensor> {
 /// For a file that cannot be written.
 pub fn write_npz(path: &Path, arrays: &[(&str, &Tensor)]) -> Result<()> {
     let write = |file: &mut std::fs::File| -> std::io::Result<()> {
-        let mut archive = ZipWriter::new(BufWriter::new(file));
+        let mut out = FirstError::new(BufWriter::new(file));
+        let mut archive = ZipWriter::new(&mut out);
         // No timestamps, as NumPy writes archives, so that equal outputs give equal bytes.
         let options = SimpleFileOptions::default().last_modified_time(DateTime::default());
         for (name, tensor) in arrays {
@@ -248,9 +249,64 @@ pub fn write_npz(path: &Path, arrays: &[(&str, &Tensor)]) -> Result<()> {
             write_array(&mut archive, tensor)?;
         }
         // Dropping the writer would finish the archive too, and lose its error.
-        archive.finish()?.flush()
+        archive.finish()?;
+        match out.error {
+            Some(error) => Err(error),
+            None => out.out.flush(),
+        }
     };
     write_whole(path, write).doing(|| format!("cannot write {}", path.display()))
+}
+
+/// A writer that keeps its first error and then discards everything, but still tells positions. The archive's writer would
+/// print an error on standard error when it is dropped, as on a full disk.
+struct FirstError<W> {
+    out: W,
+    error: Option<std::io::Error>,
+    /// Position, in bytes from the file's begin.
+    at: u64,
+}
+
+impl<W> FirstError<W> {
+    fn new(out: W) -> Self {
+        Self { out, error: None, at: 0 }
+    }
+
+    /// Does something with the file unless an error happened, and returns `instead` after one.
+    fn keep<T>(&mut self, instead: T, act: impl FnOnce(&mut W) -> std::io::Result<T>) -> T {
+        if self.error.is_some() {
+            return instead;
+        }
+        act(&mut self.out).unwrap_or_else(|error| {
+            self.error = Some(error);
+            instead
+        })
+    }
+}
+
+impl<W: Write> Write for FirstError<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let n = self.keep(bytes.len(), |out| out.write(bytes));
+        self.at += n as u64;
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.keep((), Write::flush);
+        Ok(())
+    }
+}
+
+impl<W: Seek> Seek for FirstError<W> {
+    fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
+        let instead = match to {
+            SeekFrom::Start(at) => at,
+            SeekFrom::Current(by) => self.at.saturating_add_signed(by),
+            SeekFrom::End(_) => self.at,
+        };
+        self.at = self.keep(instead, |out| out.seek(to));
+        Ok(self.at)
+    }
 }
 
 /// Writes one array to a file.
@@ -370,6 +426,42 @@ mod tests {
             let error = read_npy(&file[..]).expect_err(said);
             assert_eq!(error.kind(), ErrorKind::Io);
             assert!(error.to_string().contains(said), "{error}");
+        }
+    }
+
+    /// A file on a disk with room for a number of bytes.
+    struct Full(std::io::Cursor<Vec<u8>>, usize);
+
+    impl Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.1 = self.1.checked_sub(bytes.len()).ok_or(std::io::ErrorKind::StorageFull)?;
+            self.0.write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Seek for Full {
+        fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
+            self.0.seek(to)
+        }
+    }
+
+    #[test]
+    fn an_archive_on_a_full_disk_is_one_error() {
+        let tensor = Tensor::from_elements(&[100], &[1.0f32; 100]).expect("a tensor");
+        for room in [0, 10, 40, 200, 600, 1000] {
+            let mut out = FirstError::new(Full(std::io::Cursor::default(), room));
+            let mut archive = ZipWriter::new(&mut out);
+            for name in ["a", "b"] {
+                archive.start_file(name, SimpleFileOptions::default()).expect("an error that is kept");
+                write_array(&mut archive, &tensor).expect("an error that is kept");
+            }
+            archive.finish().expect("an error that is kept");
+            let kind = out.error.map(|error| error.kind());
+            assert_eq!(kind, Some(std::io::ErrorKind::StorageFull), "{room}");
         }
     }
 

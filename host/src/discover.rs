@@ -1,7 +1,7 @@
 //! Discovery of plugins (B25).
 //!
-//! In order: plugins named through the API, linked-in plugins, the folders of `DEVBAY_PLUGIN_PATH`, the user's folder, the
-//! system's folders, and a project's folder only on request. Of two plugins with one name the first wins and the other is
+//! In order: plugins named through the API, linked-in plugins, the folders of `DEVBAY_PLUGIN_PATH`, plugins that the user's
+//! configuration file names, the user's folder, the system's folders, and a project's folder only on request. Of two plugins with one name the first wins and the other is
 //! refused; a plugin named explicitly replaces a linked-in or discovered one. Only [`SearchPaths::from_environment`] reads
 //! the environment.
 
@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 pub enum Origin {
     /// Named through the API or the command line.
     Explicit,
+    /// Named by the user's configuration file.
+    Configured,
     /// Linked into the program.
     Static,
     /// A manifest in a folder.
@@ -29,6 +31,7 @@ impl Origin {
     pub fn describe(&self) -> String {
         match self {
             Self::Explicit => "named explicitly".to_owned(),
+            Self::Configured => "named in the configuration file".to_owned(),
             Self::Static => "linked in".to_owned(),
             Self::Manifest(path) => format!("manifest {}", path.display()),
             Self::Folder(path) => format!("found in {}", path.display()),
@@ -64,6 +67,8 @@ pub struct SearchPaths {
     pub manifest_folders: Vec<PathBuf>,
     /// Folders searched for manifests, and for libraries without one.
     pub library_folders: Vec<PathBuf>,
+    /// Libraries and manifests that the user's configuration file names; they come after the folders with libraries.
+    pub files: Vec<PathBuf>,
 }
 
 impl SearchPaths {
@@ -84,12 +89,8 @@ impl SearchPaths {
             paths.library_folders =
                 std::env::split_paths(&list).filter(|p| !p.as_os_str().is_empty()).collect();
         }
-        let config = variable("XDG_CONFIG_HOME")
-            .map(PathBuf::from)
-            .or_else(|| variable("HOME").map(|home| PathBuf::from(home).join(".config")));
-        // An elevated process trusts only the system's folders.
-        if !elevated && let Some(config) = config {
-            paths.manifest_folders.push(config.join("devbay/plugins.d"));
+        if let Some(config) = config_folder(elevated, &variable) {
+            paths.manifest_folders.push(config.join("plugins.d"));
         }
         for folder in
             ["/etc/devbay/plugins.d", "/usr/local/share/devbay/plugins.d", "/usr/share/devbay/plugins.d"]
@@ -104,6 +105,29 @@ impl SearchPaths {
     pub fn with_project(mut self, folder: &Path) -> Self {
         self.manifest_folders.push(folder.join(".devbay/plugins.d"));
         self
+    }
+}
+
+/// Returns the user's folder with devbay's configuration; None for an elevated process, which trusts only the system's
+/// folders.
+fn config_folder(elevated: bool, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let config = variable("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .or_else(|| variable("HOME").map(|home| PathBuf::from(home).join(".config")));
+    config.filter(|_| !elevated).map(|config| config.join("devbay"))
+}
+
+/// Returns the path of the user's configuration file: `DEVBAY_CONFIG`, else `config.toml` in the user's folder. True with it
+/// if the variable names it. None without either, and for elevated processes.
+pub fn config_file_from_environment() -> Option<(PathBuf, bool)> {
+    config_file(elevated(), |name| std::env::var_os(name))
+}
+
+fn config_file(elevated: bool, variable: impl Fn(&str) -> Option<OsString>) -> Option<(PathBuf, bool)> {
+    let named = variable("DEVBAY_CONFIG").filter(|path| !elevated && !path.is_empty());
+    match named {
+        Some(path) => Some((path.into(), true)),
+        None => config_folder(elevated, variable).map(|folder| (folder.join("config.toml"), false)),
     }
 }
 
@@ -138,16 +162,7 @@ pub struct Discovered {
 pub fn discover(explicit: &[PathBuf], linked: &[LinkedPlugin], paths: &SearchPaths) -> Discovered {
     let mut found = Discovered::default();
     for path in explicit {
-        if path.extension().is_some_and(|extension| extension == "json") {
-            found.manifest(path, Origin::Explicit);
-        } else {
-            found.candidates.push(Candidate {
-                origin: Origin::Explicit,
-                library: Some(path.clone()),
-                linked: None,
-                manifest: None,
-            });
-        }
+        found.named(path, Origin::Explicit);
     }
     for plugin in linked {
         found.candidates.push(Candidate {
@@ -160,6 +175,9 @@ pub fn discover(explicit: &[PathBuf], linked: &[LinkedPlugin], paths: &SearchPat
     for folder in &paths.library_folders {
         found.folder(folder, true);
     }
+    for path in &paths.files {
+        found.named(path, Origin::Configured);
+    }
     for folder in &paths.manifest_folders {
         found.folder(folder, false);
     }
@@ -167,6 +185,16 @@ pub fn discover(explicit: &[PathBuf], linked: &[LinkedPlugin], paths: &SearchPat
 }
 
 impl Discovered {
+    /// Adds a library or a manifest by its path.
+    fn named(&mut self, path: &Path, origin: Origin) {
+        if path.extension().is_some_and(|extension| extension == "json") {
+            self.manifest(path, origin);
+        } else {
+            let library = Some(path.to_owned());
+            self.candidates.push(Candidate { origin, library, linked: None, manifest: None });
+        }
+    }
+
     fn manifest(&mut self, path: &Path, origin: Origin) {
         match Manifest::read(path) {
             Ok((manifest, library)) => self.candidates.push(Candidate {
@@ -225,4 +253,25 @@ pub fn name_of_library(path: &Path) -> Option<String> {
     let stem = format!("{}devbay_plugin_", std::env::consts::DLL_PREFIX);
     let name = name.strip_prefix(&stem)?.strip_suffix(std::env::consts::DLL_SUFFIX)?;
     Some(name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_file_is_the_variables_or_the_users() {
+        let file = |elevated: bool, set: &[(&str, &str)]| {
+            let found = config_file(elevated, |name| {
+                set.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+            });
+            found.map(|(path, is_named)| (path.to_string_lossy().into_owned(), is_named))
+        };
+        let all = [("DEVBAY_CONFIG", "/c.toml"), ("XDG_CONFIG_HOME", "/x"), ("HOME", "/h")];
+        assert_eq!(file(false, &all), Some(("/c.toml".to_owned(), true)));
+        assert_eq!(file(false, &all[1..]), Some(("/x/devbay/config.toml".to_owned(), false)));
+        assert_eq!(file(false, &all[2..]), Some(("/h/.config/devbay/config.toml".to_owned(), false)));
+        assert_eq!(file(false, &[("DEVBAY_CONFIG", "")]), None);
+        assert_eq!(file(true, &all), None);
+    }
 }

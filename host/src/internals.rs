@@ -43,4 +43,5 @@ internals! {
     random: "Reproducible random numbers for inputs, tests and tools.";
     rates_file: "The file of measured device rates.";
     report: "Reports of plugins that were found, loaded and refused.";
+    support: "Which device runs each node of a model, and why not another.";
 }

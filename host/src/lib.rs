@@ -82,6 +82,7 @@ mod report;
 mod run;
 mod runtime;
 mod session;
+mod support;
 
 pub use buckets::{BucketOptions, Sizes};
 pub use dbx::Checks;
@@ -96,7 +97,7 @@ pub use device_tensor::{AppStream, DeviceTensor};
 pub use devices::{Choice, Policy, Requirements};
 pub use discover::SearchPaths;
 pub use failover::Failure;
-pub use import::{Metadata, Reading};
+pub use import::{ModelFormat, ModelInfo, Reading};
 pub use model::{LoadOptions, Model};
 pub use probe::{ProbeOptions, Probing};
 pub use report::{DeviceMemory, DeviceVerdict, LoadReport, Outcome, PluginReport};

@@ -2,7 +2,7 @@
 
 use crate::dbx::{self, Checks, Compiled};
 use crate::forks;
-use crate::import::{self, Defaults, Imported, Metadata, Reading};
+use crate::import::{self, Defaults, Imported, ModelFormat, ModelInfo, Reading};
 use bytes::Bytes;
 use devbay_core::device::Device;
 use devbay_core::error::{Error, ErrorKind, Result};
@@ -26,7 +26,7 @@ pub struct Model {
 
 struct Inner {
     program: Program,
-    metadata: Metadata,
+    info: ModelInfo,
     /// Default values of inputs, by name.
     defaults: Vec<(String, Tensor)>,
     /// True if the importer verified it.
@@ -107,7 +107,7 @@ impl Model {
         }
         let model = match dbx::is_compiled(path) {
             true => Self::of_compiled(dbx::read(path, reading, checks)?),
-            false => Self::of_program(import::open_all(path, reading, Defaults::Constants)?, true),
+            false => Self::of_imported(import::open_all(path, reading, Defaults::Constants)?),
         };
         let mut loaded = lock(loaded);
         loaded.retain(|_, inner| inner.strong_count() > 0);
@@ -124,7 +124,7 @@ impl Model {
         let bytes = bytes.into();
         match dbx::is_compiled_content(&bytes) {
             true => Self::from_compiled(bytes, Checks::Weights),
-            false => Ok(Self::of_program(import::all_from_bytes(bytes, None, Defaults::Constants)?, true)),
+            false => Ok(Self::of_imported(import::all_from_bytes(bytes, None, Defaults::Constants)?)),
         }
     }
 
@@ -141,13 +141,12 @@ impl Model {
     /// # Errors
     /// [`ErrorKind::InvalidModel`] with the line and column.
     pub fn from_text(text: &str) -> Result<Self> {
-        Ok(Self::from_program(text::parse(text)?))
+        Ok(Self::of_program(text::parse(text)?, ModelInfo::of(ModelFormat::Text), false))
     }
 
     /// Makes a model from an existing program. Creating a session verifies it.
     pub fn from_program(program: Program) -> Self {
-        let metadata = Metadata { graph_name: program.name.clone(), ..Metadata::default() };
-        Self::of_program(Imported { program, metadata, defaults: Vec::new() }, false)
+        Self::of_program(program, ModelInfo::default(), false)
     }
 
     /// Reads an ONNX file whose initializers that are also inputs become inputs, so that each run may give them other values
@@ -156,8 +155,7 @@ impl Model {
     /// # Errors
     /// As [`Model::load`].
     pub fn load_overridable(path: impl AsRef<Path>) -> Result<Self> {
-        let imported = import::open_all(path.as_ref(), Reading::default(), Defaults::Inputs)?;
-        Ok(Self::of_program(imported, true))
+        Ok(Self::of_imported(import::open_all(path.as_ref(), Reading::default(), Defaults::Inputs)?))
     }
 
     /// Reads a model in memory as [`Model::load_overridable`] does.
@@ -165,22 +163,28 @@ impl Model {
     /// # Errors
     /// As [`Model::from_bytes`].
     pub fn from_bytes_overridable(bytes: impl Into<Bytes>) -> Result<Self> {
-        Ok(Self::of_program(import::all_from_bytes(bytes.into(), None, Defaults::Inputs)?, true))
+        Ok(Self::of_imported(import::all_from_bytes(bytes.into(), None, Defaults::Inputs)?))
     }
 
-    fn of_program(imported: Imported, is_verified: bool) -> Self {
-        let Imported { program, metadata, defaults } = imported;
+    fn of_imported(imported: Imported) -> Self {
+        let Imported { program, info, defaults } = imported;
         let units = Mutex::default();
-        Self { inner: Arc::new(Inner { program, metadata, defaults, is_verified, compiled: None, units }) }
+        let inner = Inner { program, info, defaults, is_verified: true, compiled: None, units };
+        Self { inner: Arc::new(inner) }
+    }
+
+    fn of_program(program: Program, info: ModelInfo, is_verified: bool) -> Self {
+        let (defaults, units) = (Vec::new(), Mutex::default());
+        let inner = Inner { program, info, defaults, is_verified, compiled: None, units };
+        Self { inner: Arc::new(inner) }
     }
 
     fn of_compiled(mut compiled: Compiled) -> Self {
         let program = std::mem::take(&mut compiled.program);
-        let metadata = Metadata { graph_name: program.name.clone(), ..Metadata::default() };
         Self {
             inner: Arc::new(Inner {
                 program,
-                metadata,
+                info: ModelInfo::of_compiled(&compiled.made_by),
                 defaults: Vec::new(),
                 is_verified: true,
                 compiled: Some(compiled),
@@ -198,14 +202,14 @@ impl Model {
         self.inner.compiled.as_ref().map(|compiled| compiled.plans.iter().map(types_of).collect())
     }
 
+    /// Returns the facts that the model's file states about itself: producer, opsets, notes.
+    pub fn info(&self) -> &ModelInfo {
+        &self.inner.info
+    }
+
     /// Returns the program as imported; for a compiled model, as left by the passes that need no types.
     pub fn program(&self) -> &Program {
         &self.inner.program
-    }
-
-    /// Returns what the model's file says about itself: its producer, its version and so on.
-    pub fn metadata(&self) -> &Metadata {
-        &self.inner.metadata
     }
 
     /// Returns the values of initializers that the file also lists as inputs, by name. They are constants of the program, or,

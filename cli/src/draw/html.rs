@@ -4,15 +4,20 @@
 use super::page::{BOX_WIDTH, Page};
 use super::{Drawn, Picture};
 use devbay_host::internals::core::plan::report::{PlanReport, RatesFrom, SectionReport, StepReport};
-use devbay_host::internals::core::units::{duration, percent};
+use devbay_host::internals::core::units::{count, duration, percent};
 use std::fmt::{self, Display, Write};
+use std::path::Path;
 
 /// Maximum number of rows of all tables together; more make a page slow on a phone.
 const ROWS_MAX: usize = 3000;
 
-/// Maximum characters of a line in a box.
-const LINE_MAX: usize = 22;
+/// Maximum characters of a line in a box: at 13 units, text of average letters takes 7.2 a character, and of wide ones 8.
+const LINE_MAX: usize = 20;
 
+/// Scale below which a drawing is not shrunk on a narrow screen: it scrolls then.
+const SCALE_MIN: f64 = 0.6;
+
+/// The look of all pages.
 const STYLE: &str = "
 :root { color-scheme: light; }
 body { font: 16px/1.45 system-ui, sans-serif; color: #1b1b1f; background: #fff; margin: 0 auto; max-width: 64rem; padding: 1rem; }
@@ -21,49 +26,65 @@ h2 { font-size: 1.1rem; margin: 2rem 0 .25rem; overflow-wrap: anywhere; }
 p { margin: .25rem 0; overflow-wrap: anywhere; }
 .quiet { color: #5a5a62; }
 .picture { overflow-x: auto; margin: .75rem 0; }
-svg { display: block; }
+svg { display: block; max-width: 100%; height: auto; }
 .table { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .85rem; width: 100%; }
 th, td { text-align: left; padding: .15rem .5rem .15rem 0; vertical-align: top; }
 td.node { overflow-wrap: anywhere; min-width: 8rem; }
 .number { text-align: right; white-space: nowrap; }
-tr.task th { border-top: 1px solid #c9c9d0; padding-top: .4rem; }
 .bar { min-width: 4rem; width: 20%; }
 .bar i { display: block; height: .7rem; margin-top: .3rem; background: #f2994a; min-width: 1px; print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 @media print { .picture { overflow: visible; } svg { max-width: 100%; height: auto; } rect { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 ";
 
-/// Returns a plan's tasks, edges and launches as a page.
-pub fn html(report: &PlanReport) -> String {
+/// Returns a plan's tasks, edges and launches as a page; `file` is the model's.
+pub fn html(report: &PlanReport, file: &Path) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
-    let _ = page(report, &mut out);
+    let _ = page(report, file, &mut out);
     out
 }
 
-fn page(report: &PlanReport, out: &mut String) -> fmt::Result {
-    let picture = Picture::of(report);
-    let title = Escaped(&picture.title);
+/// Writes a page's head and title, with the look of all pages and some of its own.
+pub fn head(out: &mut String, title: &str, style: &str) -> fmt::Result {
+    let title = Escaped(title);
     write!(
         out,
         "<!DOCTYPE html>\n<html lang=\"en\" xmlns=\"http://www.w3.org/1999/xhtml\">\n<head>\n<meta charset=\"utf-8\"/>\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>Plan of {title}</title>\n\
-         <style>{STYLE}</style>\n</head>\n<body>\n<h1>Plan of {title}</h1>\n"
-    )?;
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>{title}</title>\n\
+         <style>{STYLE}{style}</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
+    )
+}
+
+fn page(report: &PlanReport, file: &Path, out: &mut String) -> fmt::Result {
+    let picture = Picture::of(report);
+    head(out, &format!("Plan of {}", file.display()), "")?;
     let (rates, launches) = (&report.conditions.rates, report.n_launches());
-    writeln!(out, "<p>{} estimated for {launches} launches</p>", duration(report.work_ns()))?;
+    writeln!(out, "<p>{}</p>", Escaped(&picture.title))?;
     writeln!(
         out,
-        "<p class=\"quiet\">Estimates at {:.1} operations and {:.1} bytes a nanosecond, {:.1} ns a launch, {} a hand-over ({}). \
-         Boxes are tasks; the taller and the darker, the more expensive. Red is the path that takes longest.</p>",
+        "<p>Estimated time in kernels: {}, for {}.</p>",
+        duration(report.work_ns()),
+        count(launches, "kernel")
+    )?;
+    writeln!(
+        out,
+        "<p class=\"quiet\">A box is a task: kernels that run one after another. Taller and darker boxes take longer. The red \
+         boxes are the longest way from start to end; they bound how fast a run can be.</p>"
+    )?;
+    writeln!(
+        out,
+        "<p class=\"quiet\">Estimates assume {:.1} arithmetic operations and {:.1} bytes of memory a nanosecond, {:.1} ns to \
+         start a kernel, and {} to pass work to another thread. {}</p>",
         rates.flops_per_ns,
         rates.bytes_per_ns,
         rates.launch_ns,
         duration(rates.hand_over_ns),
         match report.conditions.rates_from {
-            RatesFrom::Options => "given",
-            RatesFrom::Measured => "measured",
-            RatesFrom::Default => "defaults, not measured",
+            RatesFrom::Options => "These speeds were given.",
+            RatesFrom::Measured => "These speeds were measured on this machine.",
+            RatesFrom::Default =>
+                "These speeds are typical of such a device and not measured: `devbay devices --calibrate` measures them.",
         }
     )?;
     for (name, ty) in &report.inputs {
@@ -91,8 +112,9 @@ fn svg(stage: &Drawn<'_>, out: &mut String) -> fmt::Result {
     writeln!(
         out,
         "<div class=\"picture\">\n<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
-         viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-label=\"Tasks and their order\" \
-         font-family=\"system-ui, sans-serif\" font-size=\"13\">"
+         viewBox=\"0 0 {width:.0} {height:.0}\" style=\"min-width: {:.0}px\" role=\"img\" aria-label=\"Tasks and their order\" \
+         font-family=\"system-ui, sans-serif\" font-size=\"13\">",
+        SCALE_MIN * width
     )?;
     for &(from, to) in &stage.edges {
         let stroke = stroke(stage.boxes[from].on_path && stage.boxes[to].on_path);
@@ -145,44 +167,35 @@ fn table(section: &SectionReport, rows_left: &mut usize, out: &mut String) -> fm
     let most = section.tasks.iter().flat_map(|task| &task.steps).map(|step| step.cost_ns).fold(0.0, f64::max);
     writeln!(
         out,
-        "<div class=\"table\">\n<table>\n<tr><th>Node</th><th>Kernel</th><th class=\"number\">Estimate</th>\
-         <th class=\"number\">Share</th><th class=\"bar\"></th></tr>"
+        "<div class=\"table\">\n<table>\n<tr><th>Node</th><th class=\"number\">Task</th><th>Kernel</th>\
+         <th class=\"number\">Estimate</th><th class=\"number\">Share</th><th class=\"bar\"></th></tr>"
     )?;
-    let mut n_omitted = 0;
-    for (i, task) in section.tasks.iter().enumerate() {
-        if *rows_left == 0 {
-            n_omitted += task.steps.len();
-            continue;
-        }
+    // The most expensive first, so that what is left out does not matter.
+    let steps = section.tasks.iter().enumerate();
+    let mut steps: Vec<(usize, &StepReport)> =
+        steps.flat_map(|(i, task)| task.steps.iter().map(move |step| (i, step))).collect();
+    steps.sort_by(|(_, a), (_, b)| b.cost_ns.total_cmp(&a.cost_ns));
+    let n_shown = steps.len().min(*rows_left);
+    *rows_left -= n_shown;
+    let mut n_omitted = steps.len() - n_shown;
+    for &(task, step) in &steps[..n_shown] {
         writeln!(
             out,
-            "<tr class=\"task\"><th colspan=\"2\">Task {i}</th><th class=\"number\">{}</th><th class=\"number\">{}</th>\
-             <th></th></tr>",
-            duration(task.cost_ns),
-            percent(section.share(task.cost_ns))
+            "<tr><td class=\"node\">{}</td><td class=\"number\">{task}</td><td>{}</td><td class=\"number\">{}</td>\
+             <td class=\"number\">{}</td><td class=\"bar\"><i style=\"width: {:.1}%\"></i></td></tr>",
+            Escaped(&step.node),
+            Escaped(&step.kernel),
+            duration(step.cost_ns),
+            percent(section.share(step.cost_ns)),
+            if most > 0.0 { step.cost_ns / most * 100.0 } else { 0.0 }
         )?;
-        let n_shown = task.steps.len().min(*rows_left);
-        *rows_left -= n_shown;
-        n_omitted += task.steps.len() - n_shown;
-        for step in &task.steps[..n_shown] {
-            writeln!(
-                out,
-                "<tr><td class=\"node\">{}</td><td>{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td>\
-                 <td class=\"bar\"><i style=\"width: {:.1}%\"></i></td></tr>",
-                Escaped(&step.node),
-                Escaped(&step.kernel),
-                duration(step.cost_ns),
-                percent(section.share(step.cost_ns)),
-                if most > 0.0 { step.cost_ns / most * 100.0 } else { 0.0 }
-            )?;
-            inlined_rows(step, 1, rows_left, &mut n_omitted, out)?;
-        }
+        inlined_rows(step, 1, rows_left, &mut n_omitted, out)?;
     }
     writeln!(out, "</table>\n</div>")?;
     if n_omitted > 0 {
         writeln!(
             out,
-            "<p class=\"quiet\">{n_omitted} more launches are not shown; the text form has all of them.</p>"
+            "<p class=\"quiet\">{n_omitted} more kernels are not shown; they take less. The text form has all of them.</p>"
         )?;
     }
     Ok(())
@@ -205,7 +218,7 @@ fn inlined_rows(
             *rows_left -= 1;
             writeln!(
                 out,
-                "<tr class=\"quiet\"><td class=\"node\" style=\"padding-left: {depth}rem\">{}: {}</td><td>{}</td>\
+                "<tr class=\"quiet\"><td class=\"node\" style=\"padding-left: {depth}rem\">{}: {}</td><td></td><td>{}</td>\
                  <td class=\"number\">{}</td><td class=\"number\">each time</td><td></td></tr>",
                 region.name,
                 Escaped(&step.node),
@@ -227,7 +240,7 @@ fn cut(line: &str) -> String {
 }
 
 /// Text escaped for HTML and XML.
-struct Escaped<'a>(&'a str);
+pub struct Escaped<'a>(pub &'a str);
 
 impl Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -250,7 +263,7 @@ impl Display for Escaped<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Escaped, cut};
+    use super::{Escaped, LINE_MAX, cut};
 
     #[test]
     fn what_has_a_meaning_is_escaped() {
@@ -261,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_long_line_is_cut_at_characters() {
-        assert_eq!(cut(&"ä".repeat(30)).chars().count(), 22);
+        assert_eq!(cut(&"ä".repeat(30)).chars().count(), LINE_MAX);
         assert_eq!(cut("short"), "short");
     }
 }

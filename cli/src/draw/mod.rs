@@ -7,6 +7,7 @@
 mod dot;
 mod html;
 mod page;
+mod timeline;
 
 use devbay_host::internals::core::plan::report::{PlanReport, SectionReport, StageReport, TaskReport};
 use devbay_host::internals::core::plan::section::StepKind;
@@ -15,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use dot::dot;
 pub use html::html;
+pub use timeline::page as timeline;
 
 /// Maximum tasks and edges of a section, beyond which it is drawn row by row.
 const TASKS_MAX: usize = 400;
@@ -72,7 +74,8 @@ impl<'a> Picture<'a> {
         let mut stages = Vec::new();
         add_stages(report, "", &mut stages);
         let conditions = &report.conditions;
-        let title = format!("{} on {}, {} threads", report.name, conditions.device, conditions.n_threads);
+        let threads = count(conditions.n_threads, "thread");
+        let title = format!("{} on {}, {threads}", report.name, conditions.device);
         Self { title, stages }
     }
 }
@@ -84,19 +87,19 @@ fn add_stages<'a>(report: &'a PlanReport, within: &str, stages: &mut Vec<Drawn<'
     for (i, stage) in report.stages.iter().enumerate() {
         match stage {
             StageReport::Section(section) => {
-                stages.push(Drawn::section(section, format!("{within}stage {i}: section")))
+                stages.push(Drawn::section(section, format!("{within}stage {i}, on {}", section.device)))
             }
             StageReport::Compiled(program) => stages.push(Drawn {
-                title: format!("{within}stage {i}: a compiled program on {}", program.device),
+                title: format!("{within}stage {i}: compiled for {}", program.device),
                 notes: vec![
-                    format!("{} nodes in one; work {}", program.nodes.len(), duration(program.cost_ns)),
+                    format!("{} nodes as one program; {}", program.nodes.len(), duration(program.cost_ns)),
                     program.nodes.iter().take(NODES_MAX).map(String::as_str).collect::<Vec<_>>().join(", "),
                 ],
                 ..Drawn::default()
             }),
             StageReport::Eager { node } => stages.push(Drawn {
-                title: format!("{within}stage {i}: eager, {node}"),
-                notes: vec!["planned when its operands are there".to_owned()],
+                title: format!("{within}stage {i}: {node}"),
+                notes: vec!["planned during the run, when the shapes of its operands are known".to_owned()],
                 ..Drawn::default()
             }),
             StageReport::Control(control) => {
@@ -120,9 +123,9 @@ impl<'a> Drawn<'a> {
     fn section(section: &'a SectionReport, title: String) -> Self {
         let n_edges: usize = section.tasks.iter().map(|task| task.succs.len()).sum();
         let mut notes = vec![format!(
-            "{}, {}; work {}, longest path {}",
+            "{} of {}; {} in all, {} along the longest way",
             count(section.tasks.len(), "task"),
-            count(section.n_launches(), "launch"),
+            count(section.n_launches(), "kernel"),
             duration(section.work_ns),
             duration(section.path_ns)
         )];
@@ -224,6 +227,7 @@ mod tests {
     use super::*;
     use devbay_host::internals::core::plan::feedback::CostFrom;
     use devbay_host::internals::core::plan::report::{Conditions, RatesFrom, StepReport};
+    use std::path::Path;
 
     /// Returns a report of levels of `n_per_level` tasks, each task depending on one of the previous level.
     fn report(n_levels: usize, n_per_level: usize) -> PlanReport {
@@ -281,8 +285,8 @@ mod tests {
         // 5000 levels share a hundred boxes.
         assert_eq!(drawn(&report(5000, 2)), (100, 99, true));
         let long = report(5000, 2);
-        assert!(html(&long).len() < 1 << 20 && dot(&long).len() < 1 << 17);
-        assert!(html(&long).contains("7000 more launches are not shown"));
+        assert!(html(&long, Path::new("m.onnx")).len() < 1 << 20 && dot(&long).len() < 1 << 17);
+        assert!(html(&long, Path::new("m.onnx")).contains("7000 more kernels are not shown"));
     }
 
     #[test]

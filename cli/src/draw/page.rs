@@ -3,7 +3,7 @@
 use super::Drawn;
 
 /// Width of a box, in the drawing's own units; a line of text is 16 high.
-pub const BOX_WIDTH: f64 = 150.0;
+pub const BOX_WIDTH: f64 = 176.0;
 /// Space between boxes of a row.
 const GAP_X: f64 = 16.0;
 /// Space between rows, for edges.
@@ -13,7 +13,7 @@ const MARGIN: f64 = 8.0;
 const HEIGHT_MIN: f64 = 58.0;
 const HEIGHT_MAX: f64 = 130.0;
 /// Maximum number of boxes side by side; a longer row wraps.
-const COLUMNS_MAX: usize = 6;
+const COLUMNS_MAX: usize = 4;
 
 /// Position of a box.
 #[derive(Clone, Copy, Default)]

@@ -445,11 +445,15 @@ fn outputs_that_cannot_be_written() {
     run(&outputs).says(&["cannot write", "y.npy", "No space left on device"]);
 
     let to_full = |command: &mut Command| {
+        let has_json = command.get_args().any(|argument| argument == "--json");
         let full = fs::File::options().write(true).open("/dev/full").unwrap();
         let output = command.stdout(full).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
         let err = String::from_utf8(output.stderr).unwrap();
         let last = err.lines().last().unwrap_or_default();
-        assert_eq!(last, "error: cannot write to standard output: No space left on device (os error 28)");
+        let message = "cannot write to standard output: No space left on device (os error 28)";
+        let is_text = last == format!("error: {message}");
+        let is_json = last.starts_with("{\"error\":") && last.contains(&format!("\"message\":\"{message}\""));
+        assert_eq!((is_text, is_json), (!has_json, has_json), "{err}");
         assert_eq!(output.status.code(), Some(1));
     };
     to_full(command().arg("devices"));

@@ -322,17 +322,61 @@ fn inspect_shows_a_model() {
     let small = small();
     let inspect = |more: &[&str]| finish(command().arg("inspect").arg(&small.model).args(more)).expect(0);
     inspect(&[]).prints(&[
-        "3 nodes, 24 B of constants",
-        "input   x f32[batch,3]",
-        "output  y f32[batch,2]",
+        "3 nodes, 6 parameters in 24 B of constants",
+        "format    a program in text form",
+        "graph     small",
+        "input     x f32[batch,3]",
+        "output    y f32[batch,2]",
         "MatMul@13",
+        "?: 2 nodes of unknown work; --shape NAME=DIMS fixes open extents",
     ]);
     let value = inspect(&["--json"]).json();
     assert_eq!(value["ops"], serde_json::json!({ "Identity@25": 1, "MatMul@13": 1, "Relu@14": 1 }));
     assert_eq!(value["missing_kernels"], serde_json::json!({ "cpu:0": [] }));
     assert_eq!(value["inputs"], serde_json::json!([{ "name": "x", "type": "f32[batch,3]" }]));
+    assert_eq!((&value["parameters"], &value["work"]["flops"]), (&6.into(), &0.into()));
+    // The product of [4,3] and [3,2], two operations each, and the largest of each element and 0.
+    let sized = inspect(&["--json", "--shape", "batch=4"]).json();
+    let work = &sized["work"];
+    assert_eq!((&work["flops"], &work["unknown_nodes"]), (&(2 * 4 * 3 * 2 + 4 * 2).into(), &0.into()));
+    assert_eq!(work["layers"][0]["node"], "product (MatMul@13)");
+    assert_eq!((&work["layers"][0]["flops"], &work["layers"][0]["result"]), (&48.into(), &"f32[4,2]".into()));
+    inspect(&["--nodes", "--shape", "batch=4"]).prints(&[
+        "NODE",
+        "SHARE",
+        "relu (Relu@14)",
+        "f32[4,2]",
+        "85.7 %",
+    ]);
     // Small constants are printed completely, so the text is the program.
     assert_eq!(inspect(&["--text"]).out, SMALL);
+}
+
+#[test]
+fn inspect_tells_where_a_model_comes_from() {
+    let folder = Folder::new();
+    let (x, y) = (onnx::value("x", onnx::FLOAT, &[2]), onnx::value("y", onnx::FLOAT, &[2]));
+    let graph = onnx::Graph {
+        nodes: &[onnx::node("r", "Relu", &["x"], &["y"])],
+        inputs: &[x],
+        outputs: &[y],
+        ..Default::default()
+    };
+    // producer_name, producer_version, metadata_props (onnx.proto, ModelProto).
+    let note = onnx::Message::default().with(1, "labels").with(2, "cat\u{1b}[31m,dog");
+    let proto = onnx::model(17, &graph).with(2, "exporter").with(3, "1.2").with(14, note);
+    let model = folder.write("m.onnx", &proto);
+    let inspect = |more: &[&str]| finish(command().arg("inspect").arg(&model).args(more)).expect(0);
+    inspect(&[]).prints(&[
+        "format    ONNX, IR version",
+        ", opset 17",
+        "producer  exporter 1.2",
+        "note      labels=cat\\u{1b}[31m,dog",
+    ]);
+    let value = inspect(&["--json"]).json();
+    assert_eq!(value["opsets"], serde_json::json!([{ "domain": "", "version": 17 }]));
+    assert_eq!(value["producer"], serde_json::json!({ "name": "exporter", "version": "1.2" }));
+    assert_eq!(value["metadata"][0]["key"], "labels");
 }
 
 #[test]
@@ -356,7 +400,7 @@ fn inspect_shows_a_plugin() {
     inspect(&[]).prints(&[
         "plugin cpu ",
         "threading",
-        "all 12 required",
+        "functions  the 12 required ones, and ",
         "option     streams=inline",
         "onnx.Conv",
     ]);

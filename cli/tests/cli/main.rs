@@ -6,6 +6,7 @@ mod allocations;
 mod bad_input;
 mod command;
 mod compiled;
+mod config;
 mod conformance;
 mod contract;
 mod cost;
@@ -14,8 +15,10 @@ mod diff;
 #[cfg(unix)]
 mod ends;
 mod examples;
+mod failures;
 #[cfg(unix)]
 mod files;
+mod generated;
 mod gpu;
 mod gpu_check;
 mod guide;
@@ -32,6 +35,7 @@ mod memory;
 mod models;
 mod new_plugin;
 mod null_plugin;
+mod ops;
 mod passes;
 mod pins;
 #[cfg(target_os = "linux")]

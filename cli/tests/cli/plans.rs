@@ -171,11 +171,15 @@ fn open_extents_are_one_unless_given() {
 fn options_of_plans_want_a_plan() {
     let folder = Folder::new();
     let inspect = |file: &Path, more: &[&str]| finish(command().arg("inspect").arg(file).args(more));
-    inspect(&mnist(), &["--shape", "x=1"]).expect(2).says(&["need --plan or --passes"]);
+    inspect(&mnist(), &["--shape", "x=1"]).expect(5).says(&["no input or named extent `x`"]);
+    inspect(&mnist(), &["--shape", "input=1,1,28,28", "--text"]).expect(2).says(&["do not change the text"]);
     inspect(&mnist(), &["--dot", "plan.dot"]).expect(2).says(&["--plan"]);
     inspect(&mnist(), &["--plan", "--text"]).expect(2);
     let library = folder.write("libx.so", b"\x7fELF");
-    inspect(&library, &["--plan"]).expect(2).says(&["--plan and --passes are for models"]);
+    inspect(&library, &["--plan"])
+        .expect(2)
+        .says(&["--plan, --passes, --nodes, --input and --shape are for models"]);
+    inspect(&library, &["--nodes"]).expect(2).says(&["are for models"]);
     let nowhere = folder.path("missing/plan.dot");
     inspect(&mnist(), &["--plan", "--dot", nowhere.to_str().unwrap()])
         .expect(1)
@@ -242,12 +246,13 @@ fn drawings_of_a_trained_model_are_well_formed() {
     finish(&mut command).expect(0).json();
     let page = fs::read_to_string(html).unwrap();
     let (tags, text) = read_xml(&page).unwrap_or_else(|why| panic!("{why} in:\n{page}"));
-    assert!(tags.iter().filter(|tag| *tag == "rect").count() >= 1 && text.contains("Task 0"), "{page}");
+    assert!(tags.iter().filter(|tag| *tag == "rect").count() >= 1 && text.contains("task 0"), "{page}");
+    assert!(text.contains(&format!("Plan of {}", mnist().display())), "{text}");
     assert_eq!(depth_outside_quotes(&fs::read_to_string(dot).unwrap()), Ok(()));
 }
 
 /// Parses well-formed XML into its tags in order and all text; otherwise returns the fault.
-fn read_xml(source: &str) -> Result<(Vec<String>, String), String> {
+pub fn read_xml(source: &str) -> Result<(Vec<String>, String), String> {
     let mut rest = source.strip_prefix("<!DOCTYPE html>").ok_or("no doctype")?;
     let (mut open, mut tags, mut text) = (Vec::new(), Vec::new(), String::new());
     while let Some(at) = rest.find('<') {

@@ -1,5 +1,6 @@
 //! Timelines: the file and summary of `--profile`, and recordings of sessions.
 
+use crate::plans::read_xml;
 use crate::support::{Case, Folder, cases, command, finish};
 use devbay_host::internals::core::passes::Switches;
 use devbay_host::internals::core::plan::section::Section;
@@ -368,7 +369,9 @@ fn a_failure_leaves_the_timeline_of_what_was_done() {
         assert!(finished.out.is_empty(), "{at}: {}", finished.out);
         let (said, error) = finished.err.trim_end().rsplit_once('\n').expect("two lines");
         assert!(said.contains("timeline until the failure written to "), "{at}: {said}");
-        assert!(error.starts_with("error: ") && error.contains("100"), "{at}: {error}");
+        let json: serde_json::Value = serde_json::from_str(error).expect("an error in JSON");
+        let message = json["error"]["message"].as_str().unwrap_or_default();
+        assert!(json["error"]["kind"] == "invalid-input" && message.contains("100"), "{at}: {error}");
         let path = folder.path("trace.json");
         let trace = Trace::read(&fs::read(&path).unwrap());
         trace.check();
@@ -377,10 +380,58 @@ fn a_failure_leaves_the_timeline_of_what_was_done() {
         assert!(ran.contains("before (Neg@13)") && !ran.contains("after (Neg@13)"), "{at}: {ran:?}");
         fs::remove_file(path).unwrap();
         // Both errors are printed, and the run's decides the code.
-        let finished =
-            fail(name, streams, "none/trace.json").says(&["error: cannot write ", "none/trace.json"]);
+        let finished = fail(name, streams, "none/trace.json").says(&[
+            "\"kind\":\"io\"",
+            "cannot write ",
+            "none/trace.json",
+        ]);
         assert!(finished.err.trim_end().ends_with(error), "{at}: {}", finished.err);
     }
+}
+
+#[test]
+fn a_page_of_its_own_has_runs_ops_and_a_timeline() {
+    let folder = Folder::new();
+    let (page, trace) = (folder.path("page.html"), folder.path("trace.json"));
+    let mut command = command();
+    command.arg("bench").arg(&mnist().model).args(["--runs", "6", "--warmup", "1", "--threads", "1"]);
+    command.arg("--profile").arg(&page).arg("--profile").arg(&trace);
+    let found = finish(&mut command).expect(0);
+    found.prints(&["page.html: open it in a browser", "trace.json: open it at https://ui.perfetto.dev"]);
+    Trace::read(&fs::read(&trace).unwrap()).check();
+    let page = fs::read_to_string(page).unwrap();
+    let (tags, text) = read_xml(&page).unwrap_or_else(|why| panic!("{why} in:\n{page}"));
+    // The first run, one to warm up, and six.
+    let words =
+        ["Profile of ", "mnist_cnn/model.onnx", "8 runs", "median ", "Time by op", "FusedConv", "UTC"];
+    for word in words.iter().chain(&["Timeline of the run of median duration", "thread main"]) {
+        assert!(text.contains(word), "expected `{word}` in:\n{text}");
+    }
+    assert_eq!(tags.iter().filter(|tag| *tag == "svg").count(), 2, "a histogram and a timeline");
+    let outside = ["src=", "href=", "url(", "@import", "http://", "https://"];
+    let own = page.replace("http://www.w3.org/1999/xhtml", "").replace("http://www.w3.org/2000/svg", "");
+    assert!(!tags.contains(&"script".to_owned()) && !outside.iter().any(|word| own.contains(word)), "{page}");
+    // Kernels of the run are in it, by name.
+    let labels = planned_labels();
+    assert!(
+        !labels.is_empty() && labels.iter().all(|label| text.contains(label.as_str())),
+        "{labels:?}\n{text}"
+    );
+}
+
+#[test]
+fn a_page_of_names_and_of_many_runs_stays_readable() {
+    let folder = Folder::new();
+    let text = "devbay-program 1\n\nprogram \"p\"(%x: f32[4]) {\n  %y: f32[4] = Sin@22(%x) as \"<script>&'\\\"\"\n  return %y\n}\n";
+    let model = folder.write("<b>.txt", text);
+    let page = folder.path("page.html");
+    let mut command = command();
+    command.arg("bench").arg(&model).args(["--runs", "3000", "--profile"]).arg(&page);
+    finish(&mut command).expect(0);
+    let page = fs::read_to_string(page).unwrap();
+    let (tags, text) = read_xml(&page).unwrap_or_else(|why| panic!("{why} in:\n{page}"));
+    assert!(text.contains("<script>&'\"") && !tags.contains(&"script".to_owned()), "{text}");
+    assert!(page.len() < 100_000, "{} bytes for one run of many", page.len());
 }
 
 #[test]

@@ -34,6 +34,7 @@ pub fn to_html(report: &Report, rules_url: &str) -> String {
     head(&mut page, &format!("{name}: devbay conformance"));
     title(&mut page, report, name);
     tiles(&mut page, &report.summary());
+    legend(&mut page);
     failures(&mut page, report, rules_url);
     ops(&mut page, report);
     page.push_str("<h2>Every test</h2>\n");
@@ -90,15 +91,19 @@ fn title(page: &mut String, report: &Report, name: &str) {
         }
     }
     if let Some(nodes) = report.node_summary() {
-        let total = nodes.plugin.passed
-            + nodes.plugin.failed
-            + nodes.plugin.unsupported
-            + nodes.plugin.not_claimed
-            + nodes.plugin.skipped;
-        let text =
-            format!("{} of {total} passed; {} more are run by the host", nodes.plugin.passed, nodes.host);
+        let Summary { passed, not_claimed, .. } = nodes.plugin;
+        let text = format!(
+            "{passed} of {} passed; {not_claimed} more of ops without a kernel, {} of ops that the host runs",
+            nodes.plugin.claimed(),
+            nodes.host
+        );
         facts.push(("ONNX's node tests", text));
     }
+    if let Some(made) = &report.made {
+        facts.push(("date", made.date.clone()));
+        facts.push(("machine", made.machine.clone()));
+    }
+    facts.push(("suite", format!("devbay {}", env!("CARGO_PKG_VERSION"))));
     page.push_str("<dl>");
     for (term, text) in facts {
         let _ = write!(page, "<div><dt>{}<dd>{}</div>", escape(term), escape(&text));
@@ -112,6 +117,24 @@ fn tiles(page: &mut String, summary: &Summary) {
         let _ = write!(page, "<div class=\"{class}\"><b>{n}</b>{class}</div>");
     }
     page.push_str("</div>\n");
+}
+
+/// The meaning of each outcome.
+const LEGEND: [(&str, &str); 5] = [
+    ("passed", "does what the rule or the op requires"),
+    ("failed", "does something else, crashes, or does not end"),
+    ("unsupported", "claimed, and refused in this case, as a plugin may"),
+    ("not-claimed", "not offered by the plugin, such as an op without a kernel"),
+    ("skipped", "could not be asked: the reason is at the test"),
+];
+
+/// Adds the meanings of the outcomes.
+pub(super) fn legend(page: &mut String) {
+    page.push_str("<p class=\"legend\">");
+    for (outcome, meaning) in LEGEND {
+        let _ = write!(page, "<span><i class=\"{outcome}\">{outcome}</i>: {meaning}</span> ");
+    }
+    page.push_str("</p>\n");
 }
 
 fn named(summary: &Summary) -> [(&'static str, usize); 5] {
@@ -161,12 +184,13 @@ fn ops(page: &mut String, report: &Report) {
     let claimed = ops.iter().filter(|op| op.claimed()).count();
     let _ = writeln!(
         page,
-        "<h2>Ops of ONNX's node tests: {claimed} of {} claimed</h2>\n<ul class=\"ops\">",
+        "<h2>Ops of ONNX's node tests: {claimed} of {} claimed</h2>\n<p>Each op has the number of its tests that passed, of \
+         those that the plugin claims.</p>\n<ul class=\"ops\">",
         ops.len()
     );
     for op in ops {
         let summary = &op.summary;
-        let n = summary.passed + summary.failed + summary.unsupported + summary.not_claimed;
+        let n = summary.claimed();
         let class = match summary {
             Summary { failed: 1.., .. } => "failed",
             Summary { passed: 0, unsupported: 1.., .. } => "unsupported",
@@ -174,7 +198,11 @@ fn ops(page: &mut String, report: &Report) {
             _ if summary.passed < n => "partly",
             _ => "passed",
         };
-        let what = if n == 0 { "host".to_owned() } else { format!("{}/{n}", summary.passed) };
+        let what = match n {
+            0 if summary.not_claimed > 0 => "-".to_owned(),
+            0 => "host".to_owned(),
+            n => format!("{}/{n}", summary.passed),
+        };
         let _ = write!(page, "<li class=\"{class}\">{} <small>{what}</small>", escape(&op.op));
     }
     page.push_str("</ul>\n");

@@ -2,8 +2,9 @@
 //!
 //! It is made of reports in JSON, so that every vendor's CI can hand in its own.
 
+use super::Made;
 use super::REPORT_VERSION;
-use super::html::{escape, head};
+use super::html::{escape, head, legend};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,6 +15,8 @@ pub struct Entry {
     report_version: u32,
     subject: String,
     plugin: Option<Plugin>,
+    #[serde(default)]
+    made: Option<Made>,
     level: Option<Level>,
     #[serde(default)]
     ops: Vec<Op>,
@@ -48,12 +51,13 @@ struct Test {
     outcome: String,
 }
 
-/// Passed and failed tests, and how many there were.
+/// Passed and failed tests, and how many tests the plugin claims and does not claim.
 #[derive(Clone, Copy, Default)]
 struct Count {
     passed: usize,
     failed: usize,
-    total: usize,
+    claimed: usize,
+    not_claimed: usize,
 }
 
 impl Entry {
@@ -77,10 +81,12 @@ impl Entry {
         for test in &self.tests {
             let topic = test.id.split(['.', '/']).next().unwrap_or(&test.id);
             let count = topics.entry(topic).or_default();
-            count.total += 1;
             match test.outcome.as_str() {
-                "passed" => count.passed += 1,
-                "failed" => count.failed += 1,
+                "passed" => (count.passed, count.claimed) = (count.passed + 1, count.claimed + 1),
+                "failed" => (count.failed, count.claimed) = (count.failed + 1, count.claimed + 1),
+                "unsupported" => count.claimed += 1,
+                "not-claimed" => count.not_claimed += 1,
+                // Skipped: the test could not be asked.
                 _ => {}
             }
         }
@@ -92,7 +98,12 @@ impl Entry {
 pub fn to_html(entries: &[(&Entry, Option<String>)]) -> String {
     let mut page = String::new();
     head(&mut page, "devbay conformance: plugins");
-    page.push_str("<h1>Plugins and their conformance</h1>\n<table class=\"matrix\"><thead><tr><th>");
+    page.push_str(
+        "<h1>Plugins and their conformance</h1>\n<p>A fraction is the tests that passed, of those of what the plugin claims. \
+         A dash stands for what it does not claim.</p>\n",
+    );
+    legend(&mut page);
+    let mut columns = "<table class=\"matrix\"><thead><tr><th>".to_owned();
     for (entry, link) in entries {
         let (name, version) = match &entry.plugin {
             Some(plugin) => (plugin.name.as_str(), format!("{} by {}", plugin.version, plugin.vendor)),
@@ -101,9 +112,11 @@ pub fn to_html(entries: &[(&Entry, Option<String>)]) -> String {
         let name = escape(name);
         let name =
             link.as_ref().map_or(name.clone(), |url| format!("<a href=\"{}\">{name}</a>", escape(url)));
-        let _ = write!(page, "<th>{name}<br><small>{}</small>", escape(&version));
+        let _ = write!(columns, "<th>{name}<br><small>{}</small>", escape(&version));
     }
-    page.push_str("</tr></thead>\n<tbody><tr><th>level");
+    columns.push_str("</tr></thead>\n<tbody>");
+    page.push_str(&columns);
+    page.push_str("<tr><th>level");
     for (entry, _) in entries {
         let grade = entry.level.as_ref().map_or("part", |level| level.grade.as_str());
         let class = match grade {
@@ -113,6 +126,18 @@ pub fn to_html(entries: &[(&Entry, Option<String>)]) -> String {
         let _ = write!(page, "<td class=\"{class}\"><b>{}</b>", escape(grade));
     }
     page.push_str("</tr>\n");
+    for (title, part) in
+        [("date", (|made| &made.date) as fn(&Made) -> &String), ("machine", |made| &made.machine)]
+    {
+        if entries.iter().any(|(entry, _)| entry.made.is_some()) {
+            let _ = write!(page, "<tr><th>{title}");
+            for (entry, _) in entries {
+                let text = entry.made.as_ref().map_or("-", |made| part(made));
+                let _ = write!(page, "<td class=\"made\">{}", escape(text));
+            }
+            page.push_str("</tr>\n");
+        }
+    }
     let topics: Vec<BTreeMap<&str, Count>> = entries.iter().map(|(entry, _)| entry.topics()).collect();
     let mut names: Vec<&str> = topics.iter().flat_map(BTreeMap::keys).copied().collect();
     names.sort_unstable();
@@ -120,7 +145,9 @@ pub fn to_html(entries: &[(&Entry, Option<String>)]) -> String {
     for name in names {
         row(&mut page, name, topics.iter().map(|topics| topics.get(name).copied().unwrap_or_default()));
     }
-    page.push_str("</tbody></table>\n<h2>Ops of ONNX's node tests</h2>\n<table class=\"matrix\"><tbody>\n");
+    page.push_str("</tbody></table>\n<h2>Ops of ONNX's node tests</h2>\n");
+    page.push_str(&columns);
+    page.push('\n');
     let ops: Vec<BTreeMap<&str, Count>> = entries.iter().map(|(entry, _)| ops_of(entry)).collect();
     let mut names: Vec<&str> = ops.iter().flat_map(BTreeMap::keys).copied().collect();
     names.sort_unstable();
@@ -136,7 +163,8 @@ fn ops_of(entry: &Entry) -> BTreeMap<&str, Count> {
     let count = |op: &Op| Count {
         passed: op.passed,
         failed: op.failed,
-        total: op.passed + op.failed + op.unsupported + op.not_claimed,
+        claimed: op.passed + op.failed + op.unsupported,
+        not_claimed: op.not_claimed,
     };
     entry.ops.iter().map(|op| (op.op.as_str(), count(op))).collect()
 }
@@ -145,12 +173,13 @@ fn row(page: &mut String, name: &str, counts: impl Iterator<Item = Count>) {
     let _ = write!(page, "<tr><th>{}", escape(name));
     for count in counts {
         let (class, text) = match count {
-            Count { total: 0, .. } => ("skipped", "-".to_owned()),
+            Count { claimed: 0, not_claimed: 0, .. } => ("skipped", String::new()),
+            Count { claimed: 0, .. } => ("not-claimed", "-".to_owned()),
             Count { failed: 1.., .. } => {
-                ("failed", format!("{} failed, {}/{}", count.failed, count.passed, count.total))
+                ("failed", format!("{} failed, {}/{}", count.failed, count.passed, count.claimed))
             }
-            Count { passed: 0, .. } => ("not-claimed", format!("0/{}", count.total)),
-            _ => ("passed", format!("{}/{}", count.passed, count.total)),
+            Count { passed: 0, .. } => ("unsupported", format!("0/{}", count.claimed)),
+            _ => ("passed", format!("{}/{}", count.passed, count.claimed)),
         };
         let _ = write!(page, "<td class=\"{class}\">{text}");
     }
@@ -165,8 +194,11 @@ mod tests {
         format!(
             r#"{{"report_version": 1, "subject": "a.so", "plugin": {{"name": "{name}", "version": "1", "vendor": "v"}},
                 "level": {{"grade": "silver"}},
-                "ops": [{{"op": "Add", "passed": 2, "failed": 0, "unsupported": 1, "not-claimed": 0}}],
-                "tests": [{{"id": "load.entry", "outcome": "{outcome}"}}]}}"#
+                "made": {{"date": "2026-11-28", "machine": "a <machine>"}},
+                "ops": [{{"op": "Add", "passed": 2, "failed": 0, "unsupported": 1, "not-claimed": 5}},
+                        {{"op": "Tan", "passed": 0, "failed": 0, "unsupported": 0, "not-claimed": 2}}],
+                "tests": [{{"id": "load.entry", "outcome": "{outcome}"}}, {{"id": "load.more", "outcome": "not-claimed"}},
+                          {{"id": "load.other", "outcome": "skipped"}}]}}"#
         )
     }
 
@@ -180,7 +212,10 @@ mod tests {
         assert!(page.contains("<a href=\"one.html\">one</a>") && page.contains("&lt;two&gt;"));
         let load = page.lines().find(|line| line.starts_with("<tr><th>load")).expect("a row of the topic");
         assert_eq!(load, "<tr><th>load<td class=\"passed\">1/1<td class=\"failed\">1 failed, 0/1</tr>");
+        // Of three that are claimed; five more are not.
         assert!(page.contains("<tr><th>Add<td class=\"passed\">2/3<td class=\"passed\">2/3</tr>"));
+        assert!(page.contains("<tr><th>Tan<td class=\"not-claimed\">-<td class=\"not-claimed\">-</tr>"));
+        assert!(page.contains("a &lt;machine&gt;") && page.contains("2026-11-28"));
     }
 
     #[test]

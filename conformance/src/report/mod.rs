@@ -156,6 +156,22 @@ impl Summary {
     }
 }
 
+impl Summary {
+    /// Returns the number of tests of what the plugin claims.
+    pub fn claimed(&self) -> usize {
+        self.passed + self.failed + self.unsupported
+    }
+}
+
+/// The date and the machine of a report. The program that runs the suite fills them in.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Made {
+    /// The date, in UTC.
+    pub date: String,
+    /// The machine, in words.
+    pub machine: String,
+}
+
 /// The counts of ONNX's node tests. Those that only the host runs (views, questions about shapes, control flow,
 /// strings, sequences) are counted apart: no plugin is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
@@ -174,6 +190,8 @@ pub struct Report {
     pub subject: String,
     /// Identity that the plugin states; none if it could not be asked.
     pub plugin: Option<Identity>,
+    /// The date and the machine, if they are known.
+    pub made: Option<Made>,
     /// Path on which node tests were run.
     pub path: onnx::Path,
     /// The tests that were asked for, in the order in which they ran.
@@ -184,7 +202,8 @@ pub struct Report {
 
 impl Report {
     pub(crate) fn new(subject: String) -> Self {
-        Self { subject, plugin: None, path: onnx::Path::default(), tests: Vec::new(), n_not_run: 0 }
+        let (path, tests) = (onnx::Path::default(), Vec::new());
+        Self { subject, plugin: None, made: None, path, tests, n_not_run: 0 }
     }
 
     /// Returns the counts.
@@ -233,7 +252,7 @@ impl Report {
         topics
     }
 
-    /// The report as JSON: `report_version`, `subject`, `plugin`, `level`, `summary`, `not_run`, `onnx`, `ops`, and `tests`, one
+    /// The report as JSON: `report_version`, `subject`, `made`, `plugin`, `level`, `summary`, `not_run`, `onnx`, `ops`, and `tests`, one
     /// object a test. There, besides what a [`Test`] has, `rule` is its rules in one text, `duration` is in seconds,
     /// and `reason` is null where there is none.
     pub fn to_json(&self) -> serde_json::Value {
@@ -241,6 +260,7 @@ impl Report {
             "report_version": REPORT_VERSION,
             "suite": env!("CARGO_PKG_VERSION"),
             "subject": self.subject,
+            "made": self.made,
             "plugin": self.plugin,
             "level": self.level(),
             "summary": self.summary(),

@@ -9,7 +9,7 @@ use devbay_host::internals::devices::missing_ops;
 use devbay_host::internals::forks::Here;
 use devbay_host::internals::options::Options;
 use devbay_host::trace::Recorder;
-use devbay_host::{DeviceTensor, DeviceVerdict, Error, ErrorKind, Metadata, Model, RunOptions};
+use devbay_host::{DeviceTensor, DeviceVerdict, Error, ErrorKind, Model, ModelInfo, RunOptions};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyTuple};
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 #[pyclass(frozen, module = "devbay")]
 pub struct Session {
     opened: Here<Opened>,
-    metadata: Metadata,
+    info: ModelInfo,
     /// Why this device was chosen, and no other.
     verdicts: Vec<DeviceVerdict>,
     /// Nanoseconds that the last run took; `u64::MAX` before the first one.
@@ -142,7 +142,7 @@ impl Session {
         detached(py, || {
             let (session, choice) = options.session(&runtime, &model, recorder.as_ref())?;
             check_ops(&model, &session, &runtime)?;
-            let metadata = model.metadata().clone();
+            let info = model.info().clone();
             let (device, verdicts) = (choice.device, choice.verdicts);
             let defaults = model
                 .defaults()
@@ -151,7 +151,7 @@ impl Session {
             let defaults = defaults.collect::<devbay_host::Result<_>>()?;
             let last_ns = AtomicU64::new(u64::MAX);
             let opened = Here::new(Opened { session, device, defaults, recorder });
-            Ok(Self { opened, metadata, verdicts, last_ns })
+            Ok(Self { opened, info, verdicts, last_ns })
         })
     }
 
@@ -186,21 +186,22 @@ impl Session {
 
     /// Returns what the model's file says about itself, by name: `producer_name`, `producer_version`, `domain`, `version`,
     /// `description`, `graph_name`, `graph_description`, `ir_version`, `opsets` by domain, and `properties`, the pairs that
-    /// its producer added.
+    /// its producer added. A text that the file does not have is empty, and a version None.
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let Metadata {
+        let ModelInfo {
             producer_name,
             producer_version,
             domain,
-            version,
+            model_version,
             description,
             graph_name,
             graph_description,
             ir_version,
             opsets,
-            properties,
-        } = &self.metadata;
+            metadata: properties,
+            ..
+        } = &self.info;
         let metadata = PyDict::new(py);
         for (name, text) in [
             ("producer_name", producer_name),
@@ -212,7 +213,7 @@ impl Session {
         ] {
             metadata.set_item(name, text)?;
         }
-        metadata.set_item("version", version)?;
+        metadata.set_item("version", model_version)?;
         metadata.set_item("ir_version", ir_version)?;
         let by_domain = PyDict::new(py);
         for (domain, version) in opsets {

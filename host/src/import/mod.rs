@@ -6,15 +6,15 @@
 #![deny(unsafe_code)]
 
 pub(crate) mod file;
-mod metadata;
+mod info;
 mod onnx;
-
-pub use metadata::Metadata;
 
 use bytes::Bytes;
 use devbay_core::program::{Program, text, verify};
 use devbay_core::{Error, ErrorKind, Result, Tensor};
 use std::path::Path;
+
+pub use info::{ModelFormat, ModelInfo};
 
 /// First bytes of the text form.
 const TEXT_MAGIC: &[u8] = b"devbay-program";
@@ -46,8 +46,8 @@ pub enum Defaults {
 pub struct Imported {
     /// The program.
     pub program: Program,
-    /// Statements of the file about the model.
-    pub metadata: Metadata,
+    /// The facts that the file states about itself.
+    pub info: ModelInfo,
     /// Values of initializers that are also inputs, by name.
     pub defaults: Vec<(String, Tensor)>,
 }
@@ -105,9 +105,8 @@ fn import(bytes: Bytes, folder: Option<&Path>, reading: Reading, defaults: Defau
         let text = str::from_utf8(&bytes).map_err(|e| {
             Error::new(ErrorKind::InvalidModel, "expected UTF-8 in a program's text").because(e)
         })?;
-        let program = text::parse(text)?;
-        let metadata = Metadata { graph_name: program.name.clone(), ..Metadata::default() };
-        Imported { program, metadata, defaults: Vec::new() }
+        let (program, info) = (text::parse(text)?, ModelInfo::of(ModelFormat::Text));
+        Imported { program, info, defaults: Vec::new() }
     } else {
         onnx::import(bytes, folder, reading, defaults)?
     };

@@ -11,6 +11,7 @@ use crate::file::write_whole;
 use devbay_core::trace::{StepKind, What};
 use devbay_core::{Error, ErrorKind, Result};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
@@ -158,35 +159,11 @@ impl<W: Write> Events<'_, '_, W> {
     }
 
     fn slice(&mut self, track: usize, slice: &Slice) -> std::io::Result<()> {
-        let timeline = self.timeline;
-        let run = (slice.run > 0).then_some(slice.run);
-        let numbered = |what: &str, number: u32| format!("{what} {number}");
-        let args = Args { run, ..Args::default() };
-        let name;
-        let (name, cat, args) = match slice.kind {
-            SliceKind::Run | SliceKind::Part => {
-                name = numbered("run", slice.run);
-                (name.as_str(), "run", args)
-            }
-            SliceKind::Task { section, task } => {
-                name = numbered("task", task);
-                (name.as_str(), "task", Args { section: Some(section), task: Some(task), ..args })
-            }
-            SliceKind::Launch(at, _) => step(timeline, at, args),
-            SliceKind::Other(what) => other(what, args),
-            SliceKind::Mark(_, Some(at)) => {
-                // One end enqueued the launch on a stream, and the other is the work itself.
-                match step(timeline, at, args) {
-                    (name, "copy", args) => (name, "copy", args),
-                    (name, _, args) => (name, "kernel", args),
-                }
-            }
-            SliceKind::Mark(i, None) => (timeline.recording.marks[i].1.name.as_str(), "mark", args),
-        };
+        let (name, cat, args) = described(self.timeline, slice);
         let (pid, tid) = self.places[track];
         let (ts, dur) = (self.micros(slice.begin_ns), (slice.end_ns - slice.begin_ns) as f64 / 1e3);
         let (cat, ts, dur, args) = (Some(cat), Some(ts), Some(dur), Some(args));
-        self.event(&Event { name, ph: "X", pid, tid, cat, ts, dur, args, ..Event::default() })
+        self.event(&Event { name: &name, ph: "X", pid, tid, cat, ts, dur, args, ..Event::default() })
     }
 
     fn flow(&mut self, id: usize, flow: &Flow) -> std::io::Result<()> {
@@ -222,6 +199,43 @@ impl<W: Write> Events<'_, '_, W> {
             args,
             ..Event::default()
         })
+    }
+}
+
+impl<'a> Timeline<'a> {
+    /// Returns a slice's name and its category: `run`, `task`, `kernel`, `enqueue`, `copy`, `order`, `control`, `wait` or
+    /// `mark`.
+    pub fn title(&self, slice: &Slice) -> (Cow<'a, str>, &'static str) {
+        let (name, category, _) = described(self, slice);
+        (name, category)
+    }
+}
+
+/// Returns the name, category and arguments of a slice.
+fn described<'a>(timeline: &Timeline<'a>, slice: &Slice) -> (Cow<'a, str>, &'static str, Args<'a>) {
+    let args = Args { run: (slice.run > 0).then_some(slice.run), ..Args::default() };
+    match slice.kind {
+        SliceKind::Run | SliceKind::Part => (format!("run {}", slice.run).into(), "run", args),
+        SliceKind::Task { section, task } => {
+            let args = Args { section: Some(section), task: Some(task), ..args };
+            (format!("task {task}").into(), "task", args)
+        }
+        SliceKind::Launch(at, _) => {
+            let (name, category, args) = step(timeline, at, args);
+            (name.into(), category, args)
+        }
+        SliceKind::Other(what) => {
+            let (name, category, args) = other(what, args);
+            (name.into(), category, args)
+        }
+        SliceKind::Mark(_, Some(at)) => {
+            // One end enqueued the launch on a stream, and the other is the work itself.
+            match step(timeline, at, args) {
+                (name, "copy", args) => (name.into(), "copy", args),
+                (name, _, args) => (name.into(), "kernel", args),
+            }
+        }
+        SliceKind::Mark(i, None) => (timeline.recording.marks[i].1.name.as_str().into(), "mark", args),
     }
 }
 

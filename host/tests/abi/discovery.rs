@@ -22,11 +22,11 @@ fn manifest(name: &str, library: &str, more: &str) -> String {
 /// A host that looks in folders of manifests and in folders of libraries.
 fn host(manifests: &[&Folder], libraries: &[&Folder]) -> Host {
     let paths = |folders: &[&Folder]| folders.iter().map(|folder| folder.path().to_owned()).collect();
-    Host::new(
-        Runtime::builder()
-            .threads(1)
-            .search(SearchPaths { manifest_folders: paths(manifests), library_folders: paths(libraries) }),
-    )
+    Host::new(Runtime::builder().threads(1).search(SearchPaths {
+        manifest_folders: paths(manifests),
+        library_folders: paths(libraries),
+        ..SearchPaths::none()
+    }))
 }
 
 /// Returns the outcome of each candidate, in order: `loaded`, or the kind of the refusal.
@@ -184,11 +184,11 @@ fn b25_linked_plugins_come_before_found_ones() {
 fn b25_folders_that_are_not_there_have_no_plugins() {
     let nowhere = Folder::new();
     let absent = nowhere.path().join("absent");
-    let host = Host::new(
-        Runtime::builder()
-            .threads(1)
-            .search(SearchPaths { manifest_folders: vec![absent.clone()], library_folders: vec![absent] }),
-    );
+    let host = Host::new(Runtime::builder().threads(1).search(SearchPaths {
+        manifest_folders: vec![absent.clone()],
+        library_folders: vec![absent],
+        ..SearchPaths::none()
+    }));
     assert!(host.runtime.report().plugins.is_empty());
     // One that cannot be read is a line in the report.
     let file = nowhere.write("file", "");

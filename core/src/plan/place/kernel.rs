@@ -124,11 +124,14 @@ pub fn choose_for(
     for kernel in device.kernels().find(&node.op.domain, &node.op.name) {
         match try_kernel(kernel, node, types, (&inputs, &outputs), device, numerics)? {
             Ok(chosen) => return Ok(chosen),
-            Err(refusal) => {
-                refusals.push(format!("kernel {}@{}: {refusal}", kernel.op, kernel.since_version))
-            }
+            Err(refusal) => refusals.push(format!("kernel {}: {refusal}", name_of(kernel))),
         }
     }
+    Err(refused(node, device, &refusals))
+}
+
+/// Returns the error for a node that no kernel of a device takes, with the reason of each kernel.
+fn refused(node: &Node, device: &Device, refusals: &[String]) -> Error {
     let plugin = device.plugin().about();
     let text = if refusals.is_empty() {
         format!("plugin {} {} has no kernel for op {}", plugin.name, plugin.version, node.op)
@@ -141,7 +144,7 @@ pub fn choose_for(
             refusals.join("; ")
         )
     };
-    Err(Error::new(ErrorKind::UnsupportedOp, text).on_device(device.name()))
+    Error::new(ErrorKind::UnsupportedOp, text).on_device(device.name())
 }
 
 /// Joins the errors of several devices into one, at the place of the first.
@@ -171,15 +174,68 @@ fn check_size(ty: &TensorType, device: &Device) -> Result<()> {
 /// Returns the first kernel of a device that may take a node, with its cost if it states one; None if none may. Nothing
 /// is prepared: a kernel may still refuse then.
 pub fn first(node: &Node, types: &NodeTypes, device: &Arc<Device>) -> Option<(String, Option<KernelCost>)> {
+    ask(node, types, device, Known::Planned).ok()
+}
+
+/// The moment at which a kernel is asked for a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Known {
+    /// When the node is planned: values that a kernel needs must be constants.
+    Planned,
+    /// When the node runs: all values are there.
+    Running,
+}
+
+/// Returns what [`first`] returns, or the reason of each kernel.
+///
+/// # Errors
+/// [`ErrorKind::UnsupportedOp`] with the reason of each kernel; [`ErrorKind::OutOfMemory`] for an operand that is larger
+/// than the device's memory.
+pub fn ask(
+    node: &Node,
+    types: &NodeTypes,
+    device: &Arc<Device>,
+    known: Known,
+) -> Result<(String, Option<KernelCost>)> {
     let inputs: Vec<_> = types.inputs.iter().map(|input| input.as_ref().map(|(ty, _)| ty)).collect();
     let outputs: Vec<_> = types.outputs.iter().map(Option::as_ref).collect();
     for ty in inputs.iter().chain(&outputs).copied().flatten() {
-        check_size(ty, device).ok()?;
+        check_size(ty, device)?;
     }
-    let mut kernels = device.kernels().find(&node.op.domain, &node.op.name);
-    let kernel =
-        kernels.find(|kernel| refusal(kernel, node, types, (&inputs, &outputs), device).is_none())?;
-    Some((name_of(kernel), device.cost(&request(kernel.idx, node, types, Numerics::Strict))))
+    let mut refusals = Vec::new();
+    for kernel in device.kernels().find(&node.op.domain, &node.op.name) {
+        match refusal(kernel, node, types, (&inputs, &outputs), device) {
+            Some(Refusal::Operands(text)) => refusals.push(format!("kernel {}: {text}", name_of(kernel))),
+            Some(Refusal::Value(text)) if known == Known::Planned => {
+                refusals.push(format!("kernel {}: {text}", name_of(kernel)));
+            }
+            _ => {
+                // A kernel counts by extents; an open one has no form in the ABI.
+                let is_open = |ty: &&TensorType| ty.known_shape().is_none();
+                let cost = match inputs.iter().chain(&outputs).flatten().any(is_open) {
+                    true => None,
+                    false => device.cost(&request(kernel.idx, node, types, Numerics::Strict)),
+                };
+                return Ok((name_of(kernel), cost));
+            }
+        }
+    }
+    Err(refused(node, device, &refusals))
+}
+
+/// Returns the first kernel of a device that implements a node's op, for a node whose types are not known.
+///
+/// # Errors
+/// [`ErrorKind::UnsupportedOp`] with the reason of each kernel.
+pub fn listed(node: &Node, device: &Device) -> Result<String> {
+    let mut refusals = Vec::new();
+    for kernel in device.kernels().find(&node.op.domain, &node.op.name) {
+        if implements(kernel, node) {
+            return Ok(name_of(kernel));
+        }
+        refusals.push(format!("kernel {}: it implements version {}", name_of(kernel), kernel.since_version));
+    }
+    Err(refused(node, device, &refusals))
 }
 
 /// Returns the types of a node's results as a kernel of the device tells them, for ops that ONNX does not define; None
@@ -226,6 +282,22 @@ fn name_of(kernel: &KernelDef) -> String {
     format!("{}@{}", kernel.op, kernel.since_version)
 }
 
+/// The reason why a kernel is not asked for a node.
+enum Refusal {
+    /// The op's version, the operands' types, or their number.
+    Operands(String),
+    /// A value that must be known when the node is planned, and is not.
+    Value(String),
+}
+
+impl Refusal {
+    fn into_text(self) -> String {
+        match self {
+            Self::Operands(text) | Self::Value(text) => text,
+        }
+    }
+}
+
 /// Why a kernel is not asked for a node; None if it may take it.
 fn refusal(
     kernel: &KernelDef,
@@ -233,22 +305,22 @@ fn refusal(
     types: &NodeTypes,
     (inputs, outputs): (&[Option<&TensorType>], &[Option<&TensorType>]),
     device: &Device,
-) -> Option<String> {
+) -> Option<Refusal> {
     if !implements(kernel, node) {
-        return Some(format!("it implements version {}", kernel.since_version));
+        return Some(Refusal::Operands(format!("it implements version {}", kernel.since_version)));
     }
     if let Err(refusal) = kernel.takes(inputs, outputs) {
-        return Some(refusal);
-    }
-    let mut operands = types.inputs.iter().enumerate();
-    let unknown = operands.find(|(i, input)| kernel.needs_value(*i) && matches!(input, Some((_, None))));
-    if let Some((i, _)) = unknown {
-        return Some(format!("input {i} must be known when the node is planned"));
+        return Some(Refusal::Operands(refusal));
     }
     let refs_max = device.about().refs_max as usize;
     let n_operands = inputs.len() + outputs.len();
-    (refs_max > 0 && n_operands > refs_max)
-        .then(|| format!("{n_operands} operands, the device takes {refs_max}"))
+    if refs_max > 0 && n_operands > refs_max {
+        return Some(Refusal::Operands(format!("{n_operands} operands, the device takes {refs_max}")));
+    }
+    let mut operands = types.inputs.iter().enumerate();
+    let unknown = operands.find(|(i, input)| kernel.needs_value(*i) && matches!(input, Some((_, None))));
+    let (i, _) = unknown?;
+    Some(Refusal::Value(format!("input {i} must be known when the node is planned")))
 }
 
 /// Asks one kernel: prepared, or why not.
@@ -261,7 +333,7 @@ fn try_kernel(
     numerics: Numerics,
 ) -> Result<std::result::Result<Chosen, String>> {
     if let Some(refusal) = refusal(kernel, node, types, operands, device) {
-        return Ok(Err(refusal));
+        return Ok(Err(refusal.into_text()));
     }
     match device.prepare(&request(kernel.idx, node, types, numerics)) {
         Ok(prepared) => Ok(Ok(Chosen {

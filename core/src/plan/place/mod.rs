@@ -7,6 +7,7 @@
 //! | `kernel_cache.rs`, `alike.rs` | whether one was prepared for the same before |
 //! | `by_cost.rs` | which devices, where launches and copies together are to take least |
 //! | `assign.rs`, `min_cut.rs` | which place each part gets then: a minimum cut |
+//! | `support.rs` | what runs each node, and the answer of every device, before anything is planned |
 //! | `indices.rs` | whether constant indices name what is there |
 
 pub(super) mod alike;
@@ -17,5 +18,6 @@ pub(super) mod indices;
 pub mod kernel;
 pub mod kernel_cache;
 mod min_cut;
+pub mod support;
 
 pub use kernel::{Chosen, NodeTypes, implements};

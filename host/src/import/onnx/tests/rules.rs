@@ -300,23 +300,3 @@ fn an_initializer_that_is_also_an_input_is_a_constant_or_an_input() {
     model.ir_version = Some(3);
     assert_eq!(read(&model, Defaults::Inputs), (x, vec![]));
 }
-
-#[test]
-fn metadata_are_what_the_file_says() {
-    let mut model = model(17, graph(vec![node("Abs", &["x"], &["y"])], &["y"]));
-    model.producer_name = Some("a tool".to_owned());
-    model.model_version = Some(3);
-    let pair = StringStringEntryProto { key: Some("labels".to_owned()), value: Some("cat".to_owned()) };
-    model.metadata_props = vec![pair];
-    let imported = all_from_bytes(model.encode_to_vec().into(), None, Defaults::Constants).unwrap();
-    let expected = Metadata {
-        producer_name: "a tool".to_owned(),
-        version: 3,
-        graph_name: "g".to_owned(),
-        ir_version: 8,
-        opsets: vec![(String::new(), 17)],
-        properties: vec![("labels".to_owned(), "cat".to_owned())],
-        ..Metadata::default()
-    };
-    assert_eq!(imported.metadata, expected);
-}
