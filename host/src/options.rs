@@ -217,6 +217,11 @@ impl Options {
         Ok(())
     }
 
+    /// Returns whether an option was set.
+    pub fn has(&self, key: &str) -> bool {
+        self.last(key).is_some()
+    }
+
     /// Refuses options that are for another call.
     fn check(&self, of: For) -> Result<()> {
         for (key, _) in &self.pairs {

@@ -77,6 +77,36 @@ pub unsafe extern "C" fn devbay_text_free(text: *mut c_char) {
     }
 }
 
+/// Finds the program that tries unknown plugins: beside this library, or in `bin` beside its folder.
+fn probe_program() -> Option<String> {
+    #[cfg(unix)]
+    {
+        use std::ffi::{CStr, OsStr, c_void};
+        use std::os::unix::ffi::OsStrExt;
+
+        let mut found = MaybeUninit::<libc::Dl_info>::zeroed();
+        let own = devbay_runtime_destroy as *const c_void;
+        // SAFETY: `own` is an address of this library, and `found` a place for what is known of it.
+        if unsafe { libc::dladdr(own, found.as_mut_ptr()) } == 0 {
+            return None;
+        }
+        // SAFETY: the call has filled it in; all of its fields may be zero, too.
+        let name = unsafe { found.assume_init() }.dli_fname;
+        if name.is_null() {
+            return None;
+        }
+        // SAFETY: the loader's text, which lives as long as this library is loaded.
+        let name = OsStr::from_bytes(unsafe { CStr::from_ptr(name) }.to_bytes());
+        let library = std::path::Path::new(name).canonicalize().ok()?;
+        let folder = library.parent()?;
+        let places = [folder.join("devbay-probe"), folder.parent()?.join("bin/devbay-probe")];
+        let program = places.into_iter().find(|program| program.is_file())?;
+        program.into_os_string().into_string().ok()
+    }
+    #[cfg(not(unix))]
+    None
+}
+
 /// Makes a runtime: starts threads, finds and loads plugins, and lists devices. A plugin that cannot be loaded is a line in the
 /// report (devbay_runtime_report); it never stops the others.
 ///
@@ -92,7 +122,13 @@ pub extern "C" fn devbay_runtime_create(
 ) -> *mut devbay_error {
     attempt(|| {
         give_new::<Host>(runtime, || {
-            let set = options::set(options)?;
+            let mut set = options::set(options)?;
+            if set.options.has("probe")
+                && !set.options.has("probe-program")
+                && let Some(program) = probe_program()
+            {
+                set.options.set("probe-program", program)?;
+            }
             let builder = Runtime::builder().link(devbay_plugin_cpu::PLUGIN);
             let (mut builder, recorder) = set.options.runtime(builder)?;
             if let Some(log) = set.log {

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define EXPECT(condition)                                                                                             \
     do {                                                                                                              \
@@ -81,7 +83,7 @@ static const float *elements(const devbay_value *value, size_t n) {
 
 static void count_release(void *user_data) { atomic_fetch_add((atomic_int *)user_data, 1); }
 
-static void options_and_runtimes(void) {
+static void options_and_runtimes(const char *no_plugin) {
     devbay_options *options = options_of("threads", "2");
     FAILS_WITH(devbay_options_set(options, "thread", "2"), DEVBAY_ERROR_INVALID_ARGUMENT, "threads");
     FAILS(devbay_options_set(options, NULL, "2"), DEVBAY_ERROR_INVALID_ARGUMENT);
@@ -107,6 +109,16 @@ static void options_and_runtimes(void) {
 
     /* A plugin that is not there is a line in the report, with the reason. */
     options = options_of("plugin", "/nowhere/libdevbay_plugin_none.so");
+    OK(devbay_runtime_create(options, &runtime));
+    OK(devbay_runtime_report(runtime, &report));
+    EXPECT(strstr(report, "\"refused\"") != NULL);
+    devbay_text_free(report);
+    devbay_options_destroy(options);
+    devbay_runtime_destroy(runtime);
+
+    /* The program that tries plugins is found beside the library. */
+    options = options_of("probe", "try");
+    OK(devbay_options_set(options, "plugin", no_plugin));
     OK(devbay_runtime_create(options, &runtime));
     OK(devbay_runtime_report(runtime, &report));
     EXPECT(strstr(report, "\"refused\"") != NULL);
@@ -597,10 +609,40 @@ static void threads(devbay_runtime *runtime) {
     devbay_value_destroy(input);
 }
 
+/* A forked child has an error for what its parent made, and can make its own. */
+static void forks(devbay_runtime *runtime) {
+    devbay_session *session = session_of(runtime, NEGATE);
+    const int64_t extents[] = {2, 3};
+    devbay_value *input, *output = NULL;
+    OK(devbay_value_create(DEVBAY_DTYPE_F32, extents, 2, &input));
+    const devbay_value *inputs[] = {input};
+    pid_t child = fork();
+    EXPECT(child >= 0);
+    if (child == 0) {
+        FAILS_WITH(devbay_session_run(session, inputs, 1, &output, 1, NULL), DEVBAY_ERROR_UNAVAILABLE, "forked");
+        FAILS(devbay_value_to_host(input, &output), DEVBAY_ERROR_UNAVAILABLE);
+        devbay_session_destroy(session);
+        devbay_runtime_destroy(runtime);
+        OK(devbay_runtime_create(NULL, &runtime));
+        session = session_of(runtime, NEGATE);
+        OK(devbay_value_create(DEVBAY_DTYPE_F32, extents, 2, &input));
+        inputs[0] = input;
+        devbay_run_options options = {.struct_size = sizeof options, .deadline_ns = UINT64_C(60000000000)};
+        OK(devbay_session_run(session, inputs, 1, &output, 1, &options));
+        _exit(0);
+    }
+    int status;
+    EXPECT(waitpid(child, &status, 0) == child && status == 0);
+    OK(devbay_session_run(session, inputs, 1, &output, 1, NULL));
+    devbay_value_destroy(output);
+    devbay_value_destroy(input);
+    devbay_session_destroy(session);
+}
+
 int main(int argc, char **argv) {
     EXPECT(argc == 3);
     EXPECT(devbay_api_version() >= DEVBAY_API_VERSION);
-    options_and_runtimes();
+    options_and_runtimes(argv[1]);
     models(argv[1]);
     values();
     devbay_runtime *runtime;
@@ -612,6 +654,7 @@ int main(int argc, char **argv) {
     ops(runtime);
     dlpack(runtime);
     threads(runtime);
+    forks(runtime);
     devbay_runtime_destroy(runtime);
     traces_and_files(argv[1], argv[2]);
     EXPECT(devbay_live_handles() == 0);
