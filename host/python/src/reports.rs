@@ -76,11 +76,12 @@ pub fn plan<'py>(
     session: &Session,
     given: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let types = types(session.inner().inputs(), given, session.inner().device(), py)?;
+    let session = session.inner(py)?;
+    let types = types(session.inputs(), given, session.device(), py)?;
     let (text, json) = crate::errors::detached(py, || {
         let types: Vec<(DType, &[usize])> = types.iter().map(|(dtype, shape)| (*dtype, &**shape)).collect();
-        let plan = session.inner().plan_for_types(&types)?;
-        let report = session.inner().plan_report(&plan);
+        let plan = session.plan_for_types(&types)?;
+        let report = session.plan_report(&plan);
         Ok((report.to_string(), plan_json::json(&report).to_string()))
     })?;
     report(py, "Plan", (text, json))
@@ -93,17 +94,18 @@ pub fn explain<'py>(
     verdicts: &[DeviceVerdict],
     given: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let types = types(session.inner().inputs(), given, session.inner().device(), py)?;
+    let session = session.inner(py)?;
+    let types = types(session.inputs(), given, session.device(), py)?;
     let passes = crate::errors::detached(py, || {
         let types: Vec<(DType, &[usize])> = types.iter().map(|(dtype, shape)| (*dtype, &**shape)).collect();
-        let plan = session.inner().plan_for_types(&types)?;
-        Ok(session.inner().passes(&plan))
+        let plan = session.plan_for_types(&types)?;
+        Ok(session.passes(&plan))
     })?;
     let devices: Vec<_> =
         verdicts.iter().map(|verdict| (&verdict.device, verdict.chosen, &verdict.reason)).collect();
     let passes: Vec<_> =
         passes.iter().map(|pass| (pass.name, pass.changes, pass.before, pass.after)).collect();
-    let ports = session.inner().inputs().iter().zip(&types);
+    let ports = session.inputs().iter().zip(&types);
     let inputs: Vec<_> = ports
         .map(|(port, (dtype, shape))| (port.name.to_string(), dtype_name(*dtype), shape.clone()))
         .collect();

@@ -3,12 +3,13 @@
 use crate::errors::{detached, exception};
 use crate::reports::report;
 use crate::session::options_of;
+use devbay_host::internals::forks::Here;
 use devbay_host::trace::Recorder;
+use devbay_plugin_api::locks::lock;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Plugins, their devices, and the threads that run kernels.
 ///
@@ -16,13 +17,14 @@ use std::sync::Arc;
 /// also found as the `devbay` command finds them: in the user's and the system's folders, and in DEVBAY_PLUGIN_PATH. `options` are
 /// the runtime's options by the names of the command's flags, and those of plugins as `PLUGIN.KEY`.
 #[pyclass(frozen, module = "devbay")]
-pub struct Runtime(devbay_host::Runtime);
+pub struct Runtime(Here<devbay_host::Runtime>);
 
 /// One device of a plugin.
 #[pyclass(frozen, module = "devbay")]
-pub struct Device(Arc<devbay_host::Device>);
+pub struct Device(Here<Arc<devbay_host::Device>>);
 
-static SHARED: PyOnceLock<devbay_host::Runtime> = PyOnceLock::new();
+/// A thread takes the lock only while it does not hold the interpreter's.
+static SHARED: Mutex<Option<Here<devbay_host::Runtime>>> = Mutex::new(None);
 
 /// Begins a runtime with the processor's plugin.
 fn builder(search: bool) -> devbay_host::RuntimeBuilder {
@@ -33,9 +35,18 @@ fn builder(search: bool) -> devbay_host::RuntimeBuilder {
     }
 }
 
-/// Returns the runtime that sessions use if none is given: made at first use, and kept until the process ends.
+/// Returns the runtime that sessions use if none is given: made at first use, and kept until the process ends. A forked child makes
+/// its own.
 pub fn shared(py: Python<'_>) -> PyResult<devbay_host::Runtime> {
-    SHARED.get_or_try_init(py, || detached(py, || builder(true).build())).cloned()
+    detached(py, || {
+        let mut shared = lock(&SHARED);
+        if let Some(Ok(runtime)) = shared.as_ref().map(Here::get) {
+            return Ok(runtime.clone());
+        }
+        let made = builder(true).build()?;
+        *shared = Some(Here::new(made.clone()));
+        Ok(made)
+    })
 }
 
 impl Runtime {
@@ -49,9 +60,9 @@ impl Runtime {
         detached(py, || builder.build())
     }
 
-    /// Returns the library's own runtime.
-    pub fn inner(&self) -> &devbay_host::Runtime {
-        &self.0
+    /// Returns the library's own runtime; fails in a forked child.
+    pub fn inner(&self, py: Python<'_>) -> PyResult<&devbay_host::Runtime> {
+        self.0.get().map_err(|error| exception(py, &error))
     }
 }
 
@@ -69,36 +80,37 @@ impl Runtime {
         let builder = builder(search).plugins(plugins).threads(threads);
         let options = options_of(options)?;
         let (builder, _) = options.runtime(builder).map_err(|error| exception(py, &error))?;
-        detached(py, || builder.build()).map(Self)
+        detached(py, || builder.build()).map(|runtime| Self(Here::new(runtime)))
     }
 
     /// The devices, in order of precedence of their plugins.
     #[getter]
     fn devices<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        list(py, &self.0)
+        list(py, self.inner(py)?)
     }
 
     /// The plugins that were refused, each with the reason.
     #[getter]
     fn refused(&self) -> Vec<(String, String)> {
-        let refused = self.0.report().refused();
+        let refused = self.0.again().report().refused();
         refused.map(|(plugin, refusal)| (plugin.title(), refusal.to_string())).collect()
     }
 
     /// The number of threads for kernels, including the calling thread.
     #[getter]
     fn threads(&self) -> usize {
-        self.0.n_threads()
+        self.0.again().n_threads()
     }
 
     fn __repr__(&self) -> String {
-        let names: Vec<String> = self.0.devices().iter().map(|device| device.name().to_owned()).collect();
+        let names: Vec<String> =
+            self.0.again().devices().iter().map(|device| device.name().to_owned()).collect();
         format!("<devbay.Runtime with {}>", names.join(", "))
     }
 
     /// Returns a table of the devices, for notebooks.
     fn _repr_html_<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        list(py, &self.0)?.call_method0("_repr_html_")
+        list(py, self.inner(py)?)?.call_method0("_repr_html_")
     }
 }
 
@@ -110,7 +122,8 @@ pub fn devices(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
 
 /// Returns a runtime's devices as a list that prints as a table.
 fn list<'py>(py: Python<'py>, runtime: &devbay_host::Runtime) -> PyResult<Bound<'py, PyAny>> {
-    let devices: Vec<Device> = runtime.devices().into_iter().map(Device).collect();
+    let devices: Vec<Device> =
+        runtime.devices().into_iter().map(|device| Device(Here::new(device))).collect();
     report(py, "Devices", (devices,))
 }
 
@@ -119,25 +132,25 @@ impl Device {
     /// The name: `PLUGIN:INDEX`.
     #[getter]
     fn name(&self) -> &str {
-        self.0.name()
+        self.0.again().name()
     }
 
     /// The kind: cpu, gpu, npu, tpu, dsp, fpga or other.
     #[getter]
     fn kind(&self) -> &str {
-        self.0.about().kind_name()
+        self.0.again().about().kind_name()
     }
 
     /// The product's name.
     #[getter]
     fn product(&self) -> &str {
-        &self.0.about().product
+        &self.0.again().about().product
     }
 
     /// Bytes of memory that the runtime has allocated on the device.
     #[getter]
     fn bytes_in_use(&self) -> u64 {
-        self.0.bytes_in_use().0
+        self.0.again().bytes_in_use().0
     }
 
     fn __repr__(&self) -> String {

@@ -6,6 +6,7 @@ use crate::reports;
 use crate::runtime::{Runtime, shared};
 use crate::tensor::{Tensor, from_python, to_python};
 use devbay_host::internals::devices::missing_ops;
+use devbay_host::internals::forks::Here;
 use devbay_host::internals::options::Options;
 use devbay_host::trace::Recorder;
 use devbay_host::{DeviceTensor, DeviceVerdict, Error, ErrorKind, Model, ModelInfo, RunOptions};
@@ -27,16 +28,21 @@ use std::time::{Duration, Instant};
 /// Initializers that are also inputs are constants, or with `overridable` inputs that may be left out.
 #[pyclass(frozen, module = "devbay")]
 pub struct Session {
-    session: devbay_host::Session,
-    device: Arc<devbay_host::Device>,
+    opened: Here<Opened>,
     info: ModelInfo,
-    /// Values of initializers that are also inputs.
-    defaults: Vec<(String, DeviceTensor)>,
     /// Why this device was chosen, and no other.
     verdicts: Vec<DeviceVerdict>,
-    recorder: Option<Recorder>,
     /// Nanoseconds that the last run took; `u64::MAX` before the first one.
     last_ns: AtomicU64,
+}
+
+/// The parts of a session that need the process's threads.
+struct Opened {
+    session: devbay_host::Session,
+    device: Arc<devbay_host::Device>,
+    /// Values of initializers that are also inputs.
+    defaults: Vec<(String, DeviceTensor)>,
+    recorder: Option<Recorder>,
 }
 
 /// Runs that took longer are started in the background when Python's main thread makes them: only that thread handles signals,
@@ -103,7 +109,7 @@ impl Session {
             Some(_) if !plugins.is_empty() => {
                 return Err(invalid("plugins belong to a runtime: give them to `devbay.Runtime`"));
             }
-            Some(runtime) => runtime.inner().clone(),
+            Some(runtime) => runtime.inner(py)?.clone(),
             None if plugins.is_empty() && recorder.is_none() => shared(py)?,
             // Devices that work asynchronously tell the runtime when, so a profile needs one of its own.
             None => Runtime::with_plugins(py, plugins, recorder.as_ref())?,
@@ -144,20 +150,21 @@ impl Session {
                 .map(|(name, tensor)| Ok((name.clone(), DeviceTensor::on_host(tensor)?)));
             let defaults = defaults.collect::<devbay_host::Result<_>>()?;
             let last_ns = AtomicU64::new(u64::MAX);
-            Ok(Self { session, device, info, defaults, verdicts, recorder, last_ns })
+            let opened = Here::new(Opened { session, device, defaults, recorder });
+            Ok(Self { opened, info, verdicts, last_ns })
         })
     }
 
     /// The model's inputs.
     #[getter]
     fn inputs(&self) -> Vec<Port> {
-        self.session.inputs().iter().cloned().map(Port).collect()
+        self.opened.again().session.inputs().iter().cloned().map(Port).collect()
     }
 
     /// The model's outputs.
     #[getter]
     fn outputs(&self) -> Vec<Port> {
-        self.session.outputs().iter().cloned().map(Port).collect()
+        self.opened.again().session.outputs().iter().cloned().map(Port).collect()
     }
 
     /// The values of initializers that the model also lists as inputs, by name. They are constants, or defaults of inputs if the
@@ -165,8 +172,8 @@ impl Session {
     #[getter]
     fn defaults<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let defaults = PyDict::new(py);
-        for (name, tensor) in &self.defaults {
-            defaults.set_item(name, Tensor(tensor.clone()))?;
+        for (name, tensor) in &self.opened(py)?.defaults {
+            defaults.set_item(name, Tensor::from(tensor.clone()))?;
         }
         Ok(defaults)
     }
@@ -174,12 +181,12 @@ impl Session {
     /// The name of the device.
     #[getter]
     fn device(&self) -> &str {
-        self.device.name()
+        self.opened.again().device.name()
     }
 
     /// Returns what the model's file says about itself, by name: `producer_name`, `producer_version`, `domain`, `version`,
     /// `description`, `graph_name`, `graph_description`, `ir_version`, `opsets` by domain, and `properties`, the pairs that
-    /// its producer added.
+    /// its producer added. A text that the file does not have is empty, and a version None.
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let ModelInfo {
@@ -206,8 +213,8 @@ impl Session {
         ] {
             metadata.set_item(name, text)?;
         }
-        metadata.set_item("version", model_version.unwrap_or_default())?;
-        metadata.set_item("ir_version", ir_version.unwrap_or_default())?;
+        metadata.set_item("version", model_version)?;
+        metadata.set_item("ir_version", ir_version)?;
         let by_domain = PyDict::new(py);
         for (domain, version) in opsets {
             by_domain.set_item(domain, version)?;
@@ -242,7 +249,7 @@ impl Session {
 
     /// Returns the times of the runs since the last call, of a session that was made with `profile=True`.
     fn profile<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let recorder = self.recorder.as_ref().ok_or_else(|| {
+        let recorder = self.opened(py)?.recorder.as_ref().ok_or_else(|| {
             let text = "the session records no times: make it with profile=True";
             exception(py, &Error::new(ErrorKind::InvalidArgument, text))
         })?;
@@ -264,19 +271,20 @@ impl Session {
     ) -> PyResult<Bound<'py, PyDict>> {
         let py = inputs.py();
         let options = options(py, deadline, cancel)?;
-        let given = self.given(inputs)?;
+        let opened = self.opened(py)?;
+        let given = opened.given(inputs)?;
         let tensors = given.iter().map(|(name, tensor)| Ok((name.as_str(), tensor.to_tensor()?)));
         let tensors = detached(py, || tensors.collect::<devbay_host::Result<Vec<_>>>())?;
         let named: Vec<_> = tensors.iter().map(|(name, tensor)| (*name, tensor)).collect();
         let begin = Instant::now();
         let is_long = self.last_ns.load(Ordering::Relaxed) > SHORT.as_nanos() as u64;
         let outputs = match is_long && is_main_thread(py)? {
-            true => self.run_interruptibly(py, &named, &options)?,
-            false => detached(py, || self.session.run_with(&named, &options))?,
+            true => opened.run_interruptibly(py, &named, &options)?,
+            false => detached(py, || opened.session.run_with(&named, &options))?,
         };
         self.last_ns.store(begin.elapsed().as_nanos() as u64, Ordering::Relaxed);
         let results = PyDict::new(py);
-        for (port, output) in self.session.outputs().iter().zip(outputs) {
+        for (port, output) in opened.session.outputs().iter().zip(outputs) {
             results.set_item(&*port.name, to_python(py, output)?)?;
         }
         Ok(results)
@@ -308,20 +316,21 @@ impl Session {
     ) -> PyResult<Bound<'py, PyDict>> {
         let py = inputs.py();
         let options = options(py, deadline, cancel)?;
-        let given = self.given(inputs)?;
+        let opened = self.opened(py)?;
+        let given = opened.given(inputs)?;
         let outputs = detached(py, || {
             let named: Vec<_> = given.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-            self.session.run_on_device(&named, None, &options)
+            opened.session.run_on_device(&named, None, &options)
         })?;
         let results = PyDict::new(py);
-        for (port, output) in self.session.outputs().iter().zip(outputs) {
-            results.set_item(&*port.name, Tensor(output))?;
+        for (port, output) in opened.session.outputs().iter().zip(outputs) {
+            results.set_item(&*port.name, Tensor::from(output))?;
         }
         Ok(results)
     }
 
     fn __repr__(&self) -> String {
-        format!("<devbay.Session on {}>", self.device.name())
+        format!("<devbay.Session on {}>", self.opened.again().device.name())
     }
 
     /// Returns a table for notebooks: the plan, if all extents are known, else inputs and outputs.
@@ -332,11 +341,17 @@ impl Session {
 }
 
 impl Session {
-    /// Returns the library's own session.
-    pub fn inner(&self) -> &devbay_host::Session {
-        &self.session
+    fn opened(&self, py: Python<'_>) -> PyResult<&Opened> {
+        self.opened.get().map_err(|error| exception(py, &error))
     }
 
+    /// Returns the library's own session; fails in a forked child.
+    pub fn inner(&self, py: Python<'_>) -> PyResult<&devbay_host::Session> {
+        Ok(&self.opened(py)?.session)
+    }
+}
+
+impl Opened {
     /// Runs in the background, and looks for signals until the run has ended. A signal whose handler raises, as that of Ctrl-C
     /// does, ends the run.
     fn run_interruptibly(

@@ -2,6 +2,7 @@
 
 use crate::errors::{detached, exception};
 use devbay_host::internals::core::tensor::{Bytes, U8, bytes_of, dtype_from_name, dtype_name};
+use devbay_host::internals::forks::Here;
 use devbay_host::{DType, Device, DeviceTensor, Error, ErrorKind};
 use devbay_plugin_api::locks::lock;
 use dlpark::ffi::{DLDevice, DLManagedTensor, DLManagedTensorVersioned};
@@ -18,50 +19,64 @@ use std::sync::{Arc, Mutex};
 ///
 /// NumPy, PyTorch and others take it by `from_dlpack`, without a copy if they can use the memory.
 #[pyclass(frozen, module = "devbay")]
-pub struct Tensor(pub DeviceTensor);
+pub struct Tensor(Here<DeviceTensor>);
+
+impl From<DeviceTensor> for Tensor {
+    fn from(tensor: DeviceTensor) -> Self {
+        Self(Here::new(tensor))
+    }
+}
+
+impl Tensor {
+    /// Returns the library's own tensor; fails in a forked child.
+    fn inner(&self, py: Python<'_>) -> PyResult<&DeviceTensor> {
+        self.0.get().map_err(|error| exception(py, &error))
+    }
+}
 
 #[pymethods]
 impl Tensor {
     /// The extents, outermost first.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, self.0.shape())
+        PyTuple::new(py, self.0.again().shape())
     }
 
     /// The element type: f32, i64, bool, bf16 and so on.
     #[getter]
     fn dtype(&self) -> String {
-        dtype_name(self.0.dtype())
+        dtype_name(self.0.again().dtype())
     }
 
     /// The name of the device whose memory it is in; None for host memory.
     #[getter]
     fn device(&self) -> Option<&str> {
-        self.0.device().map(|device| device.name())
+        self.0.again().device().map(|device| device.name())
     }
 
     /// Returns the content as a NumPy array, copied if it is on a device. The array is read-only.
     fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let tensor = detached(py, || self.0.to_tensor())?;
+        let own = self.inner(py)?;
+        let tensor = detached(py, || own.to_tensor())?;
         if let Some(array) = small_array(py, &tensor)? {
             array.call_method1("setflags", (false,))?;
             return Ok(array);
         }
         let tensor = DeviceTensor::on_host(&tensor).map_err(|error| exception(py, &error))?;
-        from_dlpack_of(py)?.call1((Self(tensor),))
+        from_dlpack_of(py)?.call1((Self::from(tensor),))
     }
 
     /// Returns a tensor that shares the memory of an object with `__dlpack__`, or of an array.
     #[staticmethod]
     fn from_dlpack(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let device = owner(object)?;
-        from_python(object, "the tensor", None, &device).map(Self)
+        from_python(object, "the tensor", None, &device).map(Self::from)
     }
 
     /// The number of bytes of its elements.
     #[getter]
     fn nbytes(&self) -> usize {
-        bytes_of(self.0.dtype(), self.0.shape().iter().product()).unwrap_or_default()
+        bytes_of(self.0.again().dtype(), self.0.again().shape().iter().product()).unwrap_or_default()
     }
 
     #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
@@ -77,19 +92,19 @@ impl Tensor {
     }
 
     fn __dlpack_device__(&self, py: Python<'_>) -> PyResult<(u32, i32)> {
-        let device = self.0.dlpack_device().map_err(|error| exception(py, &error))?;
+        let device = self.0.again().dlpack_device().map_err(|error| exception(py, &error))?;
         Ok((device.device_type.0, device.device_id))
     }
 
     fn __repr__(&self) -> String {
         let place = self.device().unwrap_or("the host");
-        format!("<devbay.Tensor {}{:?} on {place}>", self.dtype(), self.0.shape())
+        format!("<devbay.Tensor {}{:?} on {place}>", self.dtype(), self.0.again().shape())
     }
 }
 
 impl DlpackExporter for Tensor {
     fn device(&self) -> DLDevice {
-        self.0.dlpack_device().unwrap_or(DLDevice::CPU)
+        self.0.again().dlpack_device().unwrap_or(DLDevice::CPU)
     }
 
     fn flags(&self) -> DlpackFlags {
@@ -106,7 +121,7 @@ impl DlpackExporter for Tensor {
     }
 
     fn export_versioned(&self, py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>> {
-        self.0.clone().into_dlpack().map_err(|error| exception(py, &error))
+        self.inner(py)?.clone().into_dlpack().map_err(|error| exception(py, &error))
     }
 }
 
@@ -201,7 +216,7 @@ pub fn to_python<'py>(py: Python<'py>, tensor: devbay_host::Tensor) -> PyResult<
     // The last reference to its memory, so that NumPy may write it.
     let device_tensor = DeviceTensor::of_host(tensor).map_err(|error| exception(py, &error))?;
     if !is_numpys(dtype) {
-        return Ok(Bound::new(py, Tensor(device_tensor))?.into_any());
+        return Ok(Bound::new(py, Tensor::from(device_tensor))?.into_any());
     }
     from_dlpack_of(py)?.call1((Given(Mutex::new(Some(device_tensor))),))
 }
@@ -217,7 +232,7 @@ pub fn from_python(
     device: &Arc<Device>,
 ) -> PyResult<DeviceTensor> {
     if let Ok(tensor) = object.cast::<Tensor>() {
-        return Ok(tensor.get().0.clone());
+        return tensor.get().inner(object.py()).cloned();
     }
     let py = object.py();
     let refused = |reason: &dyn std::fmt::Display| {

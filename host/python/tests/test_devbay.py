@@ -186,6 +186,41 @@ def run_program(code):
     return done.returncode, done.stdout, done.stderr
 
 
+def test_a_forked_child_has_errors_and_makes_its_own():
+    code = f"""
+import os, warnings
+import numpy as np
+import devbay
+# Python 3.12 and later warn of forks of programs that have threads.
+warnings.simplefilter("ignore")
+session = devbay.Session({ABS!r})
+runtime = devbay.Runtime(threads=2, search=False)
+x = np.array([-1], np.float32)
+tensor = session.run_on_device({{"x": x}})["y"]
+def refused(call):
+    try:
+        call()
+    except devbay.NotFound as error:
+        return "forked" in str(error)
+child = os.fork()
+if child == 0:
+    calls = [
+        lambda: session.run({{"x": x}}),
+        lambda: devbay.Session({ABS!r}, runtime=runtime),
+        lambda: tensor.numpy(),
+        lambda: session.plan({{"x": (1,)}}),
+    ]
+    own = devbay.Session({ABS!r})
+    print([refused(call) for call in calls], repr(session), own.run({{"x": x}})["y"].tolist(), flush=True)
+    del session, runtime, tensor
+    own.run({{"x": x}})
+    os._exit(0)
+print(os.waitpid(child, 0)[1], session.run({{"x": x}})["y"].tolist())
+"""
+    expected = "[True, True, True, True] <devbay.Session on cpu:0> [1.0]\n0 [1.0]\n"
+    assert run_program(code) == (0, expected, "")
+
+
 def test_the_interpreter_ends_while_runs_are_in_flight():
     code = f"""
 import threading, time

@@ -98,7 +98,9 @@ def test_a_model_tells_about_itself():
     assert "tensor(float)" in repr(session.get_inputs()[0])
     metadata = devbay.Session(DESCRIBED).metadata
     assert metadata["opsets"] == {"": 13} and metadata["ir_version"] == 8
-    assert devbay.Session(ABS).metadata["graph_name"] == "p"
+    nothing = devbay.Session(ABS).metadata
+    assert nothing["producer_name"] == "" and nothing["version"] is None
+    assert ort.InferenceSession(ABS, providers=CPU).get_modelmeta().version == 2**63 - 1
 
 
 def tensor(name, numbers):
@@ -345,6 +347,27 @@ def test_profiles_are_written(tmp_path):
     assert session.get_profiling_start_time_ns() <= time.monotonic_ns()
     with pytest.raises(state.Fail, match="profiling is not enabled"):
         ort.InferenceSession(ABS, providers=CPU).end_profiling()
+
+
+def test_a_forked_child_opens_its_own_sessions():
+    code = f"""
+import os
+import numpy as np
+import devbay.onnxruntime as ort
+x = {{"x": np.array([-1], np.float32)}}
+session = ort.InferenceSession({ABS!r}, providers=["CPUExecutionProvider"])
+child = os.fork()
+if child == 0:
+    try:
+        session.run(None, x)
+    except Exception as error:
+        print(type(error).__name__, "forked" in str(error))
+    print(ort.InferenceSession({ABS!r}, providers=["CPUExecutionProvider"]).run(None, x)[0].tolist(), flush=True)
+    os._exit(0)
+print(os.waitpid(child, 0)[1])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "Fail True\n[1.0]\n0\n", done.stderr
 
 
 PROGRAM = """

@@ -16,6 +16,9 @@ DEVBAY = "DevbayExecutionProvider"
 # Runtimes by number of threads, whether plugins are searched, and further plugins: sessions share threads.
 _RUNTIMES: dict[tuple[int, bool, str], devbay.Runtime] = {}
 _MADE = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    # Threads of runtimes are not copied to a forked child, which makes its own.
+    os.register_at_fork(after_in_child=_RUNTIMES.clear)
 
 
 def _has_cuda():

@@ -50,7 +50,8 @@ class ModelMetadata:
         self.graph_description = metadata["graph_description"]
         self.graph_name = metadata["graph_name"]
         self.producer_name = metadata["producer_name"]
-        self.version = metadata["version"]
+        # onnxruntime's number of a model without a version.
+        self.version = 2**63 - 1 if metadata["version"] is None else metadata["version"]
 
 
 class OrtDevice:
