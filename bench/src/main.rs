@@ -17,6 +17,7 @@ mod control;
 mod dense;
 mod devices;
 mod executor;
+mod from_c;
 #[cfg(feature = "wgpu")]
 mod gpu_launch;
 mod graphs;
@@ -77,6 +78,7 @@ const BENCHES: &[(&str, Bench)] = &[
     ("cold-start", cold_start::run),
     ("compiled-start", compiled_start::run),
     ("executor", executor::run),
+    ("from-c", from_c::run),
     ("serving", serving::run),
     ("wake", wake::run),
     ("streaming", streaming::run),

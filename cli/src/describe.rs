@@ -8,7 +8,7 @@ use devbay_host::internals::core::program::{Program, ValueId};
 use devbay_host::internals::core::units::{count, percent};
 use devbay_host::internals::devices::missing_ops;
 use devbay_host::internals::support::Counts;
-use devbay_host::{Device, Model, ModelFormat, Runtime, TensorType};
+use devbay_host::{Device, Model, Runtime, TensorType};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,6 +30,24 @@ pub struct Described {
     work: Result<Work, String>,
     /// Ops that a device has no kernel for, by device.
     missing: BTreeMap<String, Vec<String>>,
+}
+
+/// Formats of a model's file.
+#[derive(Clone, Copy)]
+enum Format {
+    Onnx,
+    Text,
+    Compiled,
+}
+
+impl Format {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Onnx => "onnx",
+            Self::Text => "text",
+            Self::Compiled => "dbx",
+        }
+    }
 }
 
 /// Work of the nodes of an op.
@@ -134,18 +152,24 @@ impl Described {
         }
     }
 
+    /// Returns the format of the model's file.
+    fn format(&self) -> Format {
+        match self.model.metadata().ir_version {
+            _ if self.model.compiled_for().is_some() => Format::Compiled,
+            // ONNX files have a version of at least 1, and no other file has one.
+            0 => Format::Text,
+            _ => Format::Onnx,
+        }
+    }
+
     /// Returns the facts that the file states, each with its name.
     fn facts(&self) -> Vec<(&'static str, String)> {
-        let info = self.model.info();
-        let mut format = match info.format {
-            ModelFormat::Onnx => "ONNX".to_owned(),
-            ModelFormat::Text => "a program in text form".to_owned(),
-            ModelFormat::Compiled => "a compiled model".to_owned(),
-            other => other.name().to_owned(),
+        let info = self.model.metadata();
+        let mut format = match self.format() {
+            Format::Onnx => format!("ONNX, IR version {}", info.ir_version),
+            Format::Text => "a program in text form".to_owned(),
+            Format::Compiled => "a compiled model".to_owned(),
         };
-        if let Some(version) = info.ir_version {
-            format.push_str(&format!(", IR version {version}"));
-        }
         // ONNX's own first.
         let mut opsets: Vec<_> = info.opsets.iter().collect();
         opsets.sort_by_key(|(domain, _)| !domain.is_empty());
@@ -160,13 +184,14 @@ impl Described {
             }
         };
         add("producer", format!("{} {}", info.producer_name, info.producer_version));
-        add("graph", self.model.program().name.clone());
+        add("graph", info.graph_name.clone());
         add("domain", info.domain.clone());
         // 0 is what exporters write that have no version.
-        let version = info.model_version.filter(|&version| version != 0);
-        add("version", version.map(|version| version.to_string()).unwrap_or_default());
+        let version = (info.version != 0).then(|| info.version.to_string());
+        add("version", version.unwrap_or_default());
         add("about", info.description.clone());
-        for (key, value) in &info.metadata {
+        add("about", info.graph_description.clone());
+        for (key, value) in &info.properties {
             add("note", format!("{key}={value}"));
         }
         facts
@@ -193,7 +218,7 @@ impl Described {
 
     /// Returns the model as JSON.
     pub fn json(&self) -> Value {
-        let (program, info) = (self.model.program(), self.model.info());
+        let (program, info) = (self.model.program(), self.model.metadata());
         let list = |ids: &[ValueId]| -> Value {
             self.ports(ids).iter().map(|(name, ty)| json!({ "name": name, "type": ty })).collect()
         };
@@ -203,14 +228,16 @@ impl Described {
             .map(|(domain, version)| json!({ "domain": domain, "version": version }))
             .collect();
         let metadata: Value =
-            info.metadata.iter().map(|(key, value)| json!({ "key": key, "value": value })).collect();
+            info.properties.iter().map(|(key, value)| json!({ "key": key, "value": value })).collect();
         let ops: BTreeMap<String, usize> =
             self.ops().into_iter().map(|(op, of_op)| (op, of_op.n_nodes)).collect();
         let sum = self.work.as_ref().ok().map(Work::sum);
         json!({
-            "file": self.file, "name": program.name, "format": info.format.name(), "ir_version": info.ir_version,
+            "file": self.file, "name": program.name, "format": self.format().name(),
+            "ir_version": (info.ir_version != 0).then_some(info.ir_version),
             "opsets": opsets, "producer": { "name": info.producer_name, "version": info.producer_version },
-            "domain": info.domain, "model_version": info.model_version, "description": info.description,
+            "domain": info.domain, "model_version": info.version, "description": info.description,
+            "graph_description": info.graph_description,
             "metadata": metadata, "nodes": program.n_nodes(), "parameters": self.parameters.0,
             "constant_bytes": self.parameters.1, "inputs": list(&program.main.inputs),
             "outputs": list(&program.main.outputs), "ops": ops,

@@ -6,7 +6,7 @@ use crate::inputs::GivenArguments;
 use crate::layers::Done;
 use crate::options::{DeviceArguments, PluginArguments};
 use crate::passes::{Passes, Subject};
-use crate::{draw, plan, say, shares, table};
+use crate::{draw, say, shares, table};
 use anyhow::{Context, Result};
 use devbay_host::internals::abi_report::{AbiReport, SizeSeen, Slot};
 use devbay_host::internals::core::program::text;
@@ -14,6 +14,7 @@ use devbay_host::internals::core::tensor::dtype_name;
 use devbay_host::internals::file::{open_regular, write_bytes};
 use devbay_host::internals::load::Library;
 use devbay_host::internals::negotiate::{Entry, negotiate};
+use devbay_host::internals::plan_json;
 use devbay_host::{Checks, Session, TensorType};
 use devbay_plugin_api::abi::FUNCTIONS;
 use devbay_plugin_api::abi::version::{MinorRange, REQUIRED_FUNCTIONS, has_function};
@@ -175,7 +176,7 @@ fn planned(arguments: &Arguments) -> Result<Done> {
         write(path, draw::html(&report, &arguments.file))?;
     }
     if arguments.json {
-        let mut json = plan::json(&report);
+        let mut json = plan_json::json(&report);
         json["placement"] = shares::placement(auto.as_ref());
         return Ok(Done::json(json));
     }

@@ -30,7 +30,6 @@ mod new_plugin;
 mod ops;
 mod options;
 mod passes;
-mod plan;
 mod probe;
 mod profile;
 mod program;

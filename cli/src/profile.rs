@@ -126,18 +126,8 @@ impl Profile {
 
     /// Returns a summary as JSON.
     pub fn json(&self, summary: &Summary) -> Value {
-        let ops: Vec<Value> = summary
-            .ops
-            .iter()
-            .map(|op| {
-                json!({ "op": op.op, "nodes": op.n_nodes, "launches": op.n_launches, "total_ns": op.total_ns,
-                        "share": op.share })
-            })
-            .collect();
-        json!({
-            "files": self.paths, "runs": summary.n_runs, "wall_ns": summary.wall_ns, "kernel_ns": summary.kernel_ns,
-            "busy_ns": summary.busy_ns, "available_ns": summary.available_ns, "not_in_kernels": summary.not_in_kernels(),
-            "unmarked_launches": summary.n_unmarked, "lost_events": summary.n_dropped, "ops": ops,
-        })
+        let mut json = summary.json();
+        json["files"] = json!(self.paths);
+        json
     }
 }

@@ -2,14 +2,18 @@
 //!
 //! The launch loop reads a flag, never a clock. The thread starts with the first deadline and sleeps until the nearest one.
 
+use crate::forks;
 use devbay_core::exec::cancel::Cancel;
 use devbay_plugin_api::locks::{lock, unpoisoned, wait};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 #[derive(Default)]
 struct Watch {
+    /// The process that has the thread, by its generation and one more; 0 for none.
+    started_in: AtomicU32,
     armed: Mutex<Deadlines>,
     changed: Condvar,
 }
@@ -33,12 +37,10 @@ pub fn arm(cancel: &Cancel, limit: Duration) -> Armed {
     if limit.is_zero() {
         cancel.expire();
     }
-    let mut started = false;
-    let watch = WATCH.get_or_init(|| {
-        started = true;
-        Watch::default()
-    });
-    if started {
+    let watch = WATCH.get_or_init(Watch::default);
+    // The first deadline of a process starts its thread; a forked child has none yet.
+    let process = forks::generation().wrapping_add(1);
+    if watch.started_in.swap(process, Ordering::AcqRel) != process {
         let spawned = std::thread::Builder::new().name("devbay-deadline".to_owned()).spawn(|| {
             if let Some(watch) = WATCH.get() {
                 watch.run();

@@ -110,6 +110,11 @@ impl DeviceTensor {
         self.0.buffer().map(|buffer| buffer.device())
     }
 
+    /// Returns the tensor itself if it is in host memory; None if it is on a device.
+    pub fn as_host(&self) -> Option<&Tensor> {
+        self.0.as_host()
+    }
+
     /// Returns the content in host memory, copied if it is on a device.
     ///
     /// # Errors

@@ -24,8 +24,8 @@ use std::sync::Arc;
 /// Runs an op of ONNX's domain, in the version that programs hold, on host tensors.
 ///
 /// # Errors
-/// [`ErrorKind::UnsupportedOp`] for an unknown op, or one that the device has no kernel for; errors of shape inference and
-/// of the device.
+/// [`ErrorKind::UnsupportedOp`] for an unknown op, or one that the device has no kernel for;
+/// [`ErrorKind::InvalidArgument`] for an attribute that the op does not have; errors of shape inference and of the device.
 pub fn run(
     device: &Arc<Device>,
     op: &str,
@@ -36,6 +36,13 @@ pub fn run(
     let def = catalogue::find("", op).ok_or_else(|| {
         Error::new(ErrorKind::UnsupportedOp, format!("there is no op {op} in the catalogue"))
     })?;
+    if let Some((name, _)) =
+        attrs.iter().find(|(name, _)| def.attributes.iter().all(|known| known.name != *name))
+    {
+        let known: Vec<&str> = def.attributes.iter().map(|known| known.name).collect();
+        let text = format!("op {op} has no attribute `{name}`; it has [{}]", known.join(", "));
+        return Err(Error::new(ErrorKind::InvalidArgument, text));
+    }
     // The numbers only distinguish operands; there is no program.
     let ids = |from: usize, n: usize| (from..from + n).map(|i| Some(ValueId(i as u32))).collect();
     let mut node = Node::new(Op::onnx(op, def.version), ids(0, inputs.len()), ids(inputs.len(), n_outputs));

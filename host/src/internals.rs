@@ -30,12 +30,15 @@ internals! {
     eager: "One op, one call, on a chosen device.";
     feedback_file: "The file of measured launch times.";
     file: "Files: one way to write them, one way to open them.";
+    forks: "Objects of processes that fork.";
     group: "Child processes that end with all that they started.";
     import: "From a model file to a program.";
     layers: "Layers: code that speaks the ABI on both sides and stands between host and plugin.";
     load: "From a path to a library's entry (B1, B26).";
     manifest: "Manifests: a plugin's claims before it is loaded (B25).";
     negotiate: "From a library to a plugin, or a refusal with its reason (B3, B30).";
+    options: "Options as text, by key and value.";
+    plan_json: "A plan as JSON.";
     probe: "Probing: an unknown library is tried in a child process before it is loaded here (B27).";
     random: "Reproducible random numbers for inputs, tests and tools.";
     rates_file: "The file of measured device rates.";

@@ -32,7 +32,7 @@
 //! | --- | --- |
 //! | load plugins, list devices | [`Runtime::builder`], [`Runtime::devices`], [`Runtime::report`] |
 //! | choose a device | [`Runtime::device_for`], or [`Runtime::choose`] with a [`Policy`] and [`Requirements`] |
-//! | read a model | [`Model::load`], [`Model::from_bytes`]; [`Model::info`] for its origin |
+//! | read a model | [`Model::load`], [`Model::from_bytes`]; [`Model::metadata`] for its origin |
 //! | run it | [`Session::run`]; [`Session::run_async`] in the background; [`Session::run_into`] without allocating |
 //! | stop a run | [`RunOptions`]: a deadline, a [`Cancel`] |
 //! | use several devices | [`SessionOptions`]: other devices, pinned nodes, failover |
@@ -64,6 +64,7 @@ mod eager;
 mod failover;
 mod feedback_file;
 mod file;
+mod forks;
 mod group;
 mod import;
 mod layers;
@@ -71,6 +72,8 @@ mod load;
 mod manifest;
 mod model;
 mod negotiate;
+mod options;
+mod plan_json;
 mod probe;
 mod probes;
 mod random;
@@ -94,7 +97,7 @@ pub use device_tensor::{AppStream, DeviceTensor};
 pub use devices::{Choice, Policy, Requirements};
 pub use discover::SearchPaths;
 pub use failover::Failure;
-pub use import::{ModelFormat, ModelInfo, Reading};
+pub use import::{Metadata, Reading};
 pub use model::{LoadOptions, Model};
 pub use probe::{ProbeOptions, Probing};
 pub use report::{DeviceMemory, DeviceVerdict, LoadReport, Outcome, PluginReport};

@@ -1,7 +1,8 @@
 //! Models: programs read from a file, shared by all sessions of a process.
 
 use crate::dbx::{self, Checks, Compiled};
-use crate::import::{self, Imported, ModelFormat, ModelInfo, Reading};
+use crate::forks;
+use crate::import::{self, Defaults, Imported, Metadata, Reading};
 use bytes::Bytes;
 use devbay_core::device::Device;
 use devbay_core::error::{Error, ErrorKind, Result};
@@ -10,7 +11,7 @@ use devbay_core::plan::ahead::Specialised;
 use devbay_core::plan::{Env, Placement, PlanOptions};
 use devbay_core::program::verify::verify;
 use devbay_core::program::{Program, Region, text};
-use devbay_core::tensor::TensorType;
+use devbay_core::tensor::{Tensor, TensorType};
 use devbay_plugin_api::locks::lock;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,9 @@ pub struct Model {
 
 struct Inner {
     program: Program,
-    info: ModelInfo,
+    metadata: Metadata,
+    /// Default values of inputs, by name.
+    defaults: Vec<(String, Tensor)>,
     /// True if the importer verified it.
     is_verified: bool,
     /// Results of ahead-of-time compilation, if its file has them; `program` is then the compiled program.
@@ -44,6 +47,8 @@ struct FileKey {
     len: u64,
     modified: Option<SystemTime>,
     reading: Reading,
+    /// A forked child reads it again: plans of the model have threads of its parent.
+    process: u32,
 }
 
 /// Options for reading a model's files.
@@ -92,6 +97,7 @@ impl Model {
             len: metadata.len(),
             modified: metadata.modified().ok(),
             reading,
+            process: forks::generation(),
         };
         let loaded = LOADED.get_or_init(Mutex::default);
         let known = lock(loaded).get(&key).and_then(Weak::upgrade);
@@ -101,7 +107,7 @@ impl Model {
         }
         let model = match dbx::is_compiled(path) {
             true => Self::of_compiled(dbx::read(path, reading, checks)?),
-            false => Self::of_imported(import::open_model(path, reading)?),
+            false => Self::of_program(import::open_all(path, reading, Defaults::Constants)?, true),
         };
         let mut loaded = lock(loaded);
         loaded.retain(|_, inner| inner.strong_count() > 0);
@@ -118,7 +124,7 @@ impl Model {
         let bytes = bytes.into();
         match dbx::is_compiled_content(&bytes) {
             true => Self::from_compiled(bytes, Checks::Weights),
-            false => Ok(Self::of_imported(import::model_from_bytes(bytes)?)),
+            false => Ok(Self::of_program(import::all_from_bytes(bytes, None, Defaults::Constants)?, true)),
         }
     }
 
@@ -135,29 +141,47 @@ impl Model {
     /// # Errors
     /// [`ErrorKind::InvalidModel`] with the line and column.
     pub fn from_text(text: &str) -> Result<Self> {
-        Ok(Self::of_program(text::parse(text)?, ModelInfo::of(ModelFormat::Text), false))
+        Ok(Self::from_program(text::parse(text)?))
     }
 
     /// Makes a model from an existing program. Creating a session verifies it.
     pub fn from_program(program: Program) -> Self {
-        Self::of_program(program, ModelInfo::default(), false)
+        let metadata = Metadata { graph_name: program.name.clone(), ..Metadata::default() };
+        Self::of_program(Imported { program, metadata, defaults: Vec::new() }, false)
     }
 
-    fn of_imported(Imported { program, info }: Imported) -> Self {
-        Self::of_program(program, info, true)
+    /// Reads an ONNX file whose initializers that are also inputs become inputs, so that each run may give them other values
+    /// ([`Model::defaults`] are the file's). The model is not shared with other callers.
+    ///
+    /// # Errors
+    /// As [`Model::load`].
+    pub fn load_overridable(path: impl AsRef<Path>) -> Result<Self> {
+        let imported = import::open_all(path.as_ref(), Reading::default(), Defaults::Inputs)?;
+        Ok(Self::of_program(imported, true))
     }
 
-    fn of_program(program: Program, info: ModelInfo, is_verified: bool) -> Self {
-        let inner = Inner { program, info, is_verified, compiled: None, units: Mutex::default() };
-        Self { inner: Arc::new(inner) }
+    /// Reads a model in memory as [`Model::load_overridable`] does.
+    ///
+    /// # Errors
+    /// As [`Model::from_bytes`].
+    pub fn from_bytes_overridable(bytes: impl Into<Bytes>) -> Result<Self> {
+        Ok(Self::of_program(import::all_from_bytes(bytes.into(), None, Defaults::Inputs)?, true))
+    }
+
+    fn of_program(imported: Imported, is_verified: bool) -> Self {
+        let Imported { program, metadata, defaults } = imported;
+        let units = Mutex::default();
+        Self { inner: Arc::new(Inner { program, metadata, defaults, is_verified, compiled: None, units }) }
     }
 
     fn of_compiled(mut compiled: Compiled) -> Self {
         let program = std::mem::take(&mut compiled.program);
+        let metadata = Metadata { graph_name: program.name.clone(), ..Metadata::default() };
         Self {
             inner: Arc::new(Inner {
                 program,
-                info: ModelInfo::of_compiled(&compiled.made_by),
+                metadata,
+                defaults: Vec::new(),
                 is_verified: true,
                 compiled: Some(compiled),
                 units: Mutex::default(),
@@ -174,14 +198,20 @@ impl Model {
         self.inner.compiled.as_ref().map(|compiled| compiled.plans.iter().map(types_of).collect())
     }
 
-    /// Returns the facts that the model's file states about itself: producer, opsets, notes.
-    pub fn info(&self) -> &ModelInfo {
-        &self.inner.info
-    }
-
     /// Returns the program as imported; for a compiled model, as left by the passes that need no types.
     pub fn program(&self) -> &Program {
         &self.inner.program
+    }
+
+    /// Returns what the model's file says about itself: its producer, its version and so on.
+    pub fn metadata(&self) -> &Metadata {
+        &self.inner.metadata
+    }
+
+    /// Returns the values of initializers that the file also lists as inputs, by name. They are constants of the program, or,
+    /// of a model read by [`Model::load_overridable`], defaults of its inputs.
+    pub fn defaults(&self) -> &[(String, Tensor)] {
+        &self.inner.defaults
     }
 
     /// Returns the program as a device runs it, shared by all sessions of this model on that device.

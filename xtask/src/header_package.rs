@@ -76,7 +76,7 @@ fn write(prefix: &Path, folder: &str, name: &str, text: &str) -> Result<PathBuf>
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::{TEMPLATES, install, number, read};
     use crate::abi::repository_root;
     use std::ffi::OsStr;
@@ -90,10 +90,10 @@ mod tests {
     }
 
     /// A test's own folder, removed at its end.
-    struct Folder(PathBuf);
+    pub struct Folder(pub PathBuf);
 
     impl Folder {
-        fn new(test: &str) -> Self {
+        pub fn new(test: &str) -> Self {
             let path = std::env::temp_dir().join(format!("devbay-header-{test}-{}", std::process::id()));
             fs::create_dir_all(&path).expect("a temporary folder");
             Self(path)
@@ -108,7 +108,7 @@ mod tests {
 
     /// Runs a command and returns its output.
     #[track_caller]
-    fn run(command: &mut Command) -> String {
+    pub fn run(command: &mut Command) -> String {
         let output = command.output().unwrap_or_else(|e| panic!("cannot start {command:?}: {e}"));
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (out, err) = (text(&output.stdout), text(&output.stderr));
@@ -120,7 +120,7 @@ mod tests {
     ///
     /// # Panics
     /// If it is missing and `DEVBAY_REQUIRE` contains the word `cmake`.
-    fn has(tool: &str) -> bool {
+    pub fn has(tool: &str) -> bool {
         if Command::new(tool).arg("--version").output().is_ok_and(|output| output.status.success()) {
             return true;
         }

@@ -6,6 +6,8 @@
 mod abi;
 mod archive_abi;
 mod bench;
+mod c_api;
+mod c_package;
 mod costs;
 mod fuzz;
 mod header_package;
@@ -41,7 +43,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Generate the C header, the ABI's tables and abi.lock from plugin-api/src/abi/v0.rs
+    /// Generate the C headers, of plugins and of devbay for C, and the ABI's tables and abi.lock
     Header {
         /// Change nothing; fail if a committed file is stale
         #[arg(long)]
@@ -49,6 +51,8 @@ enum Command {
     },
     /// Install the C header as a package, for CMake and pkg-config, on machines without CMake
     InstallHeader(header_package::Arguments),
+    /// Build and install devbay for C and C++: library, headers, and packages for CMake and pkg-config
+    InstallC(c_package::Arguments),
     /// Archive a plugin and a host of the present ABI, as source and binary, for the tests of every version
     ArchiveAbi(archive_abi::Arguments),
     /// Build the OpenCL plugin with the C compiler, beside the plugins that cargo builds
@@ -91,6 +95,7 @@ fn main() -> Result<()> {
     match Arguments::parse().command {
         Command::Header { check } => abi::run(check),
         Command::InstallHeader(arguments) => header_package::run(&arguments),
+        Command::InstallC(arguments) => c_package::run(&arguments),
         Command::ArchiveAbi(arguments) => archive_abi::run(&arguments),
         Command::Opencl { release } => {
             println!("{}", opencl::build(release)?.display());

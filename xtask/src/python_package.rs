@@ -59,19 +59,31 @@ fn lay_out(target: &Path, package: &Path) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(&folder).with_context(|| format!("cannot empty {}", folder.display()))?;
     }
-    fs::create_dir_all(&folder)?;
     let files = sources().join("python/devbay");
-    for entry in fs::read_dir(&files).with_context(|| format!("cannot read {}", files.display()))? {
-        let file = entry?.path();
-        if file.is_file() {
-            fs::copy(&file, folder.join(file.file_name().unwrap_or_default()))?;
-        }
-    }
+    copy_files(&files, &folder)?;
     let library = format!("{}_devbay{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
     let built = target.join("debug").join(library);
     ensure!(built.exists(), "expected {}: cargo build --workspace", built.display());
     let module = folder.join("_devbay.abi3.so");
     fs::hard_link(&built, &module).or_else(|_| fs::copy(&built, &module).map(drop))?;
+    Ok(())
+}
+
+/// Copies the Python files of a folder, and of those in it.
+fn copy_files(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
+        let path = entry?.path();
+        let copy = to.join(path.file_name().unwrap_or_default());
+        if path.ends_with("__pycache__") {
+            continue;
+        }
+        if path.is_dir() {
+            copy_files(&path, &copy)?;
+        } else {
+            fs::copy(&path, &copy)?;
+        }
+    }
     Ok(())
 }
 

@@ -3,6 +3,6 @@
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     if std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|system| system == "linux") {
-        println!("cargo::rustc-link-arg-cdylib=-Wl,-soname,libdevbay_plugin_template_plugin.so");
+        println!("cargo::rustc-link-arg=-Wl,-soname,libdevbay_plugin_template_plugin.so");
     }
 }

@@ -172,5 +172,5 @@ pub(super) static SONAME_MISSING: Check = Check {
     severity: Severity::Warning,
     rules: &[],
     why: "programs that link the plugin record its build path, and package tools have no name to check",
-    mend: "link with `-Wl,-soname,FILE`; in Rust print `cargo::rustc-link-arg-cdylib=-Wl,-soname,FILE` in build.rs",
+    mend: "link with `-Wl,-soname,FILE`; in Rust print `cargo::rustc-link-arg=-Wl,-soname,FILE` in build.rs",
 };

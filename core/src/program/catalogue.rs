@@ -13,8 +13,7 @@
 use super::onnx_versions::versions;
 use super::{AttrValue, Node};
 use crate::error::{Error, ErrorKind, Result};
-use devbay_ops::{AttributeType, OpRow};
-pub use devbay_ops::{OpKind, all, find};
+pub use devbay_ops::{AttributeType, OpKind, OpRow, all, find};
 
 /// Checks that a node has the operands and attributes of its op: those that are required, no more operands than there are, and
 /// each attribute of the op's type. Attributes that the op has not may be anything, and nodes of other ops than the

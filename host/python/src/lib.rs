@@ -3,16 +3,38 @@
 //! Each class wraps one type of `devbay-host`. Calls that may take long release the interpreter's lock. Errors become the
 //! exceptions of `devbay._errors`.
 
+mod cancel;
+mod eager;
 mod errors;
+mod reports;
 mod runtime;
 mod session;
 mod tensor;
 
+use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
+
+/// Refuses interpreters other than the process's first one: PyO3 and NumPy keep objects that belong to one interpreter, and a
+/// program that used them from another one would hang.
+fn check_interpreter(_attached: Python<'_>) -> PyResult<()> {
+    // SAFETY: the thread is attached to an interpreter, as `_attached` proves.
+    let interpreter = unsafe { pyo3::ffi::PyInterpreterState_Get() };
+    // SAFETY: the interpreter came from the call above, and lives while the thread is attached to it.
+    match unsafe { pyo3::ffi::PyInterpreterState_GetID(interpreter) } {
+        0 => Ok(()),
+        _ => Err(PyImportError::new_err(
+            "devbay does not support subinterpreters: import it in the main interpreter",
+        )),
+    }
+}
 
 /// The module.
 #[pymodule(gil_used = false)]
 mod _devbay {
+    #[pymodule_export]
+    use super::cancel::Cancel;
+    #[pymodule_export]
+    use super::eager::op;
     #[pymodule_export]
     use super::runtime::{Device, Runtime, devices};
     #[pymodule_export]
@@ -23,6 +45,7 @@ mod _devbay {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        super::check_interpreter(module.py())?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -1,16 +1,20 @@
 //! Runtimes and their devices.
 
-use crate::errors::detached;
+use crate::errors::{detached, exception};
+use crate::reports::report;
+use crate::session::options_of;
+use devbay_host::trace::Recorder;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use std::collections::BTreeMap;
+use pyo3::types::PyDict;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Plugins, their devices, and the threads that run kernels.
 ///
 /// The processor's plugin is always there. `plugins` are paths of further libraries or manifests. With `search`, plugins are
-/// also found as the `devbay` command finds them: in the user's and the system's folders, and in DEVBAY_PLUGIN_PATH.
+/// also found as the `devbay` command finds them: in the user's and the system's folders, and in DEVBAY_PLUGIN_PATH. `options` are
+/// the runtime's options by the names of the command's flags, and those of plugins as `PLUGIN.KEY`.
 #[pyclass(frozen, module = "devbay")]
 pub struct Runtime(devbay_host::Runtime);
 
@@ -35,9 +39,14 @@ pub fn shared(py: Python<'_>) -> PyResult<devbay_host::Runtime> {
 }
 
 impl Runtime {
-    /// Makes a runtime that also has the plugins at these paths.
-    pub fn with_plugins(py: Python<'_>, plugins: Vec<PathBuf>) -> PyResult<devbay_host::Runtime> {
-        detached(py, || builder(true).plugins(plugins).build())
+    /// Makes a runtime that also has the plugins at these paths, and gives their marks to a recorder.
+    pub fn with_plugins(
+        py: Python<'_>,
+        plugins: Vec<PathBuf>,
+        recorder: Option<&Recorder>,
+    ) -> PyResult<devbay_host::Runtime> {
+        let builder = builder(true).plugins(plugins).trace(recorder.map(Recorder::sink));
+        detached(py, || builder.build())
     }
 
     /// Returns the library's own runtime.
@@ -49,31 +58,24 @@ impl Runtime {
 #[pymethods]
 impl Runtime {
     #[new]
-    #[pyo3(signature = (*, plugins = Vec::new(), threads = 0, options = BTreeMap::new(), search = true))]
+    #[pyo3(signature = (*, plugins = Vec::new(), threads = 0, options = None, search = true))]
     fn new(
         py: Python<'_>,
         plugins: Vec<PathBuf>,
         threads: usize,
-        options: BTreeMap<String, String>,
+        options: Option<&Bound<'_, PyDict>>,
         search: bool,
     ) -> PyResult<Self> {
-        let options = options.into_iter().map(|(key, value)| match key.split_once('.') {
-            Some((plugin, key)) => Ok((plugin.to_owned(), key.to_owned(), value)),
-            None => {
-                let text = format!("an option's name is PLUGIN.KEY, found {key}");
-                let error = devbay_host::Error::new(devbay_host::ErrorKind::InvalidArgument, text);
-                Err(crate::errors::exception(py, &error))
-            }
-        });
-        let options = options.collect::<PyResult<Vec<_>>>()?;
-        let builder = builder(search).plugins(plugins).threads(threads).options(options);
+        let builder = builder(search).plugins(plugins).threads(threads);
+        let options = options_of(options)?;
+        let (builder, _) = options.runtime(builder).map_err(|error| exception(py, &error))?;
         detached(py, || builder.build()).map(Self)
     }
 
     /// The devices, in order of precedence of their plugins.
     #[getter]
-    fn devices(&self) -> Vec<Device> {
-        self.0.devices().into_iter().map(Device).collect()
+    fn devices<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        list(py, &self.0)
     }
 
     /// The plugins that were refused, each with the reason.
@@ -93,12 +95,23 @@ impl Runtime {
         let names: Vec<String> = self.0.devices().iter().map(|device| device.name().to_owned()).collect();
         format!("<devbay.Runtime with {}>", names.join(", "))
     }
+
+    /// Returns a table of the devices, for notebooks.
+    fn _repr_html_<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        list(py, &self.0)?.call_method0("_repr_html_")
+    }
 }
 
 /// Lists the devices of the runtime that sessions use if none is given.
 #[pyfunction]
-pub fn devices(py: Python<'_>) -> PyResult<Vec<Device>> {
-    Ok(shared(py)?.devices().into_iter().map(Device).collect())
+pub fn devices(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    list(py, &shared(py)?)
+}
+
+/// Returns a runtime's devices as a list that prints as a table.
+fn list<'py>(py: Python<'py>, runtime: &devbay_host::Runtime) -> PyResult<Bound<'py, PyAny>> {
+    let devices: Vec<Device> = runtime.devices().into_iter().map(Device).collect();
+    report(py, "Devices", (devices,))
 }
 
 #[pymethods]

@@ -1,12 +1,17 @@
 //! Sessions: a model on a device.
 
+use crate::cancel::Cancel;
 use crate::errors::{detached, exception};
+use crate::reports;
 use crate::runtime::{Runtime, shared};
 use crate::tensor::{Tensor, from_python, to_python};
-use devbay_host::{DeviceTensor, Error, ErrorKind, Model, Policy, Requirements, RunOptions, SessionOptions};
+use devbay_host::internals::devices::missing_ops;
+use devbay_host::internals::options::Options;
+use devbay_host::trace::Recorder;
+use devbay_host::{DeviceTensor, DeviceVerdict, Error, ErrorKind, Metadata, Model, RunOptions};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyTuple};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,10 +22,19 @@ use std::time::{Duration, Instant};
 /// `model` is the path of a model file, or its content as bytes: ONNX, a compiled model, or a program in text form. `device` is
 /// `auto`, the name of a device such as `wgpu:0`, or `prefer:KIND`. Nodes that the device has no kernel for run on the
 /// processor. `plugins` are paths of libraries to load besides; they make a runtime of the session's own. `runtime` shares one.
+/// `profile` records when each part of a run happened, for `Session.profile`. `options` are the session's options by the names
+/// of the command's flags, such as `{"numerics": "bf16", "no-pass": ["fuse-norms"]}`.
+/// Initializers that are also inputs are constants, or with `overridable` inputs that may be left out.
 #[pyclass(frozen, module = "devbay")]
 pub struct Session {
     session: devbay_host::Session,
     device: Arc<devbay_host::Device>,
+    metadata: Metadata,
+    /// Values of initializers that are also inputs.
+    defaults: Vec<(String, DeviceTensor)>,
+    /// Why this device was chosen, and no other.
+    verdicts: Vec<DeviceVerdict>,
+    recorder: Option<Recorder>,
     /// Nanoseconds that the last run took; `u64::MAX` before the first one.
     last_ns: AtomicU64,
 }
@@ -72,45 +86,65 @@ impl Port {
 #[pymethods]
 impl Session {
     #[new]
-    #[pyo3(signature = (model, *, device = "auto", plugins = Vec::new(), runtime = None))]
+    #[pyo3(signature = (model, *, device = "auto", plugins = Vec::new(), runtime = None, profile = false, options = None, overridable = false))]
     fn new(
         model: &Bound<'_, PyAny>,
         device: &str,
         plugins: Vec<PathBuf>,
         runtime: Option<&Runtime>,
+        profile: bool,
+        options: Option<&Bound<'_, PyDict>>,
+        overridable: bool,
     ) -> PyResult<Self> {
         let py = model.py();
+        let recorder = profile.then(Recorder::default);
         let invalid = |text: &str| exception(py, &Error::new(ErrorKind::InvalidArgument, text));
         let runtime = match runtime {
             Some(_) if !plugins.is_empty() => {
                 return Err(invalid("plugins belong to a runtime: give them to `devbay.Runtime`"));
             }
             Some(runtime) => runtime.inner().clone(),
-            None if plugins.is_empty() => shared(py)?,
-            None => Runtime::with_plugins(py, plugins)?,
+            None if plugins.is_empty() && recorder.is_none() => shared(py)?,
+            // Devices that work asynchronously tell the runtime when, so a profile needs one of its own.
+            None => Runtime::with_plugins(py, plugins, recorder.as_ref())?,
         };
-        let policy = Policy::parse(device).map_err(|error| exception(py, &error))?;
+        let names_device = options.map(|options| options.contains("device")).transpose()?.unwrap_or_default();
+        let mut options = options_of(options)?;
+        match (device, names_device) {
+            ("auto", true) => {}
+            (_, true) => {
+                return Err(invalid("the device is given twice: as `device`, and among the options"));
+            }
+            (_, false) => options.set("device", device).map_err(|error| exception(py, &error))?,
+        }
         let model = match model.cast::<PyBytes>() {
             Ok(bytes) => {
                 let bytes = bytes.as_bytes().to_vec();
-                detached(py, || Model::from_bytes(bytes))?
+                detached(py, || match overridable {
+                    true => Model::from_bytes_overridable(bytes),
+                    false => Model::from_bytes(bytes),
+                })?
             }
             Err(_) => {
                 let path: PathBuf = model.extract()?;
-                detached(py, || Model::load(path))?
+                detached(py, || match overridable {
+                    true => Model::load_overridable(path),
+                    false => Model::load(path),
+                })?
             }
         };
         detached(py, || {
-            let program = Some(model.program()).filter(|_| policy == Policy::Auto);
-            let device =
-                runtime.choose(&policy, &Requirements { program, ..Requirements::default() })?.device;
-            let is_other = |other: &Arc<devbay_host::Device>| {
-                other.plugin().name() == "cpu" && !Arc::ptr_eq(other, &device)
-            };
-            let others = runtime.devices().into_iter().filter(is_other).take(1).collect();
-            let options = SessionOptions { others, ..SessionOptions::default() };
-            let session = devbay_host::Session::with_options(&model, &device, options)?;
-            Ok(Self { session, device, last_ns: AtomicU64::new(u64::MAX) })
+            let (session, choice) = options.session(&runtime, &model, recorder.as_ref())?;
+            check_ops(&model, &session, &runtime)?;
+            let metadata = model.metadata().clone();
+            let (device, verdicts) = (choice.device, choice.verdicts);
+            let defaults = model
+                .defaults()
+                .iter()
+                .map(|(name, tensor)| Ok((name.clone(), DeviceTensor::on_host(tensor)?)));
+            let defaults = defaults.collect::<devbay_host::Result<_>>()?;
+            let last_ns = AtomicU64::new(u64::MAX);
+            Ok(Self { session, device, metadata, defaults, verdicts, recorder, last_ns })
         })
     }
 
@@ -126,21 +160,109 @@ impl Session {
         self.session.outputs().iter().cloned().map(Port).collect()
     }
 
+    /// The values of initializers that the model also lists as inputs, by name. They are constants, or defaults of inputs if the
+    /// session was made with `overridable=True`.
+    #[getter]
+    fn defaults<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let defaults = PyDict::new(py);
+        for (name, tensor) in &self.defaults {
+            defaults.set_item(name, Tensor(tensor.clone()))?;
+        }
+        Ok(defaults)
+    }
+
     /// The name of the device.
     #[getter]
     fn device(&self) -> &str {
         self.device.name()
     }
 
+    /// Returns what the model's file says about itself, by name: `producer_name`, `producer_version`, `domain`, `version`,
+    /// `description`, `graph_name`, `graph_description`, `ir_version`, `opsets` by domain, and `properties`, the pairs that
+    /// its producer added.
+    #[getter]
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let Metadata {
+            producer_name,
+            producer_version,
+            domain,
+            version,
+            description,
+            graph_name,
+            graph_description,
+            ir_version,
+            opsets,
+            properties,
+        } = &self.metadata;
+        let metadata = PyDict::new(py);
+        for (name, text) in [
+            ("producer_name", producer_name),
+            ("producer_version", producer_version),
+            ("domain", domain),
+            ("description", description),
+            ("graph_name", graph_name),
+            ("graph_description", graph_description),
+        ] {
+            metadata.set_item(name, text)?;
+        }
+        metadata.set_item("version", version)?;
+        metadata.set_item("ir_version", ir_version)?;
+        let by_domain = PyDict::new(py);
+        for (domain, version) in opsets {
+            by_domain.set_item(domain, version)?;
+        }
+        metadata.set_item("opsets", by_domain)?;
+        let pairs = PyDict::new(py);
+        for (key, value) in properties {
+            pairs.set_item(key, value)?;
+        }
+        metadata.set_item("properties", pairs)?;
+        Ok(metadata)
+    }
+
+    /// Returns the plan for inputs: how the model is divided into tasks, with estimated costs and memory.
+    ///
+    /// `inputs` has an array, or a tuple of extents, by name. Inputs whose extents the model knows can be left out. `print` shows
+    /// the plan as text, `json()` returns it as data, and notebooks draw a table.
+    #[pyo3(signature = (inputs = None))]
+    fn plan<'py>(&self, py: Python<'py>, inputs: Option<&Bound<'py, PyDict>>) -> PyResult<Bound<'py, PyAny>> {
+        reports::plan(py, self, inputs)
+    }
+
+    /// Returns why the model runs on this device, and what passes changed in it. `inputs` are as those of `plan`.
+    #[pyo3(signature = (inputs = None))]
+    fn explain<'py>(
+        &self,
+        py: Python<'py>,
+        inputs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        reports::explain(py, self, &self.verdicts, inputs)
+    }
+
+    /// Returns the times of the runs since the last call, of a session that was made with `profile=True`.
+    fn profile<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let recorder = self.recorder.as_ref().ok_or_else(|| {
+            let text = "the session records no times: make it with profile=True";
+            exception(py, &Error::new(ErrorKind::InvalidArgument, text))
+        })?;
+        reports::profile(py, recorder)
+    }
+
     /// Runs the model on inputs by name, and returns NumPy arrays by output name.
     ///
     /// Inputs are NumPy arrays, objects with `__dlpack__`, `devbay.Tensor`s, or lists of numbers. They are not copied if they
-    /// are dense, and must not be written until the call returns. `deadline` is in seconds. A result of a type that NumPy does
-    /// not have is a `devbay.Tensor`.
-    #[pyo3(signature = (inputs, *, deadline = None))]
-    fn run<'py>(&self, inputs: &Bound<'py, PyDict>, deadline: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
+    /// are dense, and must not be written until the call returns. `deadline` is in seconds. `cancel` ends the run when it is
+    /// set; so does Ctrl-C, which sets it. A result of a type that NumPy does not have is an array of ml_dtypes if that package
+    /// is installed, else a `devbay.Tensor`.
+    #[pyo3(signature = (inputs, *, deadline = None, cancel = None))]
+    fn run<'py>(
+        &self,
+        inputs: &Bound<'py, PyDict>,
+        deadline: Option<f64>,
+        cancel: Option<&Cancel>,
+    ) -> PyResult<Bound<'py, PyDict>> {
         let py = inputs.py();
-        let options = options(py, deadline)?;
+        let options = options(py, deadline, cancel)?;
         let given = self.given(inputs)?;
         let tensors = given.iter().map(|(name, tensor)| Ok((name.as_str(), tensor.to_tensor()?)));
         let tensors = detached(py, || tensors.collect::<devbay_host::Result<Vec<_>>>())?;
@@ -160,28 +282,31 @@ impl Session {
     }
 
     /// Runs the model as `run` does, in a thread of the event loop's: `await session.run_async(inputs)`.
-    #[pyo3(signature = (inputs, *, deadline = None))]
+    #[pyo3(signature = (inputs, *, deadline = None, cancel = None))]
     fn run_async<'py>(
         slf: &Bound<'py, Self>,
         inputs: &Bound<'py, PyDict>,
         deadline: Option<f64>,
+        cancel: Option<Bound<'py, Cancel>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         let options = PyDict::new(py);
         options.set_item("deadline", deadline)?;
+        options.set_item("cancel", cancel)?;
         let to_thread = py.import("asyncio")?.getattr("to_thread")?;
         to_thread.call((slf.getattr("run")?, inputs), Some(&options))
     }
 
     /// Runs the model as `run` does, and leaves the results on the device: `devbay.Tensor`s by output name.
-    #[pyo3(signature = (inputs, *, deadline = None))]
+    #[pyo3(signature = (inputs, *, deadline = None, cancel = None))]
     fn run_on_device<'py>(
         &self,
         inputs: &Bound<'py, PyDict>,
         deadline: Option<f64>,
+        cancel: Option<&Cancel>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let py = inputs.py();
-        let options = options(py, deadline)?;
+        let options = options(py, deadline, cancel)?;
         let given = self.given(inputs)?;
         let outputs = detached(py, || {
             let named: Vec<_> = given.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
@@ -197,9 +322,20 @@ impl Session {
     fn __repr__(&self) -> String {
         format!("<devbay.Session on {}>", self.device.name())
     }
+
+    /// Returns a table for notebooks: the plan, if all extents are known, else inputs and outputs.
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        py.import("devbay._reports")?.getattr("session_html")?.call1((slf,))
+    }
 }
 
 impl Session {
+    /// Returns the library's own session.
+    pub fn inner(&self) -> &devbay_host::Session {
+        &self.session
+    }
+
     /// Runs in the background, and looks for signals until the run has ended. A signal whose handler raises, as that of Ctrl-C
     /// does, ends the run.
     fn run_interruptibly(
@@ -232,10 +368,57 @@ impl Session {
                 let text = format!("the model has no input `{name}`; it takes {}", known.join(", "));
                 return Err(exception(inputs.py(), &Error::new(ErrorKind::InvalidInput, text)));
             };
-            given.push((name, from_python(&value, port, &self.device)?));
+            let wanted = port.ty.as_ref().map(|ty| ty.dtype);
+            let tensor = from_python(&value, &format!("input `{name}`"), wanted, &self.device)?;
+            given.push((name, tensor));
+        }
+        for (name, tensor) in &self.defaults {
+            let is_input = self.session.inputs().iter().any(|port| *port.name == **name);
+            if is_input && !given.iter().any(|(known, _)| known == name) {
+                given.push((name.clone(), tensor.clone()));
+            }
         }
         Ok(given)
     }
+}
+
+/// Refuses a model with an op that no device of the session has a kernel for: its first run would fail.
+fn check_ops(
+    model: &Model,
+    session: &devbay_host::Session,
+    runtime: &devbay_host::Runtime,
+) -> devbay_host::Result<()> {
+    let mut missing = missing_ops(session.device(), model.program());
+    // Nodes may run on any device of the runtime, by fallback or by pins.
+    for other in runtime.devices() {
+        let there = missing_ops(&other, model.program());
+        missing.retain(|op, _| there.contains_key(op));
+    }
+    let Some((op, node)) = missing.into_iter().next() else { return Ok(()) };
+    let names: Vec<String> = runtime.devices().iter().map(|device| device.name().to_owned()).collect();
+    let text = format!("there is no kernel for op {op} on {}", names.join(" or "));
+    Err(Error::new(ErrorKind::UnsupportedOp, text).at_node(node))
+}
+
+/// Reads options: texts, numbers, truth values, or lists of them, by key.
+pub fn options_of(given: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {
+    let mut options = Options::default();
+    for (key, value) in given.into_iter().flatten() {
+        let key: String = key.extract()?;
+        let is_list = value.cast::<PyList>().is_ok() || value.cast::<PyTuple>().is_ok();
+        let values = match is_list {
+            true => value.try_iter()?.collect::<PyResult<Vec<_>>>()?,
+            false => vec![value],
+        };
+        for value in values {
+            let text = match value.cast::<PyBool>() {
+                Ok(truth) => truth.is_true().to_string(),
+                Err(_) => value.str()?.to_string(),
+            };
+            options.set(&*key, text).map_err(|error| exception(value.py(), &error))?;
+        }
+    }
+    Ok(options)
 }
 
 /// Returns whether this is Python's main thread, which handles signals.
@@ -251,10 +434,10 @@ fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
 }
 
 /// Reads the options of a run.
-fn options(py: Python<'_>, deadline: Option<f64>) -> PyResult<RunOptions> {
+fn options(py: Python<'_>, deadline: Option<f64>, cancel: Option<&Cancel>) -> PyResult<RunOptions> {
     let deadline = deadline.map(Duration::try_from_secs_f64).transpose().map_err(|error| {
         let text = format!("a deadline is a number of seconds: {error}");
         exception(py, &Error::new(ErrorKind::InvalidArgument, text))
     })?;
-    Ok(RunOptions { deadline, ..RunOptions::default() })
+    Ok(RunOptions { deadline, cancel: cancel.map(Cancel::inner), ..RunOptions::default() })
 }

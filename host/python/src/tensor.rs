@@ -1,8 +1,8 @@
 //! Tensors between Python and the library, by DLPack.
 
-use crate::errors::exception;
-use devbay_host::internals::core::tensor::dtype_name;
-use devbay_host::{Device, DeviceTensor, Error, ErrorKind, Port};
+use crate::errors::{detached, exception};
+use devbay_host::internals::core::tensor::{Bytes, U8, bytes_of, dtype_from_name, dtype_name};
+use devbay_host::{DType, Device, DeviceTensor, Error, ErrorKind};
 use devbay_plugin_api::locks::lock;
 use dlpark::ffi::{DLDevice, DLManagedTensor, DLManagedTensorVersioned};
 use dlpark::python::{DlpackExporter, ExportRequest, ImportedDlpack, export_dlpack, from_dlpack};
@@ -11,6 +11,7 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
+use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 /// A tensor, in host memory or on a device. Its content does not change.
@@ -41,8 +42,26 @@ impl Tensor {
 
     /// Returns the content as a NumPy array, copied if it is on a device. The array is read-only.
     fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let tensor = crate::errors::detached(py, || DeviceTensor::on_host(&self.0.to_tensor()?))?;
+        let tensor = detached(py, || self.0.to_tensor())?;
+        if let Some(array) = small_array(py, &tensor)? {
+            array.call_method1("setflags", (false,))?;
+            return Ok(array);
+        }
+        let tensor = DeviceTensor::on_host(&tensor).map_err(|error| exception(py, &error))?;
         from_dlpack_of(py)?.call1((Self(tensor),))
+    }
+
+    /// Returns a tensor that shares the memory of an object with `__dlpack__`, or of an array.
+    #[staticmethod]
+    fn from_dlpack(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let device = owner(object)?;
+        from_python(object, "the tensor", None, &device).map(Self)
+    }
+
+    /// The number of bytes of its elements.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        bytes_of(self.0.dtype(), self.0.shape().iter().product()).unwrap_or_default()
     }
 
     #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
@@ -114,48 +133,133 @@ impl Given {
 }
 
 static FROM_DLPACK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-static AS_DENSE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+static ARRAYS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+
+/// Returns the module that converts arrays.
+fn arrays(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
+    let import = || Ok::<_, PyErr>(py.import("devbay._arrays")?.unbind());
+    Ok(ARRAYS.get_or_try_init(py, import)?.bind(py))
+}
 
 fn from_dlpack_of(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     let import = || Ok::<_, PyErr>(py.import("numpy")?.getattr("from_dlpack")?.unbind());
     Ok(FROM_DLPACK.get_or_try_init(py, import)?.bind(py))
 }
 
-/// Converts a result to a NumPy array that owns its memory; to a [`Tensor`] if NumPy does not have its element type.
+/// Returns whether NumPy itself has an element type.
+fn is_numpys(dtype: DType) -> bool {
+    // Signed, unsigned, float, complex and bool of whole, usual sizes: DLPack's codes 0, 1, 2, 5 and 6.
+    matches!(dtype.code, 0 | 1 | 2 | 5 | 6) && matches!(dtype.bits, 8 | 16 | 32 | 64 | 128)
+}
+
+/// A tensor's bytes, as the storage of a tensor of another type.
+struct As(devbay_host::Tensor);
+
+impl Bytes for As {
+    fn bytes(&self) -> &[u8] {
+        self.0.bytes()
+    }
+
+    fn start_mut(&self) -> Option<NonNull<u8>> {
+        self.0.start_mut()
+    }
+}
+
+/// Returns the same bytes as a tensor of another type and shape.
+fn reread(
+    tensor: devbay_host::Tensor,
+    dtype: DType,
+    shape: &[usize],
+) -> devbay_host::Result<devbay_host::Tensor> {
+    let size = tensor.bytes().len();
+    devbay_host::Tensor::from_storage(dtype, shape, Arc::new(As(tensor)), 0, size)
+}
+
+/// Converts a tensor of a type that NumPy lacks to an array of ml_dtypes; None without that package, and for NumPy's own types.
+fn small_array<'py>(py: Python<'py>, tensor: &devbay_host::Tensor) -> PyResult<Option<Bound<'py, PyAny>>> {
+    if is_numpys(tensor.dtype()) {
+        return Ok(None);
+    }
+    let arrays = arrays(py)?;
+    let name = dtype_name(tensor.dtype());
+    if arrays.call_method1("numpy_type", (&name,))?.is_none() {
+        return Ok(None);
+    }
+    // A copy, so that the array's memory is its own.
+    let bytes = devbay_host::Tensor::from_bytes(U8, &[tensor.bytes().len()], tensor.bytes());
+    let bytes = bytes.and_then(DeviceTensor::of_host).map_err(|error| exception(py, &error))?;
+    let bytes = from_dlpack_of(py)?.call1((Given(Mutex::new(Some(bytes))),))?;
+    arrays.call_method1("of_bytes", (bytes, name, PyTuple::new(py, tensor.shape())?)).map(Some)
+}
+
+/// Converts a result to a NumPy array that owns its memory; to a [`Tensor`] if neither NumPy nor ml_dtypes has its element type.
 pub fn to_python<'py>(py: Python<'py>, tensor: devbay_host::Tensor) -> PyResult<Bound<'py, PyAny>> {
     let dtype = tensor.dtype();
+    if let Some(array) = small_array(py, &tensor)? {
+        return Ok(array);
+    }
     // The last reference to its memory, so that NumPy may write it.
     let device_tensor = DeviceTensor::of_host(tensor).map_err(|error| exception(py, &error))?;
-    // Signed, unsigned, float, complex and bool of whole, usual sizes: DLPack's codes 0, 1, 2, 5 and 6.
-    let is_numpys = matches!(dtype.code, 0 | 1 | 2 | 5 | 6) && matches!(dtype.bits, 8 | 16 | 32 | 64 | 128);
-    if !is_numpys {
+    if !is_numpys(dtype) {
         return Ok(Bound::new(py, Tensor(device_tensor))?.into_any());
     }
     from_dlpack_of(py)?.call1((Given(Mutex::new(Some(device_tensor))),))
 }
 
-/// Takes an input from Python: a [`Tensor`], an object with `__dlpack__`, or whatever NumPy makes an array of the input's type.
+/// Takes a tensor from Python: a [`Tensor`], an object with `__dlpack__`, or whatever NumPy makes an array of the wanted type.
+/// `what` names it in messages.
 ///
 /// Memory is shared if it is dense, and kept until the run is over. A view with gaps is copied.
-pub fn from_python(object: &Bound<'_, PyAny>, port: &Port, device: &Arc<Device>) -> PyResult<DeviceTensor> {
+pub fn from_python(
+    object: &Bound<'_, PyAny>,
+    what: &str,
+    wanted: Option<DType>,
+    device: &Arc<Device>,
+) -> PyResult<DeviceTensor> {
     if let Ok(tensor) = object.cast::<Tensor>() {
         return Ok(tensor.get().0.clone());
     }
     let py = object.py();
     let refused = |reason: &dyn std::fmt::Display| {
-        let text = format!("input `{}` cannot be taken: {reason}", port.name);
+        let text = format!("{what} cannot be taken: {reason}");
         exception(py, &Error::new(ErrorKind::InvalidInput, text))
     };
     let has_dlpack = object.hasattr("__dlpack__")?;
     if has_dlpack && let Ok(tensor) = import(object, device) {
         return Ok(tensor);
     }
-    // With gaps, in another byte order, or a list.
-    let numpy = || Ok::<_, PyErr>(py.import("devbay._arrays")?.getattr("dense")?.unbind());
-    let dense = AS_DENSE.get_or_try_init(py, numpy)?.bind(py);
-    let dtype = port.ty.as_ref().map(|ty| dtype_name(ty.dtype)).filter(|_| !has_dlpack);
-    let array = dense.call1((object, dtype)).map_err(|error| refused(&error.value(py)))?;
-    import(&array, device).map_err(|error| refused(&error.value(py)))
+    // With gaps, in another byte order, of a type of ml_dtypes, or a list.
+    let wanted = wanted.map(dtype_name).filter(|_| !has_dlpack);
+    let found =
+        arrays(py)?.call_method1("dense", (object, wanted)).map_err(|error| refused(&error.value(py)))?;
+    let (array, small): (Bound<'_, PyAny>, Option<(String, Vec<usize>)>) = found.extract()?;
+    let tensor = import(&array, device).map_err(|error| refused(&error.value(py)))?;
+    let Some((name, shape)) = small else { return Ok(tensor) };
+    let dtype = dtype_from_name(&name).ok_or_else(|| refused(&format!("there is no element type {name}")))?;
+    let reread = tensor.to_tensor().and_then(|bytes| DeviceTensor::of_host(reread(bytes, dtype, &shape)?));
+    reread.map_err(|error| exception(py, &error))
+}
+
+/// Returns the extents, if the object is a tuple of numbers; None for anything else.
+pub fn shape_of(object: &Bound<'_, PyAny>) -> PyResult<Option<Vec<usize>>> {
+    object.cast::<PyTuple>().ok().map(|tuple| tuple.extract()).transpose()
+}
+
+/// Returns the device whose memory an object with `__dlpack__` is in; the processor for host memory.
+fn owner(object: &Bound<'_, PyAny>) -> PyResult<Arc<Device>> {
+    let py = object.py();
+    let runtime = crate::runtime::shared(py)?;
+    let wanted: Option<(i32, i32)> = match object.hasattr("__dlpack_device__")? {
+        true => Some(object.call_method0("__dlpack_device__")?.extract()?),
+        false => None,
+    };
+    let devices = runtime.devices();
+    let owner = devices.iter().find(|device| device.dlpack_device().ok() == wanted);
+    let cpu = devices.iter().find(|device| device.plugin().name() == "cpu");
+    owner
+        .or(cpu)
+        .cloned()
+        .ok_or_else(|| exception(py, &Error::new(ErrorKind::NotFound, "there is no device for the tensor")))
 }
 
 /// Shares the memory of an object with `__dlpack__`.

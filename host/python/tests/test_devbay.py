@@ -126,7 +126,7 @@ def test_devices_that_are_not_there():
     with pytest.raises(devbay.InvalidArgument, match="kinds are cpu"):
         devbay.Session(ABS, device="prefer:banana")
     with pytest.raises(devbay.InvalidArgument, match="PLUGIN.KEY"):
-        devbay.Runtime(options={"threads": "3"})
+        devbay.Runtime(options={"thread": "3"})
     runtime = devbay.Runtime(plugins=["nothere.so"])
     assert any("nothere.so" in name for name, _ in runtime.refused)
 
@@ -181,6 +181,48 @@ def test_runs_can_be_awaited():
     assert asyncio.run(both()) == [[0], [1]]
 
 
+def run_program(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_interpreter_ends_while_runs_are_in_flight():
+    code = f"""
+import threading, time
+import numpy as np
+import devbay
+endless, short = devbay.Session({LOOP!r}), devbay.Session({ABS!r})
+def forever():
+    endless.run({{"n": np.int64(2**62), "x": np.ones(4, np.float32)}})
+def often():
+    while True:
+        short.run({{"x": np.ones(4, np.float32)}})
+for work in (forever, often, often):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.2)
+print("ended")
+"""
+    assert run_program(code) == (0, "ended\n", "")
+
+
+def test_a_subinterpreter_is_refused():
+    code = """
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+interpreters.run_string(interpreters.create(), '''
+try:
+    import devbay
+except ImportError as error:
+    print("subinterpreters" in str(error), flush=True)
+''')
+import devbay
+print(len(devbay.devices()) > 0)
+"""
+    assert run_program(code) == (0, "True\nTrue\n", "")
+
+
 def test_many_threads_share_a_session():
     session = devbay.Session(MNIST)
     x = np.full((1, 1, 28, 28), 0.25, np.float32)
@@ -209,6 +251,24 @@ def test_runtimes_are_shared_and_described():
     assert session.run({"x": np.array([-1], np.float32)})["y"].tolist() == [1]
     assert runtime.devices[0].kind == "cpu" and "cpu:0" in repr(runtime)
     assert any(device.name == "cpu:0" for device in devbay.devices())
+
+
+def test_options_have_the_names_of_the_commands_flags():
+    session = devbay.Session(ABS, options={"device": "cpu:0", "bucket": ("n=*8",), "plans-max": 3, "flush": False})
+    assert session.device == "cpu:0"
+    assert session.plan({"x": (3,)}).json()["inputs"] == [{"name": "x", "type": "f32[8]"}]
+    assert session.run({"x": np.array([-1], np.float32)})["y"].tolist() == [1]
+    assert devbay.Runtime(search=False, options={"cpu.streams": "async"}).devices[0].name == "cpu:0"
+    for wrong, words in (
+        ({"numeric": "f16"}, "there is no option `numeric`"),
+        ({"numerics": "f12"}, "option numerics is"),
+        ({"threads": 3}, "option `threads` is for a runtime"),
+        ({"failover": 1}, "option failover is true.false, found `1`"),
+    ):
+        with pytest.raises(devbay.InvalidArgument, match=words):
+            devbay.Session(ABS, options=wrong)
+    with pytest.raises(devbay.InvalidArgument, match="the device is given twice"):
+        devbay.Session(ABS, device="cpu:0", options={"device": "cpu:0"})
 
 
 def test_every_kind_of_error_has_a_class():

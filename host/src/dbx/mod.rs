@@ -66,8 +66,6 @@ pub struct Written {
 
 /// Content of a file.
 pub(crate) struct Compiled {
-    /// Version of devbay that wrote it.
-    pub made_by: String,
     pub program: Program,
     pub passes: Vec<Applied>,
     /// Passes that were switched off, by name.
@@ -226,7 +224,6 @@ pub(crate) fn from_bytes(file: Bytes, checks: Checks) -> Result<Compiled> {
         })
     });
     Ok(Compiled {
-        made_by: head.made_by.to_owned(),
         program: decode::program(&head.model, &tensors)?,
         passes: decode::applied(&head.passes),
         off: head.off.iter().map(|&name| name.to_owned()).collect(),

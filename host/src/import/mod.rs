@@ -6,15 +6,15 @@
 #![deny(unsafe_code)]
 
 pub(crate) mod file;
-mod info;
+mod metadata;
 mod onnx;
+
+pub use metadata::Metadata;
 
 use bytes::Bytes;
 use devbay_core::program::{Program, text, verify};
 use devbay_core::{Error, ErrorKind, Result, Tensor};
 use std::path::Path;
-
-pub use info::{ModelFormat, ModelInfo};
 
 /// First bytes of the text form.
 const TEXT_MAGIC: &[u8] = b"devbay-program";
@@ -30,10 +30,26 @@ pub enum Reading {
     Copied,
 }
 
-/// A model that was read: its program, and the facts that its file states about itself.
-pub(crate) struct Imported {
+/// Treatment of ONNX's initializers that are also inputs: their values are defaults.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Defaults {
+    /// Constants, so that passes may use their values.
+    #[default]
+    Constants,
+    /// Inputs of the program. The caller passes their default values, or others.
+    Inputs,
+    /// Constants, which are not listed.
+    Ignored,
+}
+
+/// A model as its file has it.
+pub struct Imported {
+    /// The program.
     pub program: Program,
-    pub info: ModelInfo,
+    /// Statements of the file about the model.
+    pub metadata: Metadata,
+    /// Values of initializers that are also inputs, by name.
+    pub defaults: Vec<(String, Tensor)>,
 }
 
 /// Reads the model in a file, and the data files beside it that the model refers to.
@@ -43,16 +59,19 @@ pub(crate) struct Imported {
 /// [`ErrorKind::UnsupportedModel`] if it uses features that devbay lacks; with the file, and the node at fault if there is
 /// one.
 pub fn open(path: impl AsRef<Path>, reading: Reading) -> Result<Program> {
-    Ok(open_model(path.as_ref(), reading)?.program)
+    open_all(path.as_ref(), reading, Defaults::Constants).map(|imported| imported.program)
 }
 
-/// Reads a model as [`open`] does, with the facts that its file states.
-pub(crate) fn open_model(path: &Path, reading: Reading) -> Result<Imported> {
+/// Reads the model in a file as [`open`] does, with all that the file says.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_all(path: &Path, reading: Reading, defaults: Defaults) -> Result<Imported> {
     let read = || {
         let bytes = file::read(path, reading)?;
         // A bare file name has the parent "".
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        import(bytes, Some(parent.unwrap_or(Path::new("."))), reading)
+        import(bytes, Some(parent.unwrap_or(Path::new("."))), reading, defaults)
     };
     read().map_err(|error| error.in_file(path.display()))
 }
@@ -62,12 +81,15 @@ pub(crate) fn open_model(path: &Path, reading: Reading) -> Result<Imported> {
 /// # Errors
 /// As [`open`]; [`ErrorKind::UnsupportedModel`] if it refers to data files and there is no folder.
 pub fn from_bytes(bytes: impl Into<Bytes>, folder: Option<&Path>) -> Result<Program> {
-    Ok(import(bytes.into(), folder, Reading::default())?.program)
+    all_from_bytes(bytes.into(), folder, Defaults::Constants).map(|imported| imported.program)
 }
 
-/// Reads a model in memory, without data files, and the facts that it states.
-pub(crate) fn model_from_bytes(bytes: Bytes) -> Result<Imported> {
-    import(bytes, None, Reading::default())
+/// Reads a model in memory as [`from_bytes`] does, with all that the file says.
+///
+/// # Errors
+/// As [`from_bytes`].
+pub fn all_from_bytes(bytes: Bytes, folder: Option<&Path>, defaults: Defaults) -> Result<Imported> {
+    import(bytes, folder, Reading::default(), defaults)
 }
 
 /// Reads one tensor in ONNX's form (TensorProto), the form of stored test data.
@@ -78,14 +100,16 @@ pub fn read_tensor(bytes: impl Into<Bytes>) -> Result<Tensor> {
     onnx::read_tensor(bytes.into())
 }
 
-fn import(bytes: Bytes, folder: Option<&Path>, reading: Reading) -> Result<Imported> {
+fn import(bytes: Bytes, folder: Option<&Path>, reading: Reading, defaults: Defaults) -> Result<Imported> {
     let imported = if bytes.starts_with(TEXT_MAGIC) {
         let text = str::from_utf8(&bytes).map_err(|e| {
             Error::new(ErrorKind::InvalidModel, "expected UTF-8 in a program's text").because(e)
         })?;
-        Imported { program: text::parse(text)?, info: ModelInfo::of(ModelFormat::Text) }
+        let program = text::parse(text)?;
+        let metadata = Metadata { graph_name: program.name.clone(), ..Metadata::default() };
+        Imported { program, metadata, defaults: Vec::new() }
     } else {
-        onnx::import(bytes, folder, reading)?
+        onnx::import(bytes, folder, reading, defaults)?
     };
     verify::verify(&imported.program)?;
     Ok(imported)

@@ -344,11 +344,26 @@ impl Session {
             let tensors = ports::in_order(&self.inputs, inputs)?.into_iter().cloned().collect();
             return self.run_apart(tensors, options, deadline);
         }
-        let inputs = self.in_order(inputs)?;
+        self.run_views(&self.in_order(inputs)?, options)
+    }
+
+    /// Runs as [`Session::run_with`] does, on inputs in the model's order.
+    ///
+    /// # Errors
+    /// As [`Session::run_with`].
+    pub fn run_in_order(&self, inputs: &[InputView<'_>], options: &RunOptions) -> Result<Vec<Tensor>> {
+        match options.deadline.filter(|_| self.may_not_return()) {
+            Some(deadline) => self.run_apart(owned(inputs)?, options, deadline),
+            None => self.run_views(inputs, options),
+        }
+    }
+
+    /// Runs on the thread of the call.
+    fn run_views(&self, inputs: &[InputView<'_>], options: &RunOptions) -> Result<Vec<Tensor>> {
         ports::check(&self.inputs, inputs.iter().map(InputView::ty))?;
         let buckets = self.buckets.as_deref();
         self.limited(options, |cancel| {
-            self.attempt(|session| run_host(&session.unit, buckets, &inputs, cancel))
+            self.attempt(|session| run_host(&session.unit, buckets, inputs, cancel))
         })
     }
 
@@ -500,11 +515,7 @@ impl Session {
         options: &RunOptions,
         deadline: Duration,
     ) -> Result<()> {
-        let owned = inputs.iter().map(|input| {
-            let (dtype, shape) = input.ty();
-            Tensor::from_bytes(dtype, shape, input.bytes())
-        });
-        let results = self.run_apart(owned.collect::<Result<_>>()?, options, deadline)?;
+        let results = self.run_apart(owned(inputs)?, options, deadline)?;
         if results.len() != outputs.len() {
             let text = format!("memory for {} results, the model has {}", outputs.len(), results.len());
             return Err(Error::new(ErrorKind::InvalidArgument, text));
@@ -631,6 +642,15 @@ impl Session {
             )),
         }
     }
+}
+
+/// Copies the caller's memory.
+fn owned(inputs: &[InputView<'_>]) -> Result<Vec<Tensor>> {
+    let copy = |input: &InputView<'_>| {
+        let (dtype, shape) = input.ty();
+        Tensor::from_bytes(dtype, shape, input.bytes())
+    };
+    inputs.iter().map(copy).collect()
 }
 
 /// Runs a unit on valid inputs, padded if the session has buckets.

@@ -7,6 +7,7 @@
 
 use super::{SliceKind, StepAt, Timeline};
 use devbay_core::trace::{StepInfo, StepKind};
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// All kernels of one op.
@@ -123,6 +124,20 @@ impl Summary {
     /// Returns the share of the runs' time that was not spent in kernels: 1 - `busy_ns` / `available_ns`. None without runs.
     pub fn not_in_kernels(&self) -> Option<f64> {
         (self.available_ns > 0).then(|| 1.0 - self.busy_ns as f64 / self.available_ns as f64)
+    }
+
+    /// Returns the sums as JSON.
+    pub fn json(&self) -> Value {
+        let op = |op: &OpTime| {
+            let OpTime { op, n_nodes, n_launches, total_ns, share } = op;
+            json!({ "op": op, "nodes": n_nodes, "launches": n_launches, "total_ns": total_ns, "share": share })
+        };
+        let ops: Vec<Value> = self.ops.iter().map(op).collect();
+        json!({
+            "runs": self.n_runs, "wall_ns": self.wall_ns, "kernel_ns": self.kernel_ns, "busy_ns": self.busy_ns,
+            "available_ns": self.available_ns, "not_in_kernels": self.not_in_kernels(),
+            "unmarked_launches": self.n_unmarked, "lost_events": self.n_dropped, "ops": ops,
+        })
     }
 }
 

@@ -10,6 +10,7 @@ mod lock;
 mod source;
 mod tables;
 
+use crate::c_api;
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,7 +29,11 @@ type Files = BTreeMap<&'static str, String>;
 pub fn run(check: bool) -> Result<()> {
     let root = repository_root();
     let source = source::read(&root.join(SOURCE))?;
-    let files = Files::from([(TABLES, tables::generate(&source)?), (HEADER, c_header::generate(&source)?)]);
+    let files = Files::from([
+        (TABLES, tables::generate(&source)?),
+        (HEADER, c_header::generate(&source)?),
+        (c_api::HEADER, c_api::header(&root)?),
+    ]);
     let mut stale = settle(&root, &files, check)?;
     // The other files come from layouts compiled with these tables.
     if stale.is_empty() || !check {

@@ -5,7 +5,7 @@
 >>> outputs = session.run({"x": array})
 """
 
-from devbay._devbay import Device, Port, Runtime, Session, Tensor, __version__, devices
+from devbay._devbay import Cancel, Device, Port, Runtime, Session, Tensor, __version__, devices, op
 from devbay._errors import (
     Cancelled,
     DeadlineExceeded,
@@ -22,6 +22,7 @@ from devbay._errors import (
 )
 
 __all__ = [
+    "Cancel",
     "Cancelled",
     "DeadlineExceeded",
     "Device",
@@ -41,4 +42,5 @@ __all__ = [
     "UnsupportedModel",
     "__version__",
     "devices",
+    "op",
 ]

@@ -8,7 +8,7 @@ use super::order::{definitions, sorted, uses};
 use super::proto::attribute_proto::AttributeType;
 use super::proto::{FunctionProto, GraphProto, NodeProto, TensorProto, ValueInfoProto};
 use super::{Opsets, about, domain, invalid, label, tensors, too_deep_error, unsupported};
-use crate::import::Reading;
+use crate::import::{Defaults, Reading};
 use devbay_core::cancel::look;
 use devbay_core::program::onnx_versions::since_version;
 use devbay_core::program::verify::REGION_DEPTH_MAX;
@@ -43,6 +43,10 @@ pub(super) struct Builder<'m> {
     lifter: Lifter,
     /// Number of enclosing graphs under construction.
     depth: usize,
+    /// Names of the main graph's initializers that become inputs.
+    free: HashSet<&'m str>,
+    /// Values of the main graph's initializers that are also inputs, by name.
+    pub(super) defaults: Vec<(String, Tensor)>,
 }
 
 /// Context shared by all nodes of the model, or of one function call.
@@ -124,12 +128,24 @@ impl<'m> Builder<'m> {
             tensors: HashMap::new(),
             lifter: Lifter::default(),
             depth: 0,
+            free: HashSet::new(),
+            defaults: Vec::new(),
         })
     }
 
-    /// Builds the model's graph.
-    pub(super) fn build_main(&mut self, graph: &'m GraphProto, opsets: Opsets<'m>) -> Result<()> {
+    /// Builds the model's graph. Initializers that are also inputs have default values: constants, or inputs.
+    pub(super) fn build_main(
+        &mut self,
+        graph: &'m GraphProto,
+        opsets: Opsets<'m>,
+        defaults: Defaults,
+    ) -> Result<()> {
         self.functions.check(graph)?;
+        let inputs: HashSet<&str> = graph.input.iter().map(|info| info.name()).collect();
+        let both = || graph.initializer.iter().filter(|initializer| inputs.contains(initializer.name()));
+        if defaults == Defaults::Inputs {
+            self.free = both().map(TensorProto::name).collect();
+        }
         graph.name().clone_into(&mut self.program.name);
         let frame = Frame { opsets, arguments: None, prefix: String::new() };
         let mut region = self.build_region(graph, None, &frame)?;
@@ -150,6 +166,12 @@ impl<'m> Builder<'m> {
             }
         }
         self.program.main = region;
+        if defaults != Defaults::Ignored {
+            for initializer in both() {
+                let tensor = self.decoded(initializer)?;
+                self.defaults.push((initializer.name().to_owned(), tensor));
+            }
+        }
         Ok(())
     }
 
@@ -165,14 +187,17 @@ impl<'m> Builder<'m> {
         if !graph.sparse_initializer.is_empty() {
             return Err(unsupported("sparse initializers are not supported"));
         }
-        let constants: HashSet<&str> = graph.initializer.iter().map(TensorProto::name).collect();
+        // They are the main graph's, which is built first.
+        let free = std::mem::take(&mut self.free);
+        let initializers = || graph.initializer.iter().filter(|tensor| !free.contains(tensor.name()));
+        let constants: HashSet<&str> = initializers().map(TensorProto::name).collect();
         // Older files list initializers among the inputs, as defaults.
         let inputs = || graph.input.iter().map(|info| info.name()).filter(|name| !constants.contains(name));
-        if inputs().chain(graph.initializer.iter().map(|tensor| tensor.name())).any(str::is_empty) {
+        let names = || inputs().chain(initializers().map(TensorProto::name));
+        if names().any(str::is_empty) {
             return Err(invalid("expected names of inputs and initializers, found an empty one"));
         }
-        let definitions =
-            definitions(inputs().chain(graph.initializer.iter().map(|tensor| tensor.name())), &graph.node)?;
+        let definitions = definitions(names(), &graph.node)?;
 
         // The last declaration wins: those of inputs and outputs override others.
         let declared = graph.value_info.iter().chain(&graph.output).chain(&graph.input);
@@ -184,7 +209,7 @@ impl<'m> Builder<'m> {
             scope.names.insert(name, Some(id));
             region.inputs.push(id);
         }
-        for initializer in &graph.initializer {
+        for initializer in initializers() {
             let name = initializer.name();
             let id = self
                 .build_constant(name, initializer)
@@ -310,16 +335,19 @@ impl<'m> Builder<'m> {
     }
 
     fn build_constant(&mut self, name: &str, proto: &'m TensorProto) -> Result<ValueId> {
-        let key = std::ptr::from_ref(proto);
-        let tensor = match self.tensors.get(&key) {
-            Some(tensor) => tensor.clone(),
-            None => {
-                let tensor = tensors::tensor(proto, &mut self.external)?;
-                self.tensors.insert(key, tensor.clone());
-                tensor
-            }
-        };
+        let tensor = self.decoded(proto)?;
         Ok(self.program.add_constant(name, tensor))
+    }
+
+    /// Decodes a tensor once.
+    fn decoded(&mut self, proto: &'m TensorProto) -> Result<Tensor> {
+        let key = std::ptr::from_ref(proto);
+        if let Some(tensor) = self.tensors.get(&key) {
+            return Ok(tensor.clone());
+        }
+        let tensor = tensors::tensor(proto, &mut self.external)?;
+        self.tensors.insert(key, tensor.clone());
+        Ok(tensor)
     }
 
     /// Turns a Constant node into a constant, so that later stages need not know its forms and versions.

@@ -15,13 +15,13 @@ mod functions;
 mod graph;
 mod lift;
 mod order;
-pub(super) mod proto;
+mod proto;
 mod tensors;
 
 #[cfg(test)]
 mod tests;
 
-use super::{Imported, ModelInfo, Reading};
+use super::{Defaults, Imported, Metadata, Reading};
 use bytes::Bytes;
 use devbay_core::program::onnx_versions::NEWEST_OPSET;
 use devbay_core::{Error, ErrorKind, Result, Tensor};
@@ -37,20 +37,51 @@ use std::path::Path;
 const OPSETS: RangeInclusive<i64> = 7..=NEWEST_OPSET as i64;
 
 /// Reads a model; `folder` holds its data files.
-pub(super) fn import(bytes: Bytes, folder: Option<&Path>, reading: Reading) -> Result<Imported> {
-    let mut model = ModelProto::decode(bytes).map_err(|cause| {
+pub(super) fn import(
+    bytes: Bytes,
+    folder: Option<&Path>,
+    reading: Reading,
+    defaults: Defaults,
+) -> Result<Imported> {
+    let model = ModelProto::decode(bytes).map_err(|cause| {
         let too_deep = cause.to_string().contains("recursion limit");
         if too_deep {
             return too_deep_error().because(cause);
         }
         invalid("expected a program's text or an ONNX model, found neither, or a damaged one").because(cause)
     })?;
-    let info = ModelInfo::take(&mut model);
     let graph = model.graph.as_ref().ok_or_else(|| invalid("expected a graph in the model, found none"))?;
     let opsets = opsets(&model.opset_import)?;
     let mut builder = Builder::new(&model.functions, folder, reading)?;
-    builder.build_main(graph, opsets)?;
-    Ok(Imported { program: builder.program, info })
+    // Files before version 4 had to list all initializers among the inputs, so that this says nothing about defaults.
+    let defaults = if model.ir_version() < 4 { Defaults::Ignored } else { defaults };
+    builder.build_main(graph, opsets, defaults)?;
+    Ok(Imported { program: builder.program, metadata: metadata(&model), defaults: builder.defaults })
+}
+
+/// Returns what the file says about the model.
+fn metadata(model: &ModelProto) -> Metadata {
+    let graph = model.graph.as_ref();
+    Metadata {
+        producer_name: model.producer_name().to_owned(),
+        producer_version: model.producer_version().to_owned(),
+        domain: model.domain().to_owned(),
+        version: model.model_version(),
+        description: model.doc_string().to_owned(),
+        graph_name: graph.map(|graph| graph.name().to_owned()).unwrap_or_default(),
+        graph_description: graph.map(|graph| graph.doc_string().to_owned()).unwrap_or_default(),
+        ir_version: model.ir_version(),
+        opsets: model
+            .opset_import
+            .iter()
+            .map(|opset| (domain(opset.domain()).to_owned(), opset.version()))
+            .collect(),
+        properties: model
+            .metadata_props
+            .iter()
+            .map(|pair| (pair.key().to_owned(), pair.value().to_owned()))
+            .collect(),
+    }
 }
 
 /// Reads one tensor on its own.
@@ -84,7 +115,7 @@ fn opsets(imports: &[OperatorSetIdProto]) -> Result<Opsets<'_>> {
 }
 
 /// Unifies the two names of ONNX's own domain.
-pub(super) fn domain(name: &str) -> &str {
+fn domain(name: &str) -> &str {
     if name == "ai.onnx" { "" } else { name }
 }
 

@@ -2,7 +2,6 @@
 
 mod damage;
 mod files;
-mod info;
 mod lifts;
 mod refusals;
 mod rules;
@@ -15,7 +14,7 @@ use super::proto::{
     StringStringEntryProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto, tensor_shape_proto,
     type_proto,
 };
-use crate::import::from_bytes;
+use crate::import::{Defaults, Metadata, all_from_bytes, from_bytes};
 use devbay_core::program::{Program, text};
 use devbay_core::{ErrorKind, Result};
 use prost::Message;

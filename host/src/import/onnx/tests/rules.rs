@@ -279,3 +279,44 @@ fn text_is_read_as_well() {
     assert!(error.to_string().contains("line 1, column 41"), "{error}");
     assert!(crate::import::from_bytes(&b"devbay-program \xff"[..], None).is_err());
 }
+
+#[test]
+fn an_initializer_that_is_also_an_input_is_a_constant_or_an_input() {
+    let mut both = graph(vec![node("Add", &["x", "w"], &["y"])], &["y"]);
+    both.input.push(value("w", DataType::Float, Some(&[1])));
+    both.initializer.push(TensorProto { float_data: vec![2.0], ..tensor("w", DataType::Float, &[1]) });
+    let mut model = model(17, both);
+    let read = |model: &ModelProto, defaults| {
+        let imported = all_from_bytes(model.encode_to_vec().into(), None, defaults).unwrap();
+        let inputs = imported.program.main.inputs.iter();
+        let inputs: Vec<String> = inputs.map(|&id| imported.program.value(id).name.to_string()).collect();
+        let defaults: Vec<String> = imported.defaults.into_iter().map(|(name, _)| name).collect();
+        (inputs, defaults)
+    };
+    let (x, w) = (vec!["x".to_owned()], vec!["w".to_owned()]);
+    assert_eq!(read(&model, Defaults::Constants), (x.clone(), w.clone()));
+    assert_eq!(read(&model, Defaults::Inputs), (vec!["x".to_owned(), "w".to_owned()], w));
+    // Such files list all initializers, also those that nobody may change.
+    model.ir_version = Some(3);
+    assert_eq!(read(&model, Defaults::Inputs), (x, vec![]));
+}
+
+#[test]
+fn metadata_are_what_the_file_says() {
+    let mut model = model(17, graph(vec![node("Abs", &["x"], &["y"])], &["y"]));
+    model.producer_name = Some("a tool".to_owned());
+    model.model_version = Some(3);
+    let pair = StringStringEntryProto { key: Some("labels".to_owned()), value: Some("cat".to_owned()) };
+    model.metadata_props = vec![pair];
+    let imported = all_from_bytes(model.encode_to_vec().into(), None, Defaults::Constants).unwrap();
+    let expected = Metadata {
+        producer_name: "a tool".to_owned(),
+        version: 3,
+        graph_name: "g".to_owned(),
+        ir_version: 8,
+        opsets: vec![(String::new(), 17)],
+        properties: vec![("labels".to_owned(), "cat".to_owned())],
+        ..Metadata::default()
+    };
+    assert_eq!(imported.metadata, expected);
+}

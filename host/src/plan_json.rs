@@ -1,12 +1,12 @@
 //! A plan as JSON, with the content of its text form.
 
-use devbay_host::internals::core::plan::cost::{Rates, WorkRates};
-use devbay_host::internals::core::plan::report::{
+use devbay_core::plan::cost::{Rates, WorkRates};
+use devbay_core::plan::report::{
     ControlReport, InlinedReport, PlanReport, RatesFrom, SectionReport, StageReport, StepReport, TaskReport,
 };
-use devbay_host::internals::core::plan::section::StepKind;
-use devbay_host::internals::core::plan::tasks::OneTask;
-use devbay_host::internals::core::plan::work::WorkKind;
+use devbay_core::plan::section::StepKind;
+use devbay_core::plan::tasks::OneTask;
+use devbay_core::plan::work::WorkKind;
 use serde_json::{Value, json};
 
 /// Returns a plan's report as JSON.

@@ -1,0 +1,1 @@
+"""onnxruntime's inner modules, as far as programs import them: exceptions and classes."""
