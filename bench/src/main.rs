@@ -86,6 +86,14 @@ const BENCHES: &[(&str, Bench)] = &[
     ("gpu-launch", gpu_launch::run),
 ];
 
+const _: () = {
+    let mut at = 0;
+    while at < BENCHES.len() {
+        assert!(BENCHES[at].0.len() <= rows::NAME_WIDTH, "the table's column of benchmarks is too narrow");
+        at += 1;
+    }
+};
+
 fn main() -> Result<()> {
     let mut raw: Vec<OsString> = std::env::args_os().skip(1).collect();
     // `cold-start` starts this program as its small process; the arguments after the flag are for another program.

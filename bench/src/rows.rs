@@ -7,6 +7,10 @@ use serde::Serialize;
 /// Our subject's name.
 pub const OURS: &str = "devbay";
 
+/// Width of the column of benchmarks. Rows are printed as they are measured, so it is known beforehand; the longest name is
+/// `compiled-start`.
+pub const NAME_WIDTH: usize = 14;
+
 /// Figures of one subject in one case.
 #[derive(Clone, Serialize)]
 pub struct Row {
@@ -124,7 +128,7 @@ impl Rows {
         }
         if !self.headed {
             println!(
-                "{:<11} {:<24} {:>3}  {:<26} {:>10} {:>10} {:>10} {:<9} {:>5}  devbay / this",
+                "{:<NAME_WIDTH$} {:<24} {:>3}  {:<26} {:>10} {:>10} {:>10} {:<9} {:>5}  devbay / this",
                 "BENCH", "CASE", "THR", "SUBJECT", "MEDIAN", "MIN", "MAX", "UNIT", "RUNS"
             );
             self.headed = true;
@@ -133,7 +137,7 @@ impl Rows {
             if row.runs > 1 { format!("{median:.3} ({min:.3} to {max:.3})") } else { format!("{median:.3}") }
         });
         println!(
-            "{:<11} {:<24} {:>3}  {:<26} {:>10} {:>10} {:>10} {:<9} {:>5}  {ratio}",
+            "{:<NAME_WIDTH$} {:<24} {:>3}  {:<26} {:>10} {:>10} {:>10} {:<9} {:>5}  {ratio}",
             row.bench,
             row.case,
             row.threads,

@@ -137,15 +137,12 @@ impl Described {
     /// Returns the facts that the file states, each with its name.
     fn facts(&self) -> Vec<(&'static str, String)> {
         let info = self.model.info();
-        let mut format = match info.format {
-            ModelFormat::Onnx => "ONNX".to_owned(),
-            ModelFormat::Text => "a program in text form".to_owned(),
-            ModelFormat::Compiled => "a compiled model".to_owned(),
-            other => other.name().to_owned(),
+        let mut format = match (info.format, info.ir_version) {
+            (ModelFormat::Onnx, Some(version)) => format!("ONNX, IR version {version}"),
+            (ModelFormat::Onnx, None) => "ONNX".to_owned(),
+            (ModelFormat::Compiled, _) => "a compiled model".to_owned(),
+            _ => "a program in text form".to_owned(),
         };
-        if let Some(version) = info.ir_version {
-            format.push_str(&format!(", IR version {version}"));
-        }
         // ONNX's own first.
         let mut opsets: Vec<_> = info.opsets.iter().collect();
         opsets.sort_by_key(|(domain, _)| !domain.is_empty());
@@ -163,9 +160,10 @@ impl Described {
         add("graph", self.model.program().name.clone());
         add("domain", info.domain.clone());
         // 0 is what exporters write that have no version.
-        let version = info.model_version.filter(|&version| version != 0);
-        add("version", version.map(|version| version.to_string()).unwrap_or_default());
+        let version = info.model_version.filter(|version| *version != 0).map(|version| version.to_string());
+        add("version", version.unwrap_or_default());
         add("about", info.description.clone());
+        add("about", info.graph_description.clone());
         for (key, value) in &info.metadata {
             add("note", format!("{key}={value}"));
         }
@@ -208,9 +206,11 @@ impl Described {
             self.ops().into_iter().map(|(op, of_op)| (op, of_op.n_nodes)).collect();
         let sum = self.work.as_ref().ok().map(Work::sum);
         json!({
-            "file": self.file, "name": program.name, "format": info.format.name(), "ir_version": info.ir_version,
+            "file": self.file, "name": program.name, "format": info.format.name(),
+            "ir_version": info.ir_version,
             "opsets": opsets, "producer": { "name": info.producer_name, "version": info.producer_version },
             "domain": info.domain, "model_version": info.model_version, "description": info.description,
+            "graph_description": info.graph_description,
             "metadata": metadata, "nodes": program.n_nodes(), "parameters": self.parameters.0,
             "constant_bytes": self.parameters.1, "inputs": list(&program.main.inputs),
             "outputs": list(&program.main.outputs), "ops": ops,

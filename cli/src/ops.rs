@@ -267,7 +267,6 @@ impl Supported {
     }
 
     fn print(&self, path: &Path) {
-        let own = self.placement.device.name();
         let counts: Vec<String> = self.counts().iter().map(|(title, n)| format!("{n} {title}")).collect();
         say!("{}: {}: {}", path.display(), count(self.nodes.len(), "node"), counts.join(", "));
         if let Some(auto) = &self.auto {
@@ -278,10 +277,7 @@ impl Supported {
             let indent = "  ".repeat(node.within.len());
             let ty = node.ty.as_ref().map_or_else(|| "?".to_owned(), |ty| dtype_name(ty.dtype));
             let late = if node.is_late { "planned during the run" } else { "" };
-            let note = match &node.runs {
-                Runs::Device(device) if device != own => "falls back",
-                _ => late,
-            };
+            let note = if self.falls_back(node) { "falls back" } else { late };
             vec![
                 format!("{indent}{}", node.node),
                 ty,
@@ -310,6 +306,13 @@ impl Supported {
                 say!("    {named}");
             }
         }
+    }
+
+    /// Returns whether another device runs a node because the chosen one does not take it: not because of a pin or an estimate.
+    fn falls_back(&self, node: &NodeSupport) -> bool {
+        let own = self.placement.device.name();
+        let is_refused = node.answers.iter().any(|answer| answer.device == own && answer.kernel.is_err());
+        is_refused && matches!(&node.runs, Runs::Device(device) if device != own)
     }
 
     /// Returns a device's reasons, each with the nodes that it refuses for it.
@@ -344,11 +347,10 @@ impl Supported {
             json!({
                 "node": node.node, "op": node.op.to_string(), "within": node.within,
                 "dtype": node.ty.as_ref().map(|ty| dtype_name(ty.dtype)), "runs": kind(&node.runs), "device": device,
-                "falls_back": device.is_some_and(|device| device != own), "planned_during_run": node.is_late,
+                "falls_back": self.falls_back(node), "planned_during_run": node.is_late,
                 "answers": answers,
             })
         };
-        let is_fallback = |node: &&NodeSupport| matches!(&node.runs, Runs::Device(device) if device != own);
         let n = |runs: fn(&Runs) -> bool| self.nodes.iter().filter(|node| runs(&node.runs)).count();
         let mut by_device: BTreeMap<&str, usize> = BTreeMap::new();
         for node in &self.nodes {
@@ -360,7 +362,7 @@ impl Supported {
             "model": path, "device": own, "devices": self.asked(),
             "counts": {
                 "nodes": self.nodes.len(), "by_device": by_device, "views": n(|runs| *runs == Runs::View),
-                "host": n(|runs| *runs == Runs::Host), "fall_back": self.nodes.iter().filter(is_fallback).count(),
+                "host": n(|runs| *runs == Runs::Host), "fall_back": self.nodes.iter().filter(|node| self.falls_back(node)).count(),
                 "no_kernel": n(|runs| *runs == Runs::Nowhere),
             },
             "nodes": self.nodes.iter().map(node).collect::<Vec<_>>(),

@@ -447,8 +447,9 @@ fn explain_estimates(auto: &Auto) {
 
 /// Prints why a device was chosen, on standard error.
 fn explain(choice: &Choice) {
+    let width = choice.verdicts.iter().map(|verdict| verdict.device.len()).max().unwrap_or(0);
     for verdict in &choice.verdicts {
         let mark = if verdict.chosen { "chosen " } else { "not    " };
-        tell!("{mark} {:<12} {}", verdict.device, verdict.reason);
+        tell!("{mark} {:<width$}  {}", verdict.device, verdict.reason);
     }
 }

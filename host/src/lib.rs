@@ -32,7 +32,7 @@
 //! | --- | --- |
 //! | load plugins, list devices | [`Runtime::builder`], [`Runtime::devices`], [`Runtime::report`] |
 //! | choose a device | [`Runtime::device_for`], or [`Runtime::choose`] with a [`Policy`] and [`Requirements`] |
-//! | read a model | [`Model::load`], [`Model::from_bytes`] |
+//! | read a model | [`Model::load`], [`Model::from_bytes`]; [`Model::info`] for its origin |
 //! | run it | [`Session::run`]; [`Session::run_async`] in the background; [`Session::run_into`] without allocating |
 //! | stop a run | [`RunOptions`]: a deadline, a [`Cancel`] |
 //! | use several devices | [`SessionOptions`]: other devices, pinned nodes, failover |

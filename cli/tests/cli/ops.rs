@@ -109,6 +109,18 @@ fn nodes_fall_back_with_a_reason() {
 }
 
 #[test]
+fn a_pinned_node_does_not_fall_back() {
+    let folder = Folder::new();
+    let (library, model) = (minimal(&folder), folder.write("mixed.txt", MIXED));
+    let mut ops = command();
+    ops.arg("ops").arg(&model).arg("--plugin").arg(&library).args(["--device", "cpu:0", "--json"]);
+    let counts =
+        &finish(ops.args(["--pin", "relu=minimal:0", "--no-pass", "all"])).expect(0).json()["counts"];
+    assert_eq!(counts["by_device"], json!({ "minimal:0": 1, "cpu:0": 1 }));
+    assert_eq!(counts["fall_back"], 0);
+}
+
+#[test]
 fn a_model_that_nothing_runs_has_its_reasons_and_ends_with_4() {
     let folder = Folder::new();
     let model = folder.write("v.txt", VENDOR);
