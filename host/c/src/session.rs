@@ -52,13 +52,16 @@ unsafe impl Send for OwnedPort {}
 // SAFETY: as for `Send`: everything behind the pointers is only read.
 unsafe impl Sync for OwnedPort {}
 
+/// Types of tensors, each with its extents.
+pub type Types = Vec<(DType, Vec<usize>)>;
+
 /// A session, and what C asks about it.
 pub struct Opened {
     pub session: Session,
     inputs: Vec<OwnedPort>,
     outputs: Vec<OwnedPort>,
     /// Types of the results, if there is only one plan: then runs write into the caller's memory.
-    pub results: Option<Vec<(DType, Vec<usize>)>>,
+    pub results: Option<Types>,
     choice: Json,
 }
 
@@ -99,7 +102,7 @@ impl OwnedPort {
 }
 
 /// Returns the result types of a session with one plan.
-fn results(session: &Session) -> Result<Option<Vec<(DType, Vec<usize>)>>> {
+fn results(session: &Session) -> Result<Option<Types>> {
     let known = |port: &Port| port.ty.as_ref().and_then(|ty| Some((ty.dtype, ty.known_shape()?)));
     let Some(inputs) = session.inputs().iter().map(known).collect::<Option<Vec<_>>>() else {
         return Ok(None);

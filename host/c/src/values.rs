@@ -160,7 +160,6 @@ pub unsafe extern "C" fn devbay_value_create(
 ///
 /// Since 1.
 #[unsafe(no_mangle)]
-#[expect(clippy::too_many_arguments, reason = "C has no other form for them that is easier to read")]
 pub unsafe extern "C" fn devbay_value_wrap(
     r#type: devbay_dtype,
     extents: *const i64,
