@@ -29,7 +29,6 @@ struct Api {
     runtime_create: unsafe extern "C" fn(Handle, *mut Handle) -> Handle,
     model_from_bytes: unsafe extern "C" fn(*const u8, usize, *mut Handle) -> Handle,
     session_create: unsafe extern "C" fn(Handle, Handle, Handle, *mut Handle) -> Handle,
-    #[expect(clippy::type_complexity, reason = "the header's declaration")]
     value_wrap: unsafe extern "C" fn(
         u32,
         *const i64,
