@@ -11,10 +11,9 @@ use devbay_host::internals::auto::{self, Allowed, Auto};
 use devbay_host::internals::core::kernel::Numerics;
 use devbay_host::internals::core::passes::Switches;
 use devbay_host::internals::core::passes::narrow_dtypes::Narrowing;
-use devbay_host::internals::core::plan::feedback::Feedback;
 use devbay_host::internals::core::program::Program;
 use devbay_host::internals::core::units;
-use devbay_host::internals::feedback_file::MeasuredTimes;
+use devbay_host::internals::options;
 use devbay_host::internals::rates_file;
 use devbay_host::trace::Recorder;
 use devbay_host::{
@@ -264,15 +263,7 @@ impl DeviceArguments {
 
     /// Parses `--pin`.
     fn pins(&self) -> Result<Vec<(String, Policy)>> {
-        let parse = |text: &String| {
-            // A node's name may contain any character; a device's has no `=`.
-            let parsed =
-                text.rsplit_once('=').filter(|(node, device)| !node.is_empty() && !device.is_empty());
-            let (node, device) =
-                parsed.ok_or_else(|| usage(format!("--pin is NODE=DEVICE, found {text}")))?;
-            Ok((node.to_owned(), Policy::Explicit(device.to_owned())))
-        };
-        self.pin.iter().map(parse).collect()
+        Ok(self.pin.iter().map(|text| options::pin(text)).collect::<devbay_host::Result<_>>()?)
     }
 
     /// Reads a model's file.
@@ -320,12 +311,10 @@ impl DeviceArguments {
         options.plans.stream_priority = self.stream_priority;
         options.plans.flushes = self.flush;
         options.plans.narrow = self.narrow;
-        options.plans.feedback = self.feedback.as_deref().map(|path| feedback(path, runtime)).transpose()?;
-        for limit in &self.limit {
-            let (name, value) = limit
-                .split_once('=')
-                .ok_or_else(|| usage(format!("--limit is NAME=VALUE, found {limit}")))?;
-            options.plans.limits.set(name, value)?;
+        let feedback = self.feedback.as_deref().map(|path| options::feedback(path, runtime));
+        options.plans.feedback = feedback.transpose()?;
+        for text in &self.limit {
+            options::limit(&mut options.plans.limits, text)?;
         }
         self.shapes.apply(&mut options)?;
         for (node, policy) in self.pins()? {
@@ -397,17 +386,6 @@ impl DeviceArguments {
 fn bytes(text: &str) -> std::result::Result<u64, String> {
     units::bytes_from(text)
         .ok_or_else(|| "expected a number of bytes such as 8000000, 512K, 512M or 2G".to_owned())
-}
-
-/// Reads measured times of launches for a runtime's devices; warns about those of other devices.
-fn feedback(path: &Path, runtime: &Runtime) -> Result<Arc<Feedback>> {
-    let keyed = |device: &Arc<Device>| (Arc::clone(device), runtime.rates_key(device));
-    let devices: Vec<_> = runtime.devices().iter().map(keyed).collect();
-    let (feedback, warnings) = MeasuredTimes::read(path)?.feedback(&devices);
-    for warning in warnings {
-        tracing::warn!("{}: {warning}", path.display());
-    }
-    Ok(Arc::new(feedback))
 }
 
 /// Returns the first device of the first plugin that was named with `--plugin`.

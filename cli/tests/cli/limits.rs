@@ -57,7 +57,7 @@ fn what_is_above_a_limit_is_refused() {
         (COLLECTS, "bytes=100K", 7, "(limit bytes)"),
         (LOOP, "planning-time=0", 9, "(limit planning-time)"),
         (LOOP, "nodez=1", 2, "there is no limit `nodez`"),
-        (LOOP, "nodes", 2, "--limit is NAME=VALUE"),
+        (LOOP, "nodes", 2, "limit is NAME=VALUE"),
         (LOOP, "nodes=many", 2, "limit nodes is a number, found `many`"),
     ] {
         let model = folder.write("model.devbay", program);

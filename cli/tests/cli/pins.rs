@@ -89,5 +89,5 @@ fn a_pin_that_would_do_nothing_is_refused() {
     run("inline,inline", &["--pin", "node_Conv_3=cpu:7"]).expect(6).says(&["there is no device cpu:7"]);
     run("inline,inline", &["--pin", "node_Conv_3"])
         .expect(2)
-        .says(&["--pin is NODE=DEVICE, found node_Conv_3"]);
+        .says(&["pin is NODE=DEVICE, found `node_Conv_3`"]);
 }
