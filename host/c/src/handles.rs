@@ -82,6 +82,7 @@ fn handle_of<T>(key: usize) -> *mut T {
     std::ptr::without_provenance_mut(key << 1 | 1)
 }
 
+#[inline]
 fn key_of<T>(handle: *const T) -> Option<usize> {
     let handle = handle.addr();
     (handle & 1 == 1 && handle != NO_PLACE).then_some(handle >> 1)
@@ -119,12 +120,18 @@ fn unknown<T: Object>(handle: *const T::Handle) -> Error {
 /// Looks an object up.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidArgument`] for a handle that is NULL, was destroyed, or never was one.
-#[inline]
+/// [`ErrorKind::InvalidArgument`] for a handle that is NULL, was destroyed, or never was one; [`ErrorKind::Unavailable`] in a forked
+/// child.
+// Not as a call: a guard that is returned through memory takes as long as the lookup.
+#[inline(always)]
 pub fn get<T: Object>(handle: *const T::Handle) -> Result<Used<T>> {
-    let entry = key_of(handle).and_then(|key| T::table().get(key)).ok_or_else(|| unknown::<T>(handle))?;
-    entry.get()?;
-    Ok(Used(entry))
+    let Some(entry) = key_of(handle).and_then(|key| T::table().get(key)) else {
+        return Err(unknown::<T>(handle));
+    };
+    match entry.get() {
+        Ok(_) => Ok(Used(entry)),
+        Err(error) => Err(error),
+    }
 }
 
 /// Looks an object up, to keep it.

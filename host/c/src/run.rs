@@ -118,9 +118,18 @@ impl Asked {
     }
 }
 
-/// Returns the tensors of values that are all in host memory; None if one is on a device.
-fn on_host(values: &[Used<Value>]) -> Option<Few<&Tensor>> {
-    values.iter().map(|value| value.host()).collect()
+// Vectors of views are filled in place: returned by value, they would be copied, which takes as long as a small run.
+
+/// Views values that are all in host memory. False if one is on a device.
+#[inline]
+fn view_all<'a>(values: &'a [Used<Value>], views: &mut Few<InputView<'a>>) -> bool {
+    for value in values {
+        match value.host() {
+            Some(tensor) => views.push(InputView::of(tensor)),
+            None => return false,
+        }
+    }
+    true
 }
 
 /// Views the memory of outputs for writing.
@@ -128,36 +137,39 @@ fn on_host(values: &[Used<Value>]) -> Option<Few<&Tensor>> {
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] for an output of another type than the result's, for memory that may not be written, and for memory
 /// that an input or another output has.
+#[inline]
 fn memory<'a>(
     outputs: &'a [Used<Value>],
-    inputs: &[&Tensor],
+    inputs: &[InputView<'_>],
     types: &[(devbay_host::DType, Vec<usize>)],
-) -> Result<Few<OutputView<'a>>> {
-    let mut taken: Few<(usize, usize)> = SmallVec::new();
-    let mut views = SmallVec::new();
+    memory: &mut Few<OutputView<'a>>,
+) -> Result<()> {
     for (i, (output, (dtype, shape))) in outputs.iter().zip(types).enumerate() {
         fits(i, output, *dtype, shape)?;
         let (start, len) = output.memory_mut()?;
         let (from, to) = (start.addr().get(), start.addr().get() + len);
-        let is_shared = |(begin, end): (usize, usize)| from < end && begin < to;
-        let range = |tensor: &&Tensor| {
-            let begin = tensor.bytes().as_ptr().addr();
-            (begin, begin + tensor.bytes().len())
+        let is_shared = |bytes: &[u8]| {
+            let begin = bytes.as_ptr().addr();
+            from < begin + bytes.len() && begin < to
         };
-        if inputs.iter().map(range).chain(taken.iter().copied()).any(is_shared) {
-            return Err(invalid(format!(
-                "output {i} has memory that is also an input's or another output's"
-            )));
+        if inputs.iter().any(|input| is_shared(input.bytes())) || memory.iter().any(|other| is_shared(other))
+        {
+            return Err(shared(i));
         }
-        taken.push((from, to));
         // SAFETY: `len` bytes that live as long as the value, which `outputs` keeps. Nothing else uses them: no other argument of
         // the call has them, as was just seen, and of other runs and the program the header asks the same.
-        views.push(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) });
+        memory.push(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) });
     }
-    Ok(views)
+    Ok(())
+}
+
+#[cold]
+fn shared(i: usize) -> Error {
+    invalid(format!("output {i} has memory that is also an input's or another output's"))
 }
 
 /// Refuses an output of another type than the result's.
+#[inline]
 fn fits(i: usize, output: &Value, dtype: devbay_host::DType, shape: &[usize]) -> Result<()> {
     #[cold]
     fn wrong(i: usize, given: TensorType, result: TensorType) -> Error {
@@ -172,8 +184,8 @@ fn fits(i: usize, output: &Value, dtype: devbay_host::DType, shape: &[usize]) ->
 
 /// Returns new results of a run, in the model's order.
 fn new_results(opened: &Opened, inputs: &[Used<Value>], asked: &Asked) -> Result<Vec<Value>> {
-    if let (Some(tensors), false) = (on_host(inputs), asked.on_device) {
-        let views: Few<InputView<'_>> = tensors.iter().map(|tensor| InputView::of(tensor)).collect();
+    let mut views = SmallVec::new();
+    if !asked.on_device && view_all(inputs, &mut views) {
         let results = opened.session.run_in_order(&views, &asked.options)?;
         return results.into_iter().map(Value::of_host).collect();
     }
@@ -230,23 +242,27 @@ pub unsafe extern "C" fn devbay_session_run(
         if places.len() != n_results {
             return Err(wrong_count("outputs", places.len(), n_results));
         }
-        let inputs = values(inputs)?;
-        let mut given: Few<Used<Value>> = SmallVec::new();
+        let (mut taken, mut given): (Few<Used<Value>>, Few<Used<Value>>) = (SmallVec::new(), SmallVec::new());
+        for input in inputs {
+            taken.push(handles::get::<Value>(*input)?);
+        }
         for place in places.iter().filter(|place| !place.is_null()) {
             given.push(handles::get::<Value>(*place)?);
         }
+        let mut views = SmallVec::new();
         if given.len() == n_results
             && !asked.on_device
-            && let (Some(types), Some(tensors)) = (&opened.results, on_host(&inputs))
+            && let Some(types) = &opened.results
+            && view_all(&taken, &mut views)
         {
-            let mut memory = memory(&given, &tensors, types)?;
-            let views: Few<InputView<'_>> = tensors.iter().map(|tensor| InputView::of(tensor)).collect();
-            return opened.session.run_into(&views, &mut memory, &asked.options);
+            let mut results = SmallVec::new();
+            memory(&given, &views, types, &mut results)?;
+            return opened.session.run_into(&views, &mut results, &asked.options);
         }
         if asked.on_device && !given.is_empty() {
             return Err(invalid("results that stay on the device are new values: outputs must be NULL"));
         }
-        let results = new_results(&opened, &inputs, &asked)?;
+        let results = new_results(&opened, &taken, &asked)?;
         // Everything is checked before anything is written or given away.
         let mut values = given.iter();
         for (i, (place, result)) in places.iter().zip(&results).enumerate() {
@@ -484,10 +500,12 @@ pub unsafe extern "C" fn devbay_session_bind(
             let read = values(inputs)?;
             let written = outputs.iter().map(|&output| handles::get::<Value>(output));
             let written = written.collect::<Result<Few<_>>>()?;
-            let tensors = on_host(&read).ok_or_else(|| unsupported("an input is on a device"))?;
-            let views: Few<InputView<'_>> = tensors.iter().map(|tensor| InputView::of(tensor)).collect();
-            let mut memory = memory(&written, &tensors, types)?;
-            let bound = opened.session.bind(&views, &mut memory)?;
+            let (mut views, mut results) = (SmallVec::new(), SmallVec::new());
+            if !view_all(&read, &mut views) {
+                return Err(unsupported("an input is on a device"));
+            }
+            memory(&written, &views, types, &mut results)?;
+            let bound = opened.session.bind(&views, &mut results)?;
             let bound = bound.ok_or_else(|| {
                 unsupported("the device cannot work in this memory, or the model is not one line of launches")
             })?;

@@ -100,13 +100,16 @@ impl Value {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if it is on a device, read-only, or shared by something else, such as a run that was started.
+    #[inline]
     pub fn memory_mut(&self) -> Result<(NonNull<u8>, usize)> {
-        let tensor =
-            self.host().ok_or_else(|| invalid(format!("the value {} is on a device", self.words())))?;
-        let start = tensor.start_mut().ok_or_else(|| {
-            invalid(format!("the memory of the value {} is read-only, or shared", self.words()))
-        })?;
+        let tensor = self.host().ok_or_else(|| self.not_writable("is on a device"))?;
+        let start = tensor.start_mut().ok_or_else(|| self.not_writable("is read-only, or shared"))?;
         Ok((start, tensor.bytes().len()))
+    }
+
+    #[cold]
+    fn not_writable(&self, reason: &str) -> Error {
+        invalid(format!("the memory of the value {} {reason}", self.words()))
     }
 
     fn words(&self) -> TensorType {
