@@ -1,5 +1,5 @@
 //! Installs devbay for C: the library, its headers, the program that tries unknown plugins, and the files by which CMake and
-//! pkg-config find them. What is installed may be moved as a whole.
+//! pkg-config find them. The installed folder can be moved.
 
 use crate::abi::repository_root;
 use crate::{python, target_folder};

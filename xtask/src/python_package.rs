@@ -109,8 +109,8 @@ pub fn wheel(arguments: &Arguments) -> Result<()> {
     command.args(["zigbuild", "--release", "--locked", "--package", "devbay-cli", "--target"]);
     command.arg(format!("{platform}.{GLIBC}")).env("PATH", &path).env("CARGO_PROFILE_RELEASE_STRIP", "true");
     run(command.current_dir(crate::abi::repository_root()))?;
-    // What is in this folder beside the sources, maturin puts into the wheel, and pip beside Python.
-    let data = sources().join("devbay.data");
+    // maturin puts the content of this folder into the wheel, and pip puts the scripts beside Python. Its name is the module's.
+    let data = sources().join("devbay._devbay.data");
     let scripts = data.join("scripts");
     fs::create_dir_all(&scripts)?;
     fs::copy(target.join(&platform).join("release/devbay"), scripts.join("devbay"))?;

@@ -4,7 +4,8 @@ use crate::support::{Folder, command, defect, devbay, finish};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// A node that every plugin runs, one that the minimal plugin does not, a view, and an op that nobody has.
+/// Four nodes. Every plugin runs the first, and the minimal plugin does not run the second. The third is a view. No plugin has the op
+/// of the fourth.
 const MIXED: &str = r#"devbay-program 1
 
 program "mixed"(%x: f32[2,8], %n: i64[]) {

@@ -3,6 +3,7 @@
 use devbay_host::{DType, Error, ErrorKind, Result};
 use std::borrow::Cow;
 use std::ffi::{CStr, CString, c_char};
+use std::mem::MaybeUninit;
 
 /// Returns an error for an argument that cannot be.
 pub fn invalid(text: impl Into<String>) -> Error {
@@ -161,4 +162,68 @@ pub unsafe fn extents(extents: *const i64, rank: usize) -> Result<Vec<usize>> {
         usize::try_from(extent).map_err(|_| invalid(format!("{extent} is not the extent of a tensor")))
     };
     extents.iter().map(known).collect()
+}
+
+/// A struct to which later versions append fields.
+///
+/// # Safety
+/// It is `repr(C)`, begins with its size as a `usize`, may have zeros in all its bytes, and had `FIRST_SIZE` bytes in version 1.
+pub unsafe trait Growing: Copy {
+    /// Its size in version 1, for callers with the oldest header.
+    const FIRST_SIZE: usize;
+
+    /// Its name in C.
+    const NAME: &'static str;
+}
+
+/// Returns how many bytes of a struct both sides know.
+///
+/// # Safety
+/// `at` is NULL, or at a struct that begins with its size.
+unsafe fn common_size<T: Growing>(at: *const T) -> Result<usize> {
+    if at.is_null() || !at.is_aligned() {
+        return Err(invalid(format!("a {} is at no address that could be", T::NAME)));
+    }
+    // SAFETY: neither NULL nor unaligned, and the struct begins with its size (`# Safety`).
+    let size = unsafe { at.cast::<usize>().read() };
+    if size < T::FIRST_SIZE {
+        let text = format!("struct_size of a {} is at least {}, found {size}", T::NAME, T::FIRST_SIZE);
+        return Err(invalid(text));
+    }
+    Ok(size.min(size_of::<T>()))
+}
+
+/// Reads a struct of the caller's. Fields that the caller's header does not have are 0.
+///
+/// # Safety
+/// `at` is NULL, or at a struct of as many bytes as it says at its beginning.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] for NULL, for an address that is not aligned, and for a size that no version had.
+pub unsafe fn read_struct<T: Growing>(at: *const T) -> Result<T> {
+    // SAFETY: the caller's promise (`# Safety`).
+    let size = unsafe { common_size(at) }?;
+    let mut read = MaybeUninit::<T>::zeroed();
+    // SAFETY: the caller's struct has at least `size` bytes, and `T` has, too.
+    unsafe { at.cast::<u8>().copy_to_nonoverlapping(read.as_mut_ptr().cast(), size) };
+    // SAFETY: every byte is the caller's or 0, which `T` may have.
+    Ok(unsafe { read.assume_init() })
+}
+
+/// Writes a struct of the caller's: the fields that its header has. Its size becomes that of the fields that were written.
+///
+/// # Safety
+/// As [`read_struct`], and nothing else uses the struct.
+///
+/// # Errors
+/// As [`read_struct`].
+pub unsafe fn write_struct<T: Growing>(at: *mut T, value: &T) -> Result<()> {
+    // SAFETY: the caller's promise (`# Safety`).
+    let size = unsafe { common_size(at.cast_const()) }?;
+    // SAFETY: the caller's struct has at least `size` bytes, `T` has, too, and both begin with the size.
+    unsafe {
+        std::ptr::from_ref(value).cast::<u8>().copy_to_nonoverlapping(at.cast(), size);
+        at.cast::<usize>().write(size);
+    }
+    Ok(())
 }

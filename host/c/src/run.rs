@@ -1,6 +1,6 @@
 //! Runs of sessions: at once, in the background, and many on the same memory.
 
-use crate::arguments::{invalid, list, list_mut};
+use crate::arguments::{Growing, invalid, list, list_mut, read_struct};
 use crate::errors::{self, attempt, devbay_error};
 use crate::handles::{self, Kept, Used, give_new, object};
 use crate::session::{Opened, devbay_session, values};
@@ -12,7 +12,7 @@ use devbay_host::{
 use devbay_plugin_api::locks::try_lock;
 use smallvec::SmallVec;
 use std::ffi::c_void;
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, offset_of};
 use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -40,6 +40,12 @@ pub struct devbay_run_options {
     pub priority: i32,
     /// DEVBAY_RUN_* combined.
     pub flags: u32,
+}
+
+// SAFETY: `repr(C)`, with its size first and numbers and a pointer after it; `flags` was the last field of version 1.
+unsafe impl Growing for devbay_run_options {
+    const FIRST_SIZE: usize = offset_of!(Self, flags) + size_of::<u32>();
+    const NAME: &'static str = "devbay_run_options";
 }
 
 /// If as many runs are in flight as may be (the session's option runs-max), wait for one to end. Without it the run fails with
@@ -84,18 +90,8 @@ impl Asked {
         if options.is_null() {
             return Ok(Self { options: RunOptions::default(), on_device: false });
         }
-        if !options.is_aligned() {
-            return Err(invalid("the options of the run are at no address that could be"));
-        }
-        let smallest = size_of::<devbay_run_options>();
-        // SAFETY: neither NULL nor unaligned; a struct begins with its size (`# Safety`).
-        let size = unsafe { options.cast::<usize>().read() };
-        if size < smallest {
-            let text = format!("struct_size of devbay_run_options is at least {smallest}, found {size}");
-            return Err(invalid(text));
-        }
-        // SAFETY: the struct has at least these fields.
-        let given = unsafe { *options };
+        // SAFETY: the caller's promise (`# Safety`).
+        let given = unsafe { read_struct(options) }?;
         if given.flags & !(DEVBAY_RUN_WAIT_IF_FULL | DEVBAY_RUN_RESULTS_ON_DEVICE) != 0 {
             return Err(invalid(format!("there are no flags {:#x}", given.flags)));
         }

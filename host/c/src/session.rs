@@ -1,6 +1,6 @@
 //! Sessions: a model on a device.
 
-use crate::arguments::{c_text, devbay_dtype, dtype_to_c, invalid, list, text};
+use crate::arguments::{Growing, c_text, devbay_dtype, dtype_to_c, list, text, write_struct};
 use crate::errors::{attempt, devbay_error};
 use crate::handles::{self, Used, give, give_new, object};
 use crate::options::{self, devbay_options};
@@ -11,7 +11,7 @@ use devbay_host::internals::plan_json;
 use devbay_host::{DType, Dim, Error, ErrorKind, Model, Port, Result, Session};
 use serde_json::Value as Json;
 use std::ffi::{CString, c_char};
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, offset_of};
 use std::path::Path;
 use std::ptr::null;
 
@@ -20,10 +20,11 @@ pub struct devbay_session;
 
 /// An input or output of a model. Everything that it points to lives as long as the session.
 ///
-/// Later versions may append fields: read only those within `struct_size`, which the library sets.
+/// Later versions append fields. The library writes those that the caller's struct has room for, and sets `struct_size` to their size.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct devbay_port {
-    /// Size of the struct in the library.
+    /// Size of the struct.
     pub struct_size: usize,
     /// Its name.
     pub name: *const c_char,
@@ -35,6 +36,12 @@ pub struct devbay_port {
     pub extents: *const i64,
     /// The names of open extents, which may be empty; NULL for known ones.
     pub symbols: *const *const c_char,
+}
+
+// SAFETY: `repr(C)`, with its size first and numbers and pointers after it; `symbols` was the last field of version 1.
+unsafe impl Growing for devbay_port {
+    const FIRST_SIZE: usize = offset_of!(Self, symbols) + size_of::<*const *const c_char>();
+    const NAME: &'static str = "devbay_port";
 }
 
 /// A port, and the memory that its struct in C points to.
@@ -174,7 +181,7 @@ pub extern "C" fn devbay_session_n_outputs(session: *const devbay_session) -> us
     handles::get::<Opened>(session).map_or(0, |run| run.outputs.len())
 }
 
-/// Copies as much of a port as the caller's struct has.
+/// Describes a port in the caller's struct.
 ///
 /// # Safety
 /// At `out` is a `devbay_port` of the size that its first field has, or it is NULL.
@@ -182,18 +189,8 @@ unsafe fn describe(ports: &[OwnedPort], i: usize, out: *mut devbay_port) -> Resu
     let found = ports.get(i).map(OwnedPort::in_c).ok_or_else(|| {
         Error::new(ErrorKind::NotFound, format!("there is no port {i}; there are {}", ports.len()))
     })?;
-    if out.is_null() || !out.is_aligned() {
-        return Err(invalid("the place for the port is at no address that could be"));
-    }
-    // SAFETY: neither NULL nor unaligned; a struct begins with its size (`# Safety`).
-    let size = unsafe { out.cast::<usize>().read() };
-    let smallest = size_of::<devbay_port>();
-    if size < smallest {
-        return Err(invalid(format!("struct_size of a devbay_port is at least {smallest}, found {size}")));
-    }
-    // SAFETY: the struct has at least this library's fields.
-    unsafe { out.write(found) };
-    Ok(())
+    // SAFETY: the caller's promise (`# Safety`).
+    unsafe { write_struct(out, &found) }
 }
 
 /// Describes an input, in the model's order. The caller sets `struct_size` of `port` to the size of its struct.

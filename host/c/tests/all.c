@@ -318,6 +318,13 @@ static void open_extents(devbay_runtime *runtime) {
     FAILS(devbay_session_output(session, 1, &port), DEVBAY_ERROR_NOT_FOUND);
     port.struct_size = 4;
     FAILS(devbay_session_input(session, 0, &port), DEVBAY_ERROR_INVALID_ARGUMENT);
+    /* A program with a later header has a larger struct. */
+    struct {
+        devbay_port port;
+        int64_t later;
+    } larger = {.port = {.struct_size = sizeof larger}, .later = 7};
+    OK(devbay_session_input(session, 0, &larger.port));
+    EXPECT(strcmp(larger.port.name, "x") == 0 && larger.port.struct_size == sizeof port && larger.later == 7);
     size_t i = 9;
     OK(devbay_session_find_input(session, "x", &i));
     EXPECT(i == 0);

@@ -96,11 +96,11 @@ def set_seed(seed):
 
 
 def enable_telemetry_events():
-    """Has no effect: devbay reports to nobody."""
+    """Has no effect: devbay sends no telemetry."""
 
 
 def disable_telemetry_events():
-    """Has no effect: devbay reports to nobody."""
+    """Has no effect: devbay sends no telemetry."""
 
 
 def install():

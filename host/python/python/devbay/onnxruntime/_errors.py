@@ -66,6 +66,6 @@ def of_run(found):
     """Makes onnxruntime's exception for an error of devbay in a run."""
     if isinstance(found, _errors.Cancelled):
         return error(Fail, "Exiting due to terminate flag being set to true.")
-    # What a node of a running model finds wrong is a failed run, and no fault of the model's graph.
+    # In a run, onnxruntime reports a fault of a node as a failed run, not as an invalid graph.
     kind = _BY_KIND.get(found.kind, Fail)
     return error(Fail if kind is InvalidGraph else kind, str(found))

@@ -36,7 +36,7 @@ class InferenceSession:
             raise TypeError(f"Unable to load from type '{type(path_or_bytes)}'")
         if sess_options is not None and not isinstance(sess_options, SessionOptions):
             raise TypeError(f"expected SessionOptions, found {type(sess_options).__name__}")
-        # What these choose has no effect on results: a fallback, and passes of onnxruntime.
+        # These choose a fallback and passes of onnxruntime. They do not change results.
         for name in kwargs:
             if name not in ("enable_fallback", "disabled_optimizers", "read_config_from_model"):
                 raise TypeError(f"InferenceSession has no argument {name!r}")

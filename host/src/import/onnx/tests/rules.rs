@@ -296,7 +296,7 @@ fn an_initializer_that_is_also_an_input_is_a_constant_or_an_input() {
     let (x, w) = (vec!["x".to_owned()], vec!["w".to_owned()]);
     assert_eq!(read(&model, Defaults::Constants), (x.clone(), w.clone()));
     assert_eq!(read(&model, Defaults::Inputs), (vec!["x".to_owned(), "w".to_owned()], w));
-    // Such files list all initializers, also those that nobody may change.
+    // A file of version 3 lists all initializers as inputs. So the list does not say which of them may be changed.
     model.ir_version = Some(3);
     assert_eq!(read(&model, Defaults::Inputs), (x, vec![]));
 }
