@@ -151,10 +151,10 @@ typedef uint32_t devbay_value_kind_t;
 /**
  * An input or output of a model. Everything that it points to lives as long as the session.
  *
- * Later versions may append fields: read only those within `struct_size`, which the library sets.
+ * Later versions append fields. The library writes those that the caller's struct has room for, and sets `struct_size` to their size.
  */
 typedef struct {
-    /** Size of the struct in the library. */
+    /** Size of the struct. */
     size_t struct_size;
     /** Its name. */
     const char *name;
