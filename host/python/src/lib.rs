@@ -3,6 +3,7 @@
 //! Each class wraps one type of `devbay-host`. Calls that may take long release the interpreter's lock. Errors become the
 //! exceptions of `devbay._errors`.
 
+mod arrays;
 mod cancel;
 mod eager;
 mod errors;

@@ -62,8 +62,11 @@ impl Tensor {
             array.call_method1("setflags", (false,))?;
             return Ok(array);
         }
-        let tensor = DeviceTensor::on_host(&tensor).map_err(|error| exception(py, &error))?;
-        from_dlpack_of(py)?.call1((Self::from(tensor),))
+        let dtype = tensor.dtype();
+        array_of(py, tensor, false)?.ok_or_else(|| {
+            let text = format!("NumPy does not have the element type {}", dtype_name(dtype));
+            exception(py, &Error::new(ErrorKind::UnsupportedOp, text))
+        })
     }
 
     /// Returns a tensor that shares the memory of an object with `__dlpack__`, or of an array.
@@ -125,46 +128,12 @@ impl DlpackExporter for Tensor {
     }
 }
 
-/// A result that NumPy takes over: its memory is NumPy's alone, and may be written.
-#[pyclass(frozen)]
-struct Given(Mutex<Option<DeviceTensor>>);
-
-#[pymethods]
-impl Given {
-    #[pyo3(signature = (**_options))]
-    fn __dlpack__(
-        &self,
-        py: Python<'_>,
-        _options: Option<&Bound<'_, pyo3::types::PyDict>>,
-    ) -> PyResult<Managed<DLManagedTensorVersioned>> {
-        let tensor = lock(&self.0).take();
-        let tensor = tensor.ok_or_else(|| PyBufferError::new_err("this result was taken before"))?;
-        tensor.into_dlpack().map_err(|error| exception(py, &error))
-    }
-
-    fn __dlpack_device__(&self) -> (u32, i32) {
-        (DLDevice::CPU.device_type.0, DLDevice::CPU.device_id)
-    }
-}
-
-static FROM_DLPACK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 static ARRAYS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
 
 /// Returns the module that converts arrays.
 fn arrays(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
     let import = || Ok::<_, PyErr>(py.import("devbay._arrays")?.unbind());
     Ok(ARRAYS.get_or_try_init(py, import)?.bind(py))
-}
-
-fn from_dlpack_of(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
-    let import = || Ok::<_, PyErr>(py.import("numpy")?.getattr("from_dlpack")?.unbind());
-    Ok(FROM_DLPACK.get_or_try_init(py, import)?.bind(py))
-}
-
-/// Returns whether NumPy itself has an element type.
-fn is_numpys(dtype: DType) -> bool {
-    // Signed, unsigned, float, complex and bool of whole, usual sizes: DLPack's codes 0, 1, 2, 5 and 6.
-    matches!(dtype.code, 0 | 1 | 2 | 5 | 6) && matches!(dtype.bits, 8 | 16 | 32 | 64 | 128)
 }
 
 /// A tensor's bytes, as the storage of a tensor of another type.
@@ -202,23 +171,19 @@ fn small_array<'py>(py: Python<'py>, tensor: &devbay_host::Tensor) -> PyResult<O
     }
     // A copy, so that the array's memory is its own.
     let bytes = devbay_host::Tensor::from_bytes(U8, &[tensor.bytes().len()], tensor.bytes());
-    let bytes = bytes.and_then(DeviceTensor::of_host).map_err(|error| exception(py, &error))?;
-    let bytes = from_dlpack_of(py)?.call1((Given(Mutex::new(Some(bytes))),))?;
+    let bytes = array_of(py, bytes.map_err(|error| exception(py, &error))?, true)?;
     arrays.call_method1("of_bytes", (bytes, name, PyTuple::new(py, tensor.shape())?)).map(Some)
 }
 
-/// Converts a result to a NumPy array that owns its memory; to a [`Tensor`] if neither NumPy nor ml_dtypes has its element type.
+/// Converts a result to a NumPy array; to a [`Tensor`] if neither NumPy nor ml_dtypes has its element type.
 pub fn to_python<'py>(py: Python<'py>, tensor: devbay_host::Tensor) -> PyResult<Bound<'py, PyAny>> {
-    let dtype = tensor.dtype();
     if let Some(array) = small_array(py, &tensor)? {
         return Ok(array);
     }
-    // The last reference to its memory, so that NumPy may write it.
-    let device_tensor = DeviceTensor::of_host(tensor).map_err(|error| exception(py, &error))?;
-    if !is_numpys(dtype) {
-        return Ok(Bound::new(py, Tensor::from(device_tensor))?.into_any());
+    if is_numpys(tensor.dtype()) {
+        // The last reference to its memory, so that programs may write it.
+        array_of(py, tensor, true)
     }
-    from_dlpack_of(py)?.call1((Given(Mutex::new(Some(device_tensor))),))
 }
 
 /// Takes a tensor from Python: a [`Tensor`], an object with `__dlpack__`, or whatever NumPy makes an array of the wanted type.
