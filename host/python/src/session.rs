@@ -1,5 +1,6 @@
 //! Sessions: a model on a device.
 
+use crate::arrays::Dense;
 use crate::cancel::Cancel;
 use crate::errors::{detached, exception};
 use crate::reports;
@@ -12,7 +13,8 @@ use devbay_host::trace::Recorder;
 use devbay_host::{DeviceTensor, DeviceVerdict, Error, ErrorKind, Model, ModelInfo, RunOptions};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyString, PyTuple};
+use smallvec::SmallVec;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,6 +44,9 @@ struct Opened {
     device: Arc<devbay_host::Device>,
     /// Values of initializers that are also inputs.
     defaults: Vec<(String, DeviceTensor)>,
+    /// Names of inputs and outputs, as keys of dictionaries.
+    input_names: Vec<Py<PyString>>,
+    output_names: Vec<Py<PyString>>,
     recorder: Option<Recorder>,
 }
 
@@ -139,20 +144,24 @@ impl Session {
                 })?
             }
         };
-        detached(py, || {
+        let (session, choice, defaults) = detached(py, || {
             let (session, choice) = options.session(&runtime, &model, recorder.as_ref())?;
             check_ops(&model, &session, &runtime)?;
-            let info = model.info().clone();
-            let (device, verdicts) = (choice.device, choice.verdicts);
             let defaults = model
                 .defaults()
                 .iter()
                 .map(|(name, tensor)| Ok((name.clone(), DeviceTensor::on_host(tensor)?)));
             let defaults = defaults.collect::<devbay_host::Result<_>>()?;
-            let last_ns = AtomicU64::new(u64::MAX);
-            let opened = Here::new(Opened { session, device, defaults, recorder });
-            Ok(Self { opened, info, verdicts, last_ns })
-        })
+            Ok((session, choice, defaults))
+        })?;
+        let names = |ports: &[devbay_host::Port]| {
+            ports.iter().map(|port| PyString::intern(py, &port.name).unbind()).collect()
+        };
+        let (input_names, output_names) = (names(session.inputs()), names(session.outputs()));
+        let (device, verdicts) = (choice.device, choice.verdicts);
+        let opened = Opened { session, device, defaults, input_names, output_names, recorder };
+        let last_ns = AtomicU64::new(u64::MAX);
+        Ok(Self { opened: Here::new(opened), info: model.info().clone(), verdicts, last_ns })
     }
 
     /// The model's inputs.
@@ -272,20 +281,18 @@ impl Session {
         let py = inputs.py();
         let options = options(py, deadline, cancel)?;
         let opened = self.opened(py)?;
-        let given = opened.given(inputs)?;
-        let tensors = given.iter().map(|(name, tensor)| Ok((name.as_str(), tensor.to_tensor()?)));
-        let tensors = detached(py, || tensors.collect::<devbay_host::Result<Vec<_>>>())?;
-        let named: Vec<_> = tensors.iter().map(|(name, tensor)| (*name, tensor)).collect();
         let begin = Instant::now();
         let is_long = self.last_ns.load(Ordering::Relaxed) > SHORT.as_nanos() as u64;
-        let outputs = match is_long && is_main_thread(py)? {
-            true => opened.run_interruptibly(py, &named, &options)?,
-            false => detached(py, || opened.session.run_with(&named, &options))?,
+        let is_watched = is_long && is_main_thread(py)?;
+        let done = if is_watched { None } else { opened.run_on_arrays(inputs, &options)? };
+        let outputs = match done {
+            Some(outputs) => outputs,
+            None => opened.run_on_tensors(inputs, &options, is_watched)?,
         };
         self.last_ns.store(begin.elapsed().as_nanos() as u64, Ordering::Relaxed);
         let results = PyDict::new(py);
-        for (port, output) in opened.session.outputs().iter().zip(outputs) {
-            results.set_item(&*port.name, to_python(py, output)?)?;
+        for (name, output) in opened.output_names.iter().zip(outputs) {
+            results.set_item(name, to_python(py, output)?)?;
         }
         Ok(results)
     }
@@ -352,6 +359,45 @@ impl Session {
 }
 
 impl Opened {
+    /// Runs on dense arrays of NumPy, in the thread of the call. None, and no run, if an input is something else, or they are not the
+    /// model's.
+    fn run_on_arrays(
+        &self,
+        inputs: &Bound<'_, PyDict>,
+        options: &RunOptions,
+    ) -> PyResult<Option<Vec<devbay_host::Tensor>>> {
+        let py = inputs.py();
+        if inputs.len() != self.input_names.len() {
+            return Ok(None);
+        }
+        let mut arrays: SmallVec<[Dense<'_>; 4]> = SmallVec::new();
+        for name in &self.input_names {
+            let Some(array) = inputs.get_item(name)?.as_ref().and_then(Dense::of) else { return Ok(None) };
+            arrays.push(array);
+        }
+        let views: devbay_host::Result<SmallVec<[_; 4]>> = arrays.iter().map(Dense::view).collect();
+        let views = views.map_err(|error| exception(py, &error))?;
+        detached(py, || self.session.run_in_order(&views, options)).map(Some)
+    }
+
+    /// Runs on tensors of every kind.
+    fn run_on_tensors(
+        &self,
+        inputs: &Bound<'_, PyDict>,
+        options: &RunOptions,
+        is_watched: bool,
+    ) -> PyResult<Vec<devbay_host::Tensor>> {
+        let py = inputs.py();
+        let given = self.given(inputs)?;
+        let tensors = given.iter().map(|(name, tensor)| Ok((name.as_str(), tensor.to_tensor()?)));
+        let tensors = detached(py, || tensors.collect::<devbay_host::Result<Vec<_>>>())?;
+        let named: Vec<_> = tensors.iter().map(|(name, tensor)| (*name, tensor)).collect();
+        match is_watched {
+            true => self.run_interruptibly(py, &named, options),
+            false => detached(py, || self.session.run_with(&named, options)),
+        }
+    }
+
     /// Runs in the background, and looks for signals until the run has ended. A signal whose handler raises, as that of Ctrl-C
     /// does, ends the run.
     fn run_interruptibly(

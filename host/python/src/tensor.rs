@@ -1,10 +1,10 @@
 //! Tensors between Python and the library, by DLPack.
 
+use crate::arrays::{Dense, array_of, is_numpys};
 use crate::errors::{detached, exception};
 use devbay_host::internals::core::tensor::{Bytes, U8, bytes_of, dtype_from_name, dtype_name};
 use devbay_host::internals::forks::Here;
 use devbay_host::{DType, Device, DeviceTensor, Error, ErrorKind};
-use devbay_plugin_api::locks::lock;
 use dlpark::ffi::{DLDevice, DLManagedTensor, DLManagedTensorVersioned};
 use dlpark::python::{DlpackExporter, ExportRequest, ImportedDlpack, export_dlpack, from_dlpack};
 use dlpark::{DlpackFlags, Managed};
@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// A tensor, in host memory or on a device. Its content does not change.
 ///
@@ -62,11 +62,7 @@ impl Tensor {
             array.call_method1("setflags", (false,))?;
             return Ok(array);
         }
-        let dtype = tensor.dtype();
-        array_of(py, tensor, false)?.ok_or_else(|| {
-            let text = format!("NumPy does not have the element type {}", dtype_name(dtype));
-            exception(py, &Error::new(ErrorKind::UnsupportedOp, text))
-        })
+        array_of(py, tensor, false)
     }
 
     /// Returns a tensor that shares the memory of an object with `__dlpack__`, or of an array.
@@ -182,8 +178,10 @@ pub fn to_python<'py>(py: Python<'py>, tensor: devbay_host::Tensor) -> PyResult<
     }
     if is_numpys(tensor.dtype()) {
         // The last reference to its memory, so that programs may write it.
-        array_of(py, tensor, true)
+        return array_of(py, tensor, true);
     }
+    let tensor = DeviceTensor::of_host(tensor).map_err(|error| exception(py, &error))?;
+    Ok(Bound::new(py, Tensor::from(tensor))?.into_any())
 }
 
 /// Takes a tensor from Python: a [`Tensor`], an object with `__dlpack__`, or whatever NumPy makes an array of the wanted type.
@@ -204,6 +202,10 @@ pub fn from_python(
         let text = format!("{what} cannot be taken: {reason}");
         exception(py, &Error::new(ErrorKind::InvalidInput, text))
     };
+    if let Some(array) = Dense::of(object) {
+        let tensor = array.into_tensor().and_then(DeviceTensor::of_host);
+        return tensor.map_err(|error| exception(py, &error));
+    }
     let has_dlpack = object.hasattr("__dlpack__")?;
     if has_dlpack && let Ok(tensor) = import(object, device) {
         return Ok(tensor);
