@@ -16,7 +16,7 @@ fn rows_with(arguments: &[&str], environment: &[(&str, &Path)]) -> Result<(Vec<V
     // Some load plugin libraries, which building the workspace makes, but building this package does not.
     let program = env!("CARGO_BIN_EXE_devbay-bench");
     let mut command = Command::new(program);
-    command.args(arguments).args(["--passes", "3", "--json"]).envs(environment.iter().copied());
+    command.args(arguments).args(["--passes", "1", "--json"]).envs(environment.iter().copied());
     let output = command.output()?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(output.status.success(), "{said}");

@@ -117,7 +117,8 @@ pub fn wheel(arguments: &Arguments) -> Result<()> {
 
     let out = crate::abi::repository_root().join(&arguments.out);
     let mut build = Command::new(tools.join("maturin"));
-    build.args(["build", "--release", "--locked", "--zig", "--target", &platform, "--compatibility"]);
+    build.args(["build", "--release", "--locked", "--zig", "--target", &platform, "--compression-level", "9"]);
+    build.arg("--compatibility");
     build.arg(format!("manylinux_{}", GLIBC.replace('.', "_"))).arg("--manifest-path");
     build.arg(sources().join("Cargo.toml")).arg("--out").arg(&out).env("PATH", &path);
     let built = run(&mut build);
