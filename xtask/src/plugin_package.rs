@@ -83,7 +83,7 @@ pub fn wheel(plugin: Plugin, out: &Path) -> Result<()> {
     run(pack.arg(&built).arg(&project).env("DEVBAY_PLUGIN_LIBRARY", &library))?;
     let repaired = project.join("repaired");
     let mut repair = command_with_path(&tools.join("auditwheel"), tools)?;
-    repair.args(["repair", "--plat"]).arg(platform_tag()).arg("--wheel-dir").arg(&repaired);
+    repair.args(["repair", "--only-plat", "--plat"]).arg(platform_tag()).arg("--wheel-dir").arg(&repaired);
     run(repair.arg(only_wheel(&built)?))?;
     let wheel = only_wheel(&repaired)?;
     run(Command::new(&python).arg(project.join("rehash_wheel.py")).arg(&wheel))?;

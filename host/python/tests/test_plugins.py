@@ -63,7 +63,7 @@ class Environment:
     def command(self):
         """Returns the command's devices and its plugins by name."""
         report = json.loads(run([self.folder / "bin" / "devbay", "devices", "--json"], self.folder))
-        names = [device["name"] for device in report["devices"]]
+        names = [device["device"] for device in report["devices"]]
         return names, {plugin["name"]: plugin for plugin in report["plugins"]}
 
 
