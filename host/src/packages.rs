@@ -56,12 +56,17 @@ impl PythonPackage {
                 // Debian's own Python has the second one.
                 for packages in ["site-packages", "dist-packages"] {
                     // One of `lib` and `lib64` may be a link to the other.
-                    folders.extend(python.join(packages).canonicalize().ok().filter(|f| !folders.contains(f)));
+                    folders
+                        .extend(python.join(packages).canonicalize().ok().filter(|f| !folders.contains(f)));
                 }
             }
         }
         let has_devbay = |folder: &PathBuf| metadata_of(folder).any(|info| is_of_devbay(&info));
-        folders.iter().filter(|folder| has_devbay(folder)).flat_map(|folder| Self::installed_in(folder)).collect()
+        folders
+            .iter()
+            .filter(|folder| has_devbay(folder))
+            .flat_map(|folder| Self::installed_in(folder))
+            .collect()
     }
 
     /// Returns the packages with plugins in one folder of packages.
@@ -111,7 +116,8 @@ impl PythonPackage {
         let folder: PathBuf = module.split('.').collect();
         let (prefix, suffix) = (std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
         let files = [format!("{name}.json"), format!("{prefix}devbay_plugin_{name}{suffix}")];
-        let paths = self.folders.iter().flat_map(|parent| files.iter().map(|file| parent.join(&folder).join(file)));
+        let paths =
+            self.folders.iter().flat_map(|parent| files.iter().map(|file| parent.join(&folder).join(file)));
         let file = paths.into_iter().find(|path| path.is_file()).ok_or_else(|| {
             let place = self.folders.first().map(|parent| parent.join(&folder)).unwrap_or(folder);
             let text = format!("expected {} or {} in {}", files[0], files[1], place.display());
@@ -131,7 +137,9 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
 
 /// Returns the folders with metadata of installed packages: `NAME-VERSION.dist-info`.
 fn metadata_of(folder: &Path) -> impl Iterator<Item = PathBuf> {
-    entries(folder).into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "dist-info"))
+    entries(folder)
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|extension| extension == "dist-info"))
 }
 
 /// Returns whether this is the metadata of the package `devbay` itself.

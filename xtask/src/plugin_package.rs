@@ -144,7 +144,11 @@ fn write_project(about: &About, project: &Path) -> Result<()> {
         let mut text = named(&text);
         if file == "pyproject.toml" {
             let version = concat!("version = \"", env!("CARGO_PKG_VERSION"), "\"");
-            text = replace(&text, "version = \"0.1.0\"", &format!("{version}\nlicense = \"MIT OR Apache-2.0\""))?;
+            text = replace(
+                &text,
+                "version = \"0.1.0\"",
+                &format!("{version}\nlicense = \"MIT OR Apache-2.0\""),
+            )?;
             text = replace(&text, &format!("The devbay plugin {name}"), summary)?;
         }
         write(&project.join(named(file)), &text)?;

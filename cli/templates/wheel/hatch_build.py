@@ -48,8 +48,10 @@ class PluginBuildHook(BuildHookInterface):
         build_data["pure_python"] = False
         # Any Python 3, this system: the library does not use Python.
         build_data["tag"] = "py3-none-" + tag_of(sysconfig.get_platform())
+        # An editable package has its code elsewhere; the library and the manifest are copies there, too.
+        files = "force_include_editable" if version == "editable" else "force_include"
         for file in package.iterdir():
-            build_data["force_include"][str(file)] = f"{PACKAGE}/{file.name}"
+            build_data[files][str(file)] = f"{PACKAGE}/{file.name}"
 
 
 def tag_of(system):

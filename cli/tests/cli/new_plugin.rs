@@ -270,7 +270,8 @@ fn a_project_is_a_python_package_on_request() {
         assert_eq!(commands.len(), next.as_array().unwrap().len() + 1);
         assert!(commands.last().unwrap().as_str().unwrap().starts_with("pip wheel"), "{commands:?}");
         let module = "python/devbay_plugin_my_npu/__init__.py";
-        for file in ["pyproject.toml", "hatch_build.py", "rehash_wheel.py", module, ".gitignore", "README.md"] {
+        for file in ["pyproject.toml", "hatch_build.py", "rehash_wheel.py", module, ".gitignore", "README.md"]
+        {
             assert!(at.join(file).is_file(), "{lang}: {file}");
             let text = fs::read_to_string(at.join(file)).unwrap();
             assert!(!text.contains("template"), "{lang}: {file} has the template's name");

@@ -72,7 +72,8 @@ impl Runtime {
         plugins: Vec<PathBuf>,
         recorder: Option<&Recorder>,
     ) -> PyResult<devbay_host::Runtime> {
-        let builder = builder().search(places(py, true)?).plugins(plugins).trace(recorder.map(Recorder::sink));
+        let builder =
+            builder().search(places(py, true)?).plugins(plugins).trace(recorder.map(Recorder::sink));
         detached(py, || builder.build())
     }
 

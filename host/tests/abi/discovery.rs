@@ -188,7 +188,10 @@ fn with_package() -> Folder {
     let library = folder.faulty("faulty");
     let text = manifest("faulty", &library.display().to_string(), "");
     folder.write("npu_package/faulty.json", text);
-    folder.write("npu_package-1.2.dist-info/METADATA", "Metadata-Version: 2.4\nName: npu-package\nVersion: 1.2\n\nName: x\n");
+    folder.write(
+        "npu_package-1.2.dist-info/METADATA",
+        "Metadata-Version: 2.4\nName: npu-package\nVersion: 1.2\n\nName: x\n",
+    );
     let entry_points = "[devbay.plugins]\nfaulty = npu_package\nabsent = npu_package.sub\n";
     folder.write("npu_package-1.2.dist-info/entry_points.txt", entry_points);
     folder
@@ -208,7 +211,10 @@ fn b25_a_package_offers_plugins_by_entry_points() {
     // Files that were not found come first in a report, and a package before the user's folder.
     assert_eq!(outcomes(host.runtime.report()), ["unreadable", "loaded", "duplicate-name"]);
     let plugins = &host.runtime.report().plugins;
-    assert_eq!((plugins[0].name.as_deref(), &*plugins[0].origin), (Some("absent"), "package npu-package 1.2"));
+    assert_eq!(
+        (plugins[0].name.as_deref(), &*plugins[0].origin),
+        (Some("absent"), "package npu-package 1.2")
+    );
     assert_eq!(plugins[1].origin, "package npu-package 1.2");
     assert_eq!(relu(&host.device()).unwrap(), RELU);
 }
