@@ -125,8 +125,16 @@ fn build(plugin: Plugin, tools: &Path) -> Result<PathBuf> {
     command.args(["zigbuild", "--release", "--locked", "--package"]).arg(format!("devbay-plugin-{name}"));
     command.args(["--lib", "--target"]).arg(format!("{triple}.{GLIBC}"));
     run(command.current_dir(crate::abi::repository_root()))?;
+    if plugin == Plugin::Cuda {
+        // The loader searches these folders when the plugin opens a library by name.
+        let folders = NVIDIA.map(|folder| format!("$ORIGIN/../nvidia/{folder}/lib")).join(":");
+        run(Command::new(tools.join("patchelf")).args(["--set-rpath", &folders]).arg(&library))?;
+    }
     Ok(library)
 }
+
+/// Folders of NVIDIA's packages of NVRTC, cuBLASLt and cuDNN, beside the plugin's: of CUDA 13, and of CUDA 12 one a library.
+const NVIDIA: [&str; 4] = ["cu13", "cuda_nvrtc", "cublas", "cudnn"];
 
 /// Writes the package's project: the template's files with the plugin's name, its manifest, and the licences.
 fn write_project(about: &About, project: &Path) -> Result<()> {
