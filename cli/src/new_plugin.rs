@@ -2,8 +2,8 @@
 //! suite, in C, C++ or Rust.
 //!
 //! It consists of the files of `templates/LANGUAGE` with the plugin's name, and the contract: the header for C and C++, the
-//! SDK's sources for Rust. So it builds without this repository and without a network. A project is written completely or
-//! not at all.
+//! SDK's sources for Rust. So it builds without this repository and without a network. On request it is also a Python package,
+//! with the files of `templates/wheel`. A project is written completely or not at all.
 
 use crate::exit::usage;
 use crate::say;
@@ -40,6 +40,9 @@ const TEMPLATE_IDENTIFIER: &str = "template_plugin";
 /// Placeholder for the release that writes a project.
 const TEMPLATE_VERSION: &str = "TEMPLATE_DEVBAY_VERSION";
 
+/// The command that builds a wheel, in the project's folder.
+const PACKS: &[&str] = &["pip wheel --no-deps -w dist ."];
+
 /// Arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -51,6 +54,9 @@ pub struct Arguments {
     /// Folder for the project, new or empty; defaults to NAME
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
+    /// Make it a Python package too: `pip wheel` builds the plugin as a wheel, which devbay finds after `pip install`
+    #[arg(long)]
+    python_wheel: bool,
     /// Print a summary of the project as JSON
     #[arg(long)]
     json: bool,
@@ -90,14 +96,19 @@ impl Language {
 /// # Errors
 /// For an invalid name, a folder that is not empty, and files that cannot be written; then nothing is written.
 pub fn main(arguments: &Arguments) -> Result<()> {
-    let Arguments { name, lang, dir, json } = arguments;
+    let Arguments { name, lang, dir, python_wheel, json } = arguments;
     if !valid_name(name) {
         return Err(usage(format!(
             "a plugin's name is at most 64 lowercase letters, digits, - and _, a letter first; found {name:?}"
         )));
     }
+    if *python_wheel && name.ends_with(['-', '_']) {
+        return Err(usage(format!("a Python package's name ends in a letter or digit; found {name:?}")));
+    }
     let folder = dir.clone().unwrap_or_else(|| PathBuf::from(name));
-    let files = project(*lang, name)?;
+    let files = project(*lang, name, *python_wheel)?;
+    let packs = if *python_wheel { PACKS } else { &[] };
+    let next: Vec<&str> = lang.next().iter().chain(packs).copied().collect();
     write(&folder, &files)?;
     if *json {
         let value = serde_json::json!({
@@ -105,7 +116,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
             "language": lang.folder(),
             "folder": folder,
             "files": files.keys().collect::<Vec<_>>(),
-            "next": lang.next(),
+            "next": next,
         });
         say!("{}", serde_json::to_string_pretty(&value)?);
         return Ok(());
@@ -116,7 +127,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         files.len()
     );
     say!("    cd {}", folder.display());
-    for command in lang.next() {
+    for command in next {
         say!("    {command}");
     }
     Ok(())
@@ -126,7 +137,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
 ///
 /// # Errors
 /// For a file of ours that is not text: a bug.
-fn project(lang: Language, name: &str) -> Result<BTreeMap<PathBuf, String>> {
+fn project(lang: Language, name: &str, python_wheel: bool) -> Result<BTreeMap<PathBuf, String>> {
     let identifier = name.replace('-', "_");
     let named = |text: &str| {
         text.replace(TEMPLATE_NAME, name)
@@ -137,6 +148,14 @@ fn project(lang: Language, name: &str) -> Result<BTreeMap<PathBuf, String>> {
     let mut files = BTreeMap::new();
     for (path, text) in texts(template)? {
         files.insert(PathBuf::from(named(&path.to_string_lossy())), named(text));
+    }
+    if python_wheel {
+        let package = TEMPLATES.get_dir("wheel").context("a wheel without a template")?;
+        for (path, text) in texts(package)? {
+            // The README and the list of ignored files continue the language's.
+            let file = files.entry(PathBuf::from(named(&path.to_string_lossy()))).or_default();
+            file.push_str(&named(text));
+        }
     }
     match lang {
         Language::C | Language::Cpp => {

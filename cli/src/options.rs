@@ -194,6 +194,10 @@ impl PluginArguments {
             config::get()?.plugins.iter().cloned().partition(|path: &PathBuf| path.is_dir());
         search.library_folders.extend::<Vec<_>>(folders);
         search.files = files;
+        // The command of the Python package finds the plugins that are installed beside it.
+        if let Ok(program) = std::env::current_exe() {
+            search = search.with_packages_of(&program);
+        }
         Ok(match self.project {
             true => search.with_project(&std::env::current_dir()?),
             false => search,

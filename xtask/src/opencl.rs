@@ -17,13 +17,22 @@ pub fn build(release: bool) -> Result<PathBuf> {
     if !has_headers(&root)? {
         bail!("the headers of OpenCL (CL/cl_icd.h) are missing: opencl-c-headers on Debian");
     }
-    let mut command = compiler();
+    compile(compiler(), &library)?;
+    Ok(library)
+}
+
+/// Compiles the plugin with a C compiler.
+///
+/// # Errors
+/// If the compiler fails.
+pub fn compile(mut command: Command, library: &Path) -> Result<()> {
+    let root = crate::abi::repository_root();
+    command.args(LANGUAGE);
     command.args(["-shared", "-fPIC", "-fvisibility=hidden", "-O2", "-g", "-I"]);
-    command.arg(root.join("plugin-api/include")).args(["-o"]).arg(&library);
+    command.arg(root.join("plugin-api/include")).args(["-o"]).arg(library);
     command.arg("-Wl,-soname,libdevbay_plugin_opencl.so").args(sources(&root)?);
     command.args(["-lm", "-ldl", "-pthread"]);
-    succeed(command)?;
-    Ok(library)
+    succeed(command)
 }
 
 /// Builds the plugin if OpenCL's headers are installed, or if `DEVBAY_REQUIRE` asks for it.
@@ -40,11 +49,12 @@ pub fn build_if_possible() -> Result<()> {
     build(false).map(drop)
 }
 
-/// Returns the C compiler with its language flags.
+/// Flags of the language.
+const LANGUAGE: [&str; 6] = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-pedantic", "-Werror"];
+
+/// Returns the C compiler.
 fn compiler() -> Command {
-    let mut command = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
-    command.args(["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-pedantic", "-Werror"]);
-    command
+    Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()))
 }
 
 fn sources(root: &Path) -> Result<Vec<PathBuf>> {
@@ -63,7 +73,7 @@ fn sources(root: &Path) -> Result<Vec<PathBuf>> {
 /// Returns whether the compiler finds OpenCL's headers.
 fn has_headers(root: &Path) -> Result<bool> {
     let mut command = compiler();
-    command.args(["-fsyntax-only", "-I"]).arg(root.join("plugin-api/include"));
+    command.args(LANGUAGE).args(["-fsyntax-only", "-I"]).arg(root.join("plugin-api/include"));
     command.arg(root.join("plugins/opencl/src/driver.c"));
     let output = command.output().context("a C compiler is needed: cc, or the one that CC names")?;
     let said = String::from_utf8_lossy(&output.stderr);

@@ -1,9 +1,9 @@
-//! The Python package `devbay`: its tests, and wheels.
+//! The Python package `devbay`: its tests, and its wheel. `plugin_package.rs` makes the plugins' wheels.
 
+use crate::plugin_package::{self, Plugin};
 use crate::python::{environment, run};
 use crate::target_folder;
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,13 +11,16 @@ use std::process::{Command, Stdio};
 /// Options of wheels.
 #[derive(clap::Args)]
 pub struct Arguments {
+    /// Build the wheel of a plugin in place of devbay's own
+    #[arg(long, value_enum, value_name = "NAME")]
+    plugin: Option<Plugin>,
     /// Folder for the wheel
     #[arg(long, value_name = "FOLDER", default_value = "target/wheels")]
     out: PathBuf,
 }
 
 /// Folder of the package's sources.
-fn sources() -> PathBuf {
+pub fn sources() -> PathBuf {
     crate::abi::repository_root().join("host/python")
 }
 
@@ -64,9 +67,7 @@ fn lay_out(target: &Path, package: &Path) -> Result<()> {
     let library = format!("{}_devbay{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
     let built = target.join("debug").join(library);
     ensure!(built.exists(), "expected {}: cargo build --workspace", built.display());
-    let module = folder.join("_devbay.abi3.so");
-    fs::hard_link(&built, &module).or_else(|_| fs::copy(&built, &module).map(drop))?;
-    Ok(())
+    link(&built, &folder.join("_devbay.abi3.so"))
 }
 
 /// Copies the Python files of a folder, and of those in it.
@@ -88,26 +89,39 @@ fn copy_files(from: &Path, to: &Path) -> Result<()> {
 }
 
 /// The oldest glibc that wheels run with: that of manylinux_2_28.
-const GLIBC: &str = "2.28";
+pub const GLIBC: &str = "2.28";
 
-/// Builds a wheel in release, with the command in it; checks it in an environment of its own, and prints its path and size.
-///
-/// Zig links it, so that it runs with an older glibc than this machine's.
+/// Builds a wheel in release, checks it in an environment of its own, and prints its path and size.
 ///
 /// # Errors
-/// If the tools cannot be had, something does not build, or the installed wheel does not do what the README says.
+/// If the tools cannot be had, something does not build, or the installed wheel does not do what its README says.
 pub fn wheel(arguments: &Arguments) -> Result<()> {
+    let out = crate::abi::repository_root().join(&arguments.out);
+    match arguments.plugin {
+        Some(plugin) => plugin_package::wheel(plugin, &out),
+        None => wheel_of_devbay(&out),
+    }
+}
+
+/// Returns a command that finds the wheels' tools first: maturin and cargo-zigbuild find zig beside the Python that comes first.
+pub fn command_with_path(program: &Path, tools: &Path) -> Result<Command> {
+    let old = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths(std::iter::once(tools.to_owned()).chain(std::env::split_paths(&old)))?;
+    let mut command = Command::new(program);
+    command.env("PATH", path);
+    Ok(command)
+}
+
+/// Builds devbay's wheel, with the command in it. Zig links it, so that it runs with an older glibc than this machine's.
+fn wheel_of_devbay(out: &Path) -> Result<()> {
     let target = target_folder()?;
     let python = environment(&target.join("python-wheel"), &sources().join("requirements.txt"))?;
     let tools = python.parent().context("a program is in a folder")?;
     let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    // maturin and cargo-zigbuild find zig beside the Python that comes first.
-    let old = std::env::var_os("PATH").unwrap_or_default();
-    let path = std::env::join_paths(std::iter::once(tools.to_owned()).chain(std::env::split_paths(&old)))?;
 
-    let mut command = Command::new(tools.join("cargo-zigbuild"));
+    let mut command = command_with_path(&tools.join("cargo-zigbuild"), tools)?;
     command.args(["zigbuild", "--release", "--locked", "--package", "devbay-cli", "--target"]);
-    command.arg(format!("{platform}.{GLIBC}")).env("PATH", &path).env("CARGO_PROFILE_RELEASE_STRIP", "true");
+    command.arg(format!("{platform}.{GLIBC}")).env("CARGO_PROFILE_RELEASE_STRIP", "true");
     run(command.current_dir(crate::abi::repository_root()))?;
     // maturin puts the content of this folder into the wheel, and pip puts the scripts beside Python. Its name is the module's.
     let data = sources().join("devbay._devbay.data");
@@ -115,25 +129,77 @@ pub fn wheel(arguments: &Arguments) -> Result<()> {
     fs::create_dir_all(&scripts)?;
     fs::copy(target.join(&platform).join("release/devbay"), scripts.join("devbay"))?;
 
-    let out = crate::abi::repository_root().join(&arguments.out);
-    let mut build = Command::new(tools.join("maturin"));
+    let mut build = command_with_path(&tools.join("maturin"), tools)?;
     build.args(["build", "--release", "--locked", "--zig", "--target", &platform, "--compression-level", "9"]);
     build.arg("--compatibility");
     build.arg(format!("manylinux_{}", GLIBC.replace('.', "_"))).arg("--manifest-path");
-    build.arg(sources().join("Cargo.toml")).arg("--out").arg(&out).env("PATH", &path);
+    build.arg(sources().join("Cargo.toml")).arg("--out").arg(out);
     let built = run(&mut build);
     fs::remove_dir_all(&data)?;
     built?;
-    let newest = fs::read_dir(&out)?.filter_map(|entry| {
-        let path = entry.ok()?.path();
-        let modified = path.metadata().ok()?.modified().ok()?;
-        (path.extension() == Some(OsStr::new("whl"))).then_some((modified, path))
-    });
-    let Some((_, wheel)) = newest.max() else { bail!("maturin made no wheel in {}", out.display()) };
+    let Some(wheel) = newest_wheel(out)? else { bail!("maturin made no wheel in {}", out.display()) };
     run(Command::new(tools.join("auditwheel")).arg("show").arg(&wheel))?;
     check(&wheel, &target.join("python-wheel-check"))?;
     println!("{} {:.1} MB", wheel.display(), wheel.metadata()?.len() as f64 / 1e6);
     Ok(())
+}
+
+/// Returns the newest of devbay's own wheels in a folder.
+fn newest_wheel(folder: &Path) -> Result<Option<PathBuf>> {
+    let newest = fs::read_dir(folder)?.filter_map(|entry| {
+        let path = entry.ok()?.path();
+        let name = path.file_name()?.to_str()?;
+        let is_ours = name.starts_with("devbay-") && name.ends_with(".whl");
+        is_ours.then_some((path.metadata().ok()?.modified().ok()?, path))
+    });
+    Ok(newest.max().map(|(_, wheel)| wheel))
+}
+
+/// Makes an environment with devbay in it, and returns its Python. It has the wheel that `wheels` holds, or else the package and the
+/// command of the workspace's build.
+///
+/// # Errors
+/// If there is neither, or it cannot be installed.
+pub fn install_devbay(wheels: &Path, folder: &Path) -> Result<PathBuf> {
+    let python = fresh_environment(folder)?;
+    let mut pip = Command::new(&python);
+    pip.args(["-m", "pip", "install", "--quiet"]);
+    if let Some(wheel) = newest_wheel(wheels)? {
+        run(pip.arg(wheel))?;
+        return Ok(python);
+    }
+    let numpy = fs::read_to_string(sources().join("tests/requirements.txt"))?;
+    let numpy = numpy.lines().find(|line| line.starts_with("numpy")).context("the tests need NumPy")?;
+    run(pip.arg(numpy))?;
+    let ask = ["-c", "import sysconfig; print(sysconfig.get_path('platlib'), end='')"];
+    let packages = String::from_utf8(Command::new(&python).args(ask).output()?.stdout)?;
+    let (target, packages) = (target_folder()?, PathBuf::from(packages));
+    lay_out(&target, &packages)?;
+    let command = target.join("debug/devbay");
+    ensure!(command.exists(), "expected {}: cargo build --workspace", command.display());
+    link(&command, &folder.join("bin/devbay"))?;
+    // By its metadata the command knows the packages that it was installed with.
+    let version = env!("CARGO_PKG_VERSION");
+    let info = packages.join(format!("devbay-{version}.dist-info"));
+    fs::create_dir(&info)?;
+    fs::write(info.join("METADATA"), format!("Metadata-Version: 2.4\nName: devbay\nVersion: {version}\n"))?;
+    Ok(python)
+}
+
+/// Puts a file into a second place, by a link if the file system can.
+fn link(from: &Path, to: &Path) -> Result<()> {
+    let linked = fs::hard_link(from, to).or_else(|_| fs::copy(from, to).map(drop));
+    linked.with_context(|| format!("cannot make {}", to.display()))
+}
+
+/// Makes an empty environment, in place of an earlier one, and returns its Python.
+fn fresh_environment(folder: &Path) -> Result<PathBuf> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("cannot empty {}", folder.display()))?;
+    }
+    let with = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
+    run(Command::new(with).args(["-m", "venv"]).arg(folder))?;
+    Ok(folder.join("bin/python"))
 }
 
 /// A model that takes what the README's lines give it: the text form of a program may stand in the place of ONNX.
@@ -141,12 +207,7 @@ const README_MODEL: &str = "devbay-program 1\nprogram \"negate\"(%image: f32[n])
 
 /// Installs a wheel into an environment of its own, and runs the README's lines of Python and the command there.
 fn check(wheel: &Path, folder: &Path) -> Result<()> {
-    if folder.exists() {
-        fs::remove_dir_all(folder).with_context(|| format!("cannot empty {}", folder.display()))?;
-    }
-    let with = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
-    run(Command::new(with).args(["-m", "venv"]).arg(folder))?;
-    let python = folder.join("bin/python");
+    let python = fresh_environment(folder)?;
     run(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).arg(wheel))?;
     run(Command::new(folder.join("bin/devbay")).arg("devices"))?;
     let readme = fs::read_to_string(crate::abi::repository_root().join("README.md"))?;

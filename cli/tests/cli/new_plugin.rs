@@ -254,3 +254,34 @@ fn a_project_goes_to_a_folder_of_its_name_or_an_empty_one() {
         assert!(folder.path("empty").join(file.as_str().unwrap()).is_file(), "{file}");
     }
 }
+
+/// The files that make a project a Python package. The package's tests build its wheel (`host/python/tests/test_plugins.py`).
+#[test]
+fn a_project_is_a_python_package_on_request() {
+    let folder = Folder::new();
+    for lang in ["c", "cpp", "rust"] {
+        let at = folder.path(lang);
+        let dir = at.display().to_string();
+        let plain = folder.path(&format!("{lang}-plain")).display().to_string();
+        let new = ["new-plugin", "my-npu", "--lang", lang, "--json", "--dir"];
+        let next = devbay(new.iter().copied().chain([&*plain])).expect(0).json()["next"].clone();
+        let json = devbay(new.iter().copied().chain([&*dir, "--python-wheel"])).expect(0).json();
+        let commands = json["next"].as_array().unwrap();
+        assert_eq!(commands.len(), next.as_array().unwrap().len() + 1);
+        assert!(commands.last().unwrap().as_str().unwrap().starts_with("pip wheel"), "{commands:?}");
+        let module = "python/devbay_plugin_my_npu/__init__.py";
+        for file in ["pyproject.toml", "hatch_build.py", "rehash_wheel.py", module, ".gitignore", "README.md"]
+        {
+            assert!(at.join(file).is_file(), "{lang}: {file}");
+            let text = fs::read_to_string(at.join(file)).unwrap();
+            assert!(!text.contains("template"), "{lang}: {file} has the template's name");
+        }
+        let project = fs::read_to_string(at.join("pyproject.toml")).unwrap();
+        assert!(project.contains("my-npu = \"devbay_plugin_my_npu\""), "{project}");
+        let readme = fs::read_to_string(at.join("README.md")).unwrap();
+        assert!(readme.contains("# my-npu") && readme.contains("## A wheel for Python"), "{readme}");
+    }
+    let dir = folder.path("wrong").display().to_string();
+    let wrong = devbay(["new-plugin", "npu-", "--lang", "c", "--python-wheel", "--dir", &dir]);
+    wrong.expect(2).says(&["a Python package's name"]);
+}

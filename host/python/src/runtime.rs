@@ -5,6 +5,7 @@ use crate::reports::report;
 use crate::session::options_of;
 use devbay_host::internals::forks::Here;
 use devbay_host::trace::Recorder;
+use devbay_host::{PluginReport, PythonPackage, SearchPaths};
 use devbay_plugin_api::locks::lock;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -14,8 +15,9 @@ use std::sync::{Arc, Mutex};
 /// Plugins, their devices, and the threads that run kernels.
 ///
 /// The processor's plugin is always there. `plugins` are paths of further libraries or manifests. With `search`, plugins are
-/// also found as the `devbay` command finds them: in the user's and the system's folders, and in DEVBAY_PLUGIN_PATH. `options` are
-/// the runtime's options by the names of the command's flags, and those of plugins as `PLUGIN.KEY`.
+/// also found as the `devbay` command finds them: in installed packages, in the user's and the system's folders, and in
+/// DEVBAY_PLUGIN_PATH. Without `packages` those of installed packages are left out. `options` are the runtime's options by the
+/// names of the command's flags, and those of plugins as `PLUGIN.KEY`.
 #[pyclass(frozen, module = "devbay")]
 pub struct Runtime(Here<devbay_host::Runtime>);
 
@@ -27,23 +29,37 @@ pub struct Device(Here<Arc<devbay_host::Device>>);
 static SHARED: Mutex<Option<Here<devbay_host::Runtime>>> = Mutex::new(None);
 
 /// Begins a runtime with the processor's plugin.
-fn builder(search: bool) -> devbay_host::RuntimeBuilder {
-    let builder = devbay_host::Runtime::builder().link(devbay_plugin_cpu::PLUGIN);
-    match search {
-        true => builder.search(devbay_host::SearchPaths::from_environment()),
-        false => builder,
+fn builder() -> devbay_host::RuntimeBuilder {
+    devbay_host::Runtime::builder().link(devbay_plugin_cpu::PLUGIN)
+}
+
+/// Returns the places to search for plugins: those of the environment, and with `packages` the installed packages.
+fn places(py: Python<'_>, packages: bool) -> PyResult<SearchPaths> {
+    let mut paths = SearchPaths::from_environment();
+    if packages {
+        let found = py.import("devbay._plugins")?.call_method0("packages")?;
+        for (title, entry_points, folders) in found.extract::<Vec<(String, String, Vec<PathBuf>)>>()? {
+            paths.packages.push(PythonPackage { title, entry_points, folders });
+        }
     }
+    Ok(paths)
 }
 
 /// Returns the runtime that sessions use if none is given: made at first use, and kept until the process ends. A forked child makes
 /// its own.
 pub fn shared(py: Python<'_>) -> PyResult<devbay_host::Runtime> {
+    let made = || lock(&SHARED).as_ref().and_then(|shared| shared.get().ok().cloned());
+    if let Some(runtime) = py.detach(made) {
+        return Ok(runtime);
+    }
+    let paths = places(py, true)?;
     detached(py, || {
         let mut shared = lock(&SHARED);
+        // Another thread may have been faster.
         if let Some(Ok(runtime)) = shared.as_ref().map(Here::get) {
             return Ok(runtime.clone());
         }
-        let made = builder(true).build()?;
+        let made = builder().search(paths).build()?;
         *shared = Some(Here::new(made.clone()));
         Ok(made)
     })
@@ -56,7 +72,8 @@ impl Runtime {
         plugins: Vec<PathBuf>,
         recorder: Option<&Recorder>,
     ) -> PyResult<devbay_host::Runtime> {
-        let builder = builder(true).plugins(plugins).trace(recorder.map(Recorder::sink));
+        let builder =
+            builder().search(places(py, true)?).plugins(plugins).trace(recorder.map(Recorder::sink));
         detached(py, || builder.build())
     }
 
@@ -69,17 +86,21 @@ impl Runtime {
 #[pymethods]
 impl Runtime {
     #[new]
-    #[pyo3(signature = (*, plugins = Vec::new(), threads = 0, options = None, search = true))]
+    #[pyo3(signature = (*, plugins = Vec::new(), threads = 0, options = None, search = true, packages = true))]
     fn new(
         py: Python<'_>,
         plugins: Vec<PathBuf>,
         threads: usize,
         options: Option<&Bound<'_, PyDict>>,
         search: bool,
+        packages: bool,
     ) -> PyResult<Self> {
-        let builder = builder(search).plugins(plugins).threads(threads);
+        let builder = builder().plugins(plugins).threads(threads);
         let options = options_of(options)?;
-        let (builder, _) = options.runtime(builder).map_err(|error| exception(py, &error))?;
+        let (mut builder, _) = options.runtime(builder).map_err(|error| exception(py, &error))?;
+        if search {
+            builder = builder.search(places(py, packages)?);
+        }
         detached(py, || builder.build()).map(|runtime| Self(Here::new(runtime)))
     }
 
@@ -89,11 +110,12 @@ impl Runtime {
         list(py, self.inner(py)?)
     }
 
-    /// The plugins that were refused, each with the reason.
+    /// The plugins that were refused, each with its origin and the reason.
     #[getter]
     fn refused(&self) -> Vec<(String, String)> {
         let refused = self.0.again().report().refused();
-        refused.map(|(plugin, refusal)| (plugin.title(), refusal.to_string())).collect()
+        let title = |plugin: &PluginReport| format!("{} ({})", plugin.title(), plugin.origin);
+        refused.map(|(plugin, refusal)| (title(plugin), refusal.to_string())).collect()
     }
 
     /// The number of threads for kernels, including the calling thread.

@@ -61,11 +61,11 @@ impl Runtime {
         let (taken, loaded) = (BTreeMap::new(), Vec::new());
         let mut loader = Loader { options, layers: &layers, queue: &queue, taken, loaded };
         let mut report = LoadReport::default();
-        for (path, refusal) in found.refused {
+        for discover::Unreadable { origin, name, path, refusal } in found.refused {
             report.plugins.push(PluginReport {
-                name: None,
-                origin: "discovered".to_owned(),
-                library: Some(path),
+                name,
+                origin: origin.describe(),
+                library: path,
                 outcome: Outcome::Refused(refusal),
                 notes: Vec::new(),
             });

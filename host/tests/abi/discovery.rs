@@ -4,7 +4,9 @@ use crate::support::{Folder, Host, RELU, faulty, library_name, relu};
 use devbay_host::internals::load::LibraryFile;
 use devbay_host::internals::manifest::sha256_of;
 use devbay_host::internals::probe::{MARK, ProbeResult, probe};
-use devbay_host::{LoadReport, Outcome, ProbeOptions, Probing, RefusalKind, Runtime, SearchPaths};
+use devbay_host::{
+    LoadReport, Outcome, ProbeOptions, Probing, PythonPackage, RefusalKind, Runtime, SearchPaths,
+};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -178,6 +180,64 @@ fn b25_linked_plugins_come_before_found_ones() {
     assert_eq!(outcomes(host.runtime.report()), ["loaded", "duplicate-name"]);
     assert_eq!(host.runtime.report().plugins[0].library, None);
     assert_eq!(relu(&host.device()).unwrap(), RELU);
+}
+
+/// A folder of Python packages: a plugin's, with its metadata.
+fn with_package() -> Folder {
+    let folder = Folder::new();
+    let library = folder.faulty("faulty");
+    let text = manifest("faulty", &library.display().to_string(), "");
+    folder.write("npu_package/faulty.json", text);
+    folder.write(
+        "npu_package-1.2.dist-info/METADATA",
+        "Metadata-Version: 2.4\nName: npu-package\nVersion: 1.2\n\nName: x\n",
+    );
+    let entry_points = "[devbay.plugins]\nfaulty = npu_package\nabsent = npu_package.sub\n";
+    folder.write("npu_package-1.2.dist-info/entry_points.txt", entry_points);
+    folder
+}
+
+#[test]
+fn b25_a_package_offers_plugins_by_entry_points() {
+    let (found, folder) = (described(""), with_package());
+    let title = "npu-package 1.2".to_owned();
+    let entry_points = "[devbay.plugins]\nfaulty = npu_package\nabsent = npu_package.sub\n".to_owned();
+    let packages = vec![PythonPackage { title, entry_points, folders: vec![folder.path().to_owned()] }];
+    let host = Host::new(Runtime::builder().threads(1).search(SearchPaths {
+        manifest_folders: vec![found.path().to_owned()],
+        packages,
+        ..SearchPaths::none()
+    }));
+    // Files that were not found come first in a report, and a package before the user's folder.
+    assert_eq!(outcomes(host.runtime.report()), ["unreadable", "loaded", "duplicate-name"]);
+    let plugins = &host.runtime.report().plugins;
+    assert_eq!(
+        (plugins[0].name.as_deref(), &*plugins[0].origin),
+        (Some("absent"), "package npu-package 1.2")
+    );
+    assert_eq!(plugins[1].origin, "package npu-package 1.2");
+    assert_eq!(relu(&host.device()).unwrap(), RELU);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn b25_a_program_of_a_python_package_finds_the_packages_beside_it() {
+    let prefix = Folder::new();
+    let program = prefix.write("bin/devbay", "");
+    let packages = prefix.path().join("lib/python3.99/site-packages");
+    std::fs::create_dir_all(packages.parent().unwrap()).unwrap();
+    std::fs::rename(with_package().path(), &packages).unwrap();
+    // Packages of a Python that the program was not installed into are not its own.
+    assert_eq!(PythonPackage::installed_with(&program), []);
+    std::fs::create_dir(packages.join("devbay-0.1.0.dist-info")).unwrap();
+    std::os::unix::fs::symlink("lib", prefix.path().join("lib64")).unwrap();
+    let found = SearchPaths::none().with_packages_of(&program).packages;
+    let titles: Vec<&str> = found.iter().map(|package| &*package.title).collect();
+    assert_eq!(titles, ["npu-package 1.2"]);
+    assert!(found[0].folders[0].ends_with("lib/python3.99/site-packages"), "{:?}", found[0]);
+    // A program is followed to where it is.
+    std::os::unix::fs::symlink(&program, prefix.path().join("devbay")).unwrap();
+    assert_eq!(PythonPackage::installed_with(&prefix.path().join("devbay")), found);
 }
 
 #[test]

@@ -110,6 +110,8 @@ pub struct Places<'a> {
     pub manifests: &'a str,
     /// Folders of Python packages, or `off`.
     pub site_packages: &'a str,
+    /// This plugin's own library, which may be part of a Python package.
+    pub own: Option<&'a Path>,
     /// The environment.
     pub variable: Variable<'a>,
 }
@@ -149,7 +151,7 @@ pub fn find(places: &Places<'_>) -> Result<Found> {
             None => found.left_out.push(format!("{VARIABLE_JAX} is not UTF-8")),
         }
     }
-    for folder in installed::folders(places.site_packages, places.variable) {
+    for folder in installed::folders(places.site_packages, places.own, places.variable) {
         for library in installed::libraries(&folder) {
             found.add(library);
         }

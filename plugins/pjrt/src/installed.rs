@@ -20,16 +20,17 @@ const N_FILES_MAX: usize = 20_000;
 /// Largest `entry_points.txt` that is read.
 const ENTRY_POINTS_SIZE_MAX: u64 = 1 << 20;
 
-/// Folders of Python packages: those of the option `site_packages`, separated as in `PATH`, none for `off`; else those of
-/// the environments in `VIRTUAL_ENV` and `CONDA_PREFIX` and the entries of `PYTHONPATH`.
-pub fn folders(option: &str, variable: Variable<'_>) -> Vec<PathBuf> {
+/// Folders of Python packages: those of the option `site_packages`, separated as in `PATH`, none for `off`; else the one that
+/// this plugin's own library is installed in, those of the environments in `VIRTUAL_ENV` and `CONDA_PREFIX`, and the entries of
+/// `PYTHONPATH`.
+pub fn folders(option: &str, own: Option<&Path>, variable: Variable<'_>) -> Vec<PathBuf> {
     let is_given = |path: &PathBuf| !path.as_os_str().is_empty();
     match option {
         "off" => return Vec::new(),
         "" => {}
         given => return std::env::split_paths(given).filter(is_given).collect(),
     }
-    let mut folders = Vec::new();
+    let mut folders: Vec<PathBuf> = own.and_then(packages_around).into_iter().map(Path::to_owned).collect();
     for name in ["VIRTUAL_ENV", "CONDA_PREFIX"] {
         if let Some(prefix) = variable(name).map(PathBuf::from).filter(is_given) {
             folders.extend(of_environment(&prefix));
@@ -39,6 +40,13 @@ pub fn folders(option: &str, variable: Variable<'_>) -> Vec<PathBuf> {
         folders.extend(std::env::split_paths(&path).filter(is_given));
     }
     folders
+}
+
+/// The folder of packages that a package's library is in: `site-packages/PACKAGE/LIBRARY`.
+pub fn packages_around(library: &Path) -> Option<&Path> {
+    let folder = library.ancestors().nth(2)?;
+    // Debian's own Python has the second one.
+    (folder.ends_with("site-packages") || folder.ends_with("dist-packages")).then_some(folder)
 }
 
 /// `lib/python3.*/site-packages` of an environment, or on Windows `Lib/site-packages`.

@@ -5,7 +5,7 @@ use crate::device::{PjrtDevice, own};
 use crate::find::{self, Found, Named, Places};
 use crate::library::Library;
 use crate::machine::Machine;
-use crate::probe::{NO_DEVICE, Probing};
+use crate::probe::{NO_DEVICE, Probing, own_file};
 use crate::program::Ahead;
 use crate::topology::Topology;
 use crate::verdicts::{Verdict, Verdicts};
@@ -48,14 +48,14 @@ impl Plugin for Pjrt {
             PluginOption {
                 key: "site_packages",
                 default: "",
-                doc: "folders of Python packages, separated as in PATH, or off; without it those of VIRTUAL_ENV, \
-                      CONDA_PREFIX and PYTHONPATH",
+                doc: "folders of Python packages, separated as in PATH, or off; without it the one that the plugin is \
+                      installed in, and those of VIRTUAL_ENV, CONDA_PREFIX and PYTHONPATH",
             },
             PluginOption {
                 key: "probe",
                 default: "",
                 doc: "the program that tries unknown libraries first, devbay or devbay-probe, or off; without it \
-                      DEVBAY_PROBE, then the running program or one beside it",
+                      DEVBAY_PROBE, then the running program, one beside it, or that of the plugin's Python environment",
             },
             PluginOption {
                 key: "probe_ms",
@@ -77,10 +77,12 @@ impl Plugin for Pjrt {
     fn create(host: Host, options: &Options<'_>) -> Result<Self> {
         let trusts_variables = !elevated();
         let variable = |name: &str| std::env::var_os(name).filter(|_| trusts_variables);
+        let library = own_file();
         let found = find::find(&Places {
             libraries: options.get("libraries"),
             manifests: options.get("manifests"),
             site_packages: options.get("site_packages"),
+            own: library.as_deref(),
             variable: &variable,
         })?;
         if found.libraries.is_empty() {

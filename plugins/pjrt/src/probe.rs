@@ -6,12 +6,13 @@
 //! reason for none. A library that crashes or stalls the child harms no other process.
 
 use crate::find::{Named, Variable};
+use crate::installed::packages_around;
 use crate::machine::Machine;
 use crate::verdicts::Verdict;
 use devbay_plugin_api::locks::lock;
 use serde::Deserialize;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -91,12 +92,16 @@ impl Probing {
         if given == "off" {
             return Ok(Self::Off);
         }
-        let program = if given.is_empty() { program_beside() } else { Some(PathBuf::from(given)) };
+        let own = own_file();
+        let program = match given.is_empty() {
+            true => program_beside().or_else(|| program_of_package(own.as_deref()?)),
+            false => Some(PathBuf::from(given)),
+        };
         let Some(program) = program else {
             let words = "neither devbay nor devbay-probe is beside this program, and DEVBAY_PROBE names none";
             return Ok(Self::Missing(words.to_owned()));
         };
-        let Some(plugin) = own_file() else {
+        let Some(plugin) = own else {
             let words = "the plugin has no file of its own that a probing process could load";
             return Ok(Self::Missing(words.to_owned()));
         };
@@ -121,9 +126,16 @@ fn program_beside() -> Option<PathBuf> {
     NAMES.iter().map(beside).find(|path| path.is_file())
 }
 
+/// The command in the Python environment that a plugin's library is installed in, `bin/devbay`.
+fn program_of_package(plugin: &Path) -> Option<PathBuf> {
+    // PREFIX/lib/python3.x/site-packages.
+    let prefix = packages_around(plugin)?.ancestors().nth(3)?;
+    Some(prefix.join("bin/devbay")).filter(|path| path.is_file())
+}
+
 /// The shared library that this code is in. `None` if it is linked into the program, and where the system is not asked:
 /// outside of Unix.
-fn own_file() -> Option<PathBuf> {
+pub fn own_file() -> Option<PathBuf> {
     #[cfg(unix)]
     {
         let mut about = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
@@ -138,7 +150,7 @@ fn own_file() -> Option<PathBuf> {
         // SAFETY: a C string of the loader's, which lives as long as this library.
         let name = unsafe { std::ffi::CStr::from_ptr(about.dli_fname) };
         let path = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name.to_bytes());
-        let path = std::path::Path::new(path).canonicalize().ok()?;
+        let path = Path::new(path).canonicalize().ok()?;
         let running = std::env::current_exe().and_then(|running| running.canonicalize()).ok()?;
         (path != running).then_some(path)
     }

@@ -20,7 +20,7 @@ type Variables = BTreeMap<&'static str, OsString>;
 /// Finds libraries with the option `libraries` and these variables.
 fn found(libraries: &str, variables: &Variables) -> Found {
     let variable = |name: &str| variables.get(name).cloned();
-    find(&Places { libraries, manifests: "", site_packages: "", variable: &variable }).unwrap()
+    find(&Places { libraries, manifests: "", site_packages: "", own: None, variable: &variable }).unwrap()
 }
 
 fn names(found: &Found) -> Vec<&str> {
@@ -159,7 +159,8 @@ fn a_wrong_manifest_is_said_with_its_file_and_reason() {
 fn a_variable_in_another_form_is_an_error_if_it_is_ours() {
     let ours = Variables::from([("DEVBAY_PJRT_PLUGINS", "nonsense".into())]);
     let variable = |name: &str| ours.get(name).cloned();
-    let places = Places { libraries: "", manifests: "", site_packages: "off", variable: &variable };
+    let places =
+        Places { libraries: "", manifests: "", site_packages: "off", own: None, variable: &variable };
     let error = find(&places).unwrap_err();
     assert_eq!(error.text(), "DEVBAY_PJRT_PLUGINS: a PJRT library is NAME:PATH, found nonsense");
     let jax = found("", &Variables::from([("PJRT_NAMES_AND_LIBRARY_PATHS", "nonsense".into())]));
@@ -231,8 +232,14 @@ fn folders_of_packages_are_those_of_the_environment_or_of_the_option() {
         "/p".into(),
         "/q".into(),
     ];
-    assert_eq!(installed::folders("", &variable), expected);
-    assert!(installed::folders("off", &variable).is_empty());
-    assert_eq!(installed::folders("/only", &variable), [PathBuf::from("/only")]);
-    assert!(installed::folders("", &|_| None).is_empty());
+    assert_eq!(installed::folders("", None, &variable), expected);
+    assert!(installed::folders("off", None, &variable).is_empty());
+    assert_eq!(installed::folders("/only", None, &variable), [PathBuf::from("/only")]);
+    assert!(installed::folders("", None, &|_| None).is_empty());
+    // A plugin in a package sees the packages around it, and one elsewhere sees none.
+    let own = Path::new("/e/lib/python3.11/site-packages/devbay_plugin_pjrt/libdevbay_plugin_pjrt.so");
+    let around = [PathBuf::from("/e/lib/python3.11/site-packages")];
+    assert_eq!(installed::folders("", Some(own), &|_| None), around);
+    assert!(installed::folders("off", Some(own), &|_| None).is_empty());
+    assert!(installed::folders("", Some(Path::new("/usr/lib/devbay/x.so")), &|_| None).is_empty());
 }

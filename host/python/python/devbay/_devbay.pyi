@@ -36,6 +36,7 @@ class Runtime:
         threads: int = 0,
         options: Mapping[str, Any] | None = None,
         search: bool = True,
+        packages: bool = True,
     ) -> Self: ...
     @property
     def devices(self) -> Devices: ...
