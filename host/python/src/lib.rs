@@ -6,6 +6,7 @@
 mod cancel;
 mod eager;
 mod errors;
+mod progress;
 mod reports;
 mod runtime;
 mod session;

@@ -2,6 +2,7 @@
 
 use crate::cancel::Cancel;
 use crate::errors::{detached, exception};
+use crate::progress::Watched;
 use crate::reports;
 use crate::runtime::{Runtime, shared};
 use crate::tensor::{Tensor, from_python, to_python};
@@ -26,6 +27,7 @@ use std::time::{Duration, Instant};
 /// `profile` records when each part of a run happened, for `Session.profile`. `options` are the session's options by the names
 /// of the command's flags, such as `{"numerics": "bf16", "no-pass": ["fuse-norms"]}`.
 /// Initializers that are also inputs are constants, or with `overridable` inputs that may be left out.
+/// `progress` shows a bar if the model takes long to load, or is a function of phase, steps that are done, and steps in all.
 #[pyclass(frozen, module = "devbay")]
 pub struct Session {
     opened: Here<Opened>,
@@ -43,6 +45,23 @@ struct Opened {
     /// Values of initializers that are also inputs.
     defaults: Vec<(String, DeviceTensor)>,
     recorder: Option<Recorder>,
+}
+
+/// The place of a model.
+enum Source {
+    Content(Vec<u8>),
+    File(PathBuf),
+}
+
+impl Source {
+    fn load(self, overridable: bool) -> devbay_host::Result<Model> {
+        match (self, overridable) {
+            (Self::Content(bytes), true) => Model::from_bytes_overridable(bytes),
+            (Self::Content(bytes), false) => Model::from_bytes(bytes),
+            (Self::File(path), true) => Model::load_overridable(path),
+            (Self::File(path), false) => Model::load(path),
+        }
+    }
 }
 
 /// Runs that took longer are started in the background when Python's main thread makes them: only that thread handles signals,
@@ -92,7 +111,7 @@ impl Port {
 #[pymethods]
 impl Session {
     #[new]
-    #[pyo3(signature = (model, *, device = "auto", plugins = Vec::new(), runtime = None, profile = false, options = None, overridable = false))]
+    #[pyo3(signature = (model, *, device = "auto", plugins = Vec::new(), runtime = None, profile = false, options = None, overridable = false, progress = None))]
     fn new(
         model: &Bound<'_, PyAny>,
         device: &str,
@@ -101,6 +120,7 @@ impl Session {
         profile: bool,
         options: Option<&Bound<'_, PyDict>>,
         overridable: bool,
+        progress: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let py = model.py();
         let recorder = profile.then(Recorder::default);
@@ -123,23 +143,13 @@ impl Session {
             }
             (_, false) => options.set("device", device).map_err(|error| exception(py, &error))?,
         }
-        let model = match model.cast::<PyBytes>() {
-            Ok(bytes) => {
-                let bytes = bytes.as_bytes().to_vec();
-                detached(py, || match overridable {
-                    true => Model::from_bytes_overridable(bytes),
-                    false => Model::from_bytes(bytes),
-                })?
-            }
-            Err(_) => {
-                let path: PathBuf = model.extract()?;
-                detached(py, || match overridable {
-                    true => Model::load_overridable(path),
-                    false => Model::load(path),
-                })?
-            }
+        let source = match model.cast::<PyBytes>() {
+            Ok(bytes) => Source::Content(bytes.as_bytes().to_vec()),
+            Err(_) => Source::File(model.extract()?),
         };
-        detached(py, || {
+        let watched = Watched::new(py, progress)?;
+        let made = watched.run(py, || {
+            let model = source.load(overridable)?;
             let (session, choice) = options.session(&runtime, &model, recorder.as_ref())?;
             check_ops(&model, &session, &runtime)?;
             let info = model.info().clone();
@@ -152,7 +162,9 @@ impl Session {
             let last_ns = AtomicU64::new(u64::MAX);
             let opened = Here::new(Opened { session, device, defaults, recorder });
             Ok(Self { opened, info, verdicts, last_ns })
-        })
+        });
+        watched.close(py)?;
+        made
     }
 
     /// The model's inputs.
