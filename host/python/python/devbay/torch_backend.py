@@ -34,12 +34,11 @@ import devbay
 
 __all__ = ["backend"]
 
-# Options of the backend itself. All others are options of `devbay.Session`, by the names of the command's flags.
-_OWN = ("plugins", "runtime", "profile", "strict", "freeze")
+# Arguments of `devbay.Session`. All other options go among its `options`, by the names of the command's flags.
+_ARGUMENTS = ("plugins", "runtime", "progress")
 
 # Weights of this many bytes or more go through a file: a message of ONNX's format has 2 GiB at most.
 _BYTES_IN_MEMORY_MAX = 2**30
-
 
 # The exporter writes these as they are in evaluation, so that they would not look at the batch.
 _DECOMPOSED = [
@@ -47,7 +46,6 @@ _DECOMPOSED = [
     for name in ("_native_batch_norm_legit_functional", "_batch_norm_with_update_functional")
     if hasattr(torch.ops.aten, name)
 ]
-
 
 # One export at a time: Python's parser of syntax trees, which the exporter uses, is not safe in several threads in 3.11
 # (CPython 106905).
@@ -64,14 +62,14 @@ class _Settings:
         # Weights are constants of the session.
         self.freeze = bool(options.pop("freeze", True))
         self.device = options.pop("device", None)
-        self.session = {name: options.pop(name) for name in _OWN if name in options}
-        self.session["options"] = {name: value for name, value in options.items()}
+        self.session = {name: options.pop(name) for name in _ARGUMENTS if name in options}
+        self.session["options"] = options
 
 
 def backend(graph, inputs, *, options=None, mode=None):
     """Compiles one graph of TorchDynamo; `torch.compile` calls it.
 
-    `options` has `device`, a name such as `wgpu:0`; `plugins` and `runtime` as `devbay.Session` takes them; `strict`,
+    `options` has `device`, a name such as `wgpu:0`; `plugins`, `runtime` and `progress` as `devbay.Session` takes them; `strict`,
     true to raise an exception for graphs that devbay cannot run; `freeze`, false to keep weights as inputs; and all
     options of sessions by the names of the command's flags. PyTorch's `mode` has no effect.
     """
@@ -119,7 +117,7 @@ class _Compiled:
         """Exports the graph, unless another thread did so meanwhile."""
         with self._lock:
             if isinstance(self._run, _Exported) and self._run.is_stale(args):
-                # Whoever changes weights once does so again, as training does.
+                # A program that changes weights once does so again, as training does.
                 self._run, self._freezes = None, False
             if self._run is None:
                 try:
@@ -158,7 +156,7 @@ class _Exported:
         weights = {
             at: arg
             for at, arg in enumerate(args)
-            if freezes and isinstance(arg, torch.Tensor) and _is_weight(arg) and arg.device.type != "meta"
+            if freezes and isinstance(arg, torch.Tensor) and _is_weight(arg)
         }
         # What each weight was when it became a constant.
         self._weights = [(at, arg.data_ptr(), _version(arg)) for at, arg in weights.items()]
@@ -170,7 +168,7 @@ class _Exported:
         cuda = next((device for device in devices if device.type == "cuda"), None)
         # Results must be where PyTorch expects them: on the device of its own tensors.
         self._stays = cuda is not None
-        name = settings.device or settings.session["options"].get("device")
+        name = settings.device
         if name is None:
             name = "auto" if cuda is None else f"cuda:{cuda.index or 0}"
         with tempfile.TemporaryDirectory(prefix="devbay-torch-") as folder:
@@ -296,6 +294,8 @@ def _rewrite(graph, placeholders, weights):
         value = _value(node)
         if node in placeholders:
             results.append(lambda args, _, at=placeholders.index(node): args[at])
+        elif isinstance(value, (torch.SymBool, torch.SymFloat)):
+            raise devbay.UnsupportedModel(f"the graph returns {value}, which is no tensor and no integer")
         elif isinstance(value, torch.Tensor) or _is_symbol(value):
             results.append(_Output(value, len(returned)))
             result = env[node]
@@ -320,6 +320,7 @@ def _is_random(node):
 
 
 def _is_symbol(value):
+    """Returns whether a number differs between calls."""
     return isinstance(value, (torch.SymInt, torch.SymBool, torch.SymFloat))
 
 
