@@ -111,6 +111,7 @@ impl Port {
 #[pymethods]
 impl Session {
     #[new]
+    #[expect(clippy::too_many_arguments, reason = "they are Python's keywords")]
     #[pyo3(signature = (model, *, device = "auto", plugins = Vec::new(), runtime = None, profile = false, options = None, overridable = false, progress = None))]
     fn new(
         model: &Bound<'_, PyAny>,
