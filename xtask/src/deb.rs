@@ -34,7 +34,8 @@ pub fn package(arguments: &Arguments) -> Result<()> {
     build.args(["build", "--release", "--locked", "--bin", "devbay", "--bin", "devbay-probe"]);
     build.args(["--package", "devbay-cli", "--package", "devbay-host"]);
     run(build.current_dir(repository_root()).env("CARGO_TARGET_DIR", &target))?;
-    write_texts(&target.join("release/devbay"), &target.join("packaging"))?;
+    // The metadata has this path, wherever cargo builds.
+    write_texts(&target.join("release/devbay"), &repository_root().join("target/packaging"))?;
 
     let out = repository_root().join(&arguments.out);
     fs::create_dir_all(&out)?;
