@@ -33,6 +33,7 @@ mod passes;
 mod probe;
 mod profile;
 mod program;
+mod progress;
 mod run;
 mod say;
 mod sessions;
@@ -107,7 +108,7 @@ fn main() -> ExitCode {
         interrupt::install();
         crash::install();
     }
-    let result = match &arguments.command {
+    let result = progress::shown(|| match &arguments.command {
         Command::Devices(arguments) => devices::main(arguments),
         Command::Doctor(arguments) => doctor::main(arguments),
         Command::Run(arguments) => run::main(arguments),
@@ -123,7 +124,7 @@ fn main() -> ExitCode {
         Command::Man(arguments) => man::main(arguments),
         Command::ConformanceCase(arguments) => conformance::case(arguments),
         Command::Probe(arguments) => probe::main(arguments),
-    };
+    });
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use devbay_host::internals::core::about::valid_name;
 use devbay_host::internals::file::write_folder;
+use devbay_plugin_api::texts;
 use include_dir::{Dir, include_dir};
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,18 +21,17 @@ use std::path::{Path, PathBuf};
 /// The project templates, one folder per language.
 static TEMPLATES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/templates");
 
-/// The contract in Rust, and the SDK.
-static SDK: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../plugin-api/src");
+/// Name of the Rust project's manifest among the templates. It is not called Cargo.toml there, because a package leaves out folders
+/// with packages of their own.
+const MANIFEST: &str = "manifest.toml";
 
-/// Manifest for a copy of them: standalone, without dependencies. It is not called Cargo.toml, because cargo would find two
+/// Manifest for a copy of the SDK: standalone, without dependencies. It is not called Cargo.toml, because cargo would find two
 /// packages of one name in this repository.
 const SDK_MANIFEST: &str = include_str!("../templates/sdk.toml");
 
 /// The contract in C, and its helper functions.
-const HEADERS: [(&str, &str); 2] = [
-    ("include/devbay_plugin.h", include_str!("../../plugin-api/include/devbay_plugin.h")),
-    ("include/devbay_helpers.h", include_str!("../../plugin-api/include/devbay_helpers.h")),
-];
+const HEADERS: [(&str, &str); 2] =
+    [("include/devbay_plugin.h", texts::HEADER), ("include/devbay_helpers.h", texts::HELPERS)];
 
 /// The plugin's name in the templates, in file names too.
 const TEMPLATE_NAME: &str = "template-plugin";
@@ -146,7 +146,8 @@ fn project(lang: Language, name: &str, python_wheel: bool) -> Result<BTreeMap<Pa
     };
     let template = TEMPLATES.get_dir(lang.folder()).context("a language without a template")?;
     let mut files = BTreeMap::new();
-    for (path, text) in texts(template)? {
+    for (path, text) in files_of(template)? {
+        let path = if path == Path::new(MANIFEST) { Path::new("Cargo.toml") } else { path };
         files.insert(PathBuf::from(named(&path.to_string_lossy())), named(text));
     }
     if python_wheel {
@@ -164,9 +165,9 @@ fn project(lang: Language, name: &str, python_wheel: bool) -> Result<BTreeMap<Pa
         Language::Rust => {
             let sdk = Path::new("vendor/devbay-plugin-api");
             files.insert(sdk.join("Cargo.toml"), named(SDK_MANIFEST));
-            files.insert(sdk.join("LICENSE-MIT"), include_str!("../../LICENSE-MIT").to_owned());
-            files.insert(sdk.join("LICENSE-APACHE"), include_str!("../../LICENSE-APACHE").to_owned());
-            for (path, text) in texts(&SDK)? {
+            files.insert(sdk.join("LICENSE-MIT"), texts::LICENSE_MIT.to_owned());
+            files.insert(sdk.join("LICENSE-APACHE"), texts::LICENSE_APACHE.to_owned());
+            for (path, text) in files_of(&texts::SOURCES)? {
                 files.insert(sdk.join("src").join(path), text.to_owned());
             }
         }
@@ -175,7 +176,7 @@ fn project(lang: Language, name: &str, python_wheel: bool) -> Result<BTreeMap<Pa
 }
 
 /// Returns all files below a folder, with relative paths.
-fn texts<'a>(folder: &'a Dir<'_>) -> Result<Vec<(&'a Path, &'a str)>> {
+fn files_of<'a>(folder: &'a Dir<'_>) -> Result<Vec<(&'a Path, &'a str)>> {
     let mut found = Vec::new();
     let mut folders = vec![folder];
     while let Some(next) = folders.pop() {

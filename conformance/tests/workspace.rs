@@ -54,6 +54,7 @@ const CORE_ARROWS: &[(&str, &[&str])] = &[
     ("async_value", &["error", "sync"]),
     ("threads", &["cancel", "error", "sync"]),
     ("trace", &[]),
+    ("progress", &["sync"]),
     ("services", &["calls", "threads", "trace"]),
     ("tensor", &["error"]),
     ("program", &["cancel", "error", "tensor"]),
@@ -63,8 +64,11 @@ const CORE_ARROWS: &[(&str, &[&str])] = &[
         "device",
         &["about", "async_value", "calls", "error", "kernel", "program", "services", "tensor", "trace"],
     ),
-    ("passes", &["cancel", "error", "kernel", "program", "tensor"]),
-    ("plan", &["cancel", "device", "error", "kernel", "passes", "program", "tensor", "trace", "units"]),
+    ("passes", &["cancel", "error", "kernel", "program", "progress", "tensor"]),
+    (
+        "plan",
+        &["cancel", "device", "error", "kernel", "passes", "program", "progress", "tensor", "trace", "units"],
+    ),
     (
         "exec",
         &[

@@ -14,6 +14,7 @@ pub mod kernel;
 pub mod passes;
 pub mod plan;
 pub mod program;
+pub mod progress;
 pub mod services;
 pub mod sync;
 pub mod tensor;

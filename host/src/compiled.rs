@@ -11,6 +11,7 @@ use devbay_core::error::{Error, ErrorKind, Result};
 use devbay_core::kernel::Numerics;
 use devbay_core::plan::{Env, PlanOptions, whole};
 use devbay_core::program::Program;
+use devbay_core::progress::{Counter, Phase};
 use devbay_core::tensor::{self, DType, Tensor, TensorType};
 use devbay_plugin_api::reserve;
 use safetensors::tensor::{Dtype, TensorView};
@@ -93,6 +94,7 @@ impl CompiledModel {
         let program = whole::specialised(model.program(), types, &Env::new(folds, PlanOptions::default()))?;
         let graph = whole::graph(&program)?;
         let label = program.name.as_str();
+        let counter = Counter::begin(Phase::Compile, 1);
         let (takes, blob, plugin, target) = match target {
             Target::Device(device) => {
                 refuse_unclaimed(device, &graph)?;
@@ -104,6 +106,7 @@ impl CompiledModel {
                 (made.takes, made.blob, *plugin, (*target).to_owned())
             }
         };
+        counter.done(1);
         let mut constants = Vec::new();
         let take = |&number: &u32| {
             let id = graph.values()[number as usize];

@@ -39,6 +39,7 @@
 //! | keep results on the device | [`Session::run_on_device`], [`DeviceTensor`] |
 //! | start at once next time | [`Session::compile_to`] |
 //! | see where time goes | [`trace`] |
+//! | show the progress of a long load | [`progress`] |
 //! | read and write `.npy` and `.npz` | [`arrays`](https://docs.rs/devbay-host), feature `arrays` |
 //!
 //! Everything that fails returns an [`Error`], with an [`ErrorKind`] to match on and the place: plugin, device and node.
@@ -46,6 +47,7 @@
 #[cfg(feature = "arrays")]
 pub mod arrays;
 pub mod internals;
+pub mod progress;
 pub mod trace;
 
 mod abi_report;

@@ -42,3 +42,5 @@ pub mod abi;
 pub mod locks;
 pub mod reserve;
 pub mod sdk;
+#[cfg(feature = "texts")]
+pub mod texts;

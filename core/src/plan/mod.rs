@@ -56,6 +56,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::passes::Applied;
 use crate::program::catalogue::{self, OpKind};
 use crate::program::{Node, Program, ValueId};
+use crate::progress::{Counter, Phase};
 use compiled::claims::Claims;
 use compiled::{CompiledStage, Part};
 use control::extract::extract;
@@ -380,6 +381,9 @@ fn staged(
     }
     last_use.extend(program.main.outputs.iter().map(|&id| (id, usize::MAX)));
     let mut stages = Vec::with_capacity(groups.len());
+    let is_compiled = |group: &&Group| matches!(group, Group::Compiled(..));
+    let n_compiled = groups.iter().filter(is_compiled).count();
+    let mut n_done = 0;
     for (at, group) in groups.iter().enumerate() {
         look()?;
         let later = |id: &ValueId| last_use.get(id).is_some_and(|&last| last > at);
@@ -388,7 +392,11 @@ fn staged(
                 let claims = range.clone().filter_map(|at| claims.get(*site, at).copied()).collect();
                 let part = Part { program, range: range.clone(), later: &later, site: *site, claims };
                 let label = || nodes[range.start].label();
-                Stage::Compiled(compiled::compile(&part, env).map_err(|e| e.at_node(label()))?)
+                let counter = Counter::resume(Phase::Compile, n_done, n_compiled);
+                let stage = compiled::compile(&part, env).map_err(|e| e.at_node(label()))?;
+                n_done += 1;
+                counter.done(n_done);
+                Stage::Compiled(stage)
             }
             Group::Section(range, _) => {
                 let nodes = &nodes[range.clone()];

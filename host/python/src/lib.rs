@@ -7,6 +7,7 @@ mod arrays;
 mod cancel;
 mod eager;
 mod errors;
+mod progress;
 mod reports;
 mod runtime;
 mod session;

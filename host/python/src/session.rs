@@ -3,6 +3,7 @@
 use crate::arrays::Dense;
 use crate::cancel::Cancel;
 use crate::errors::{detached, exception};
+use crate::progress::Watched;
 use crate::reports;
 use crate::runtime::{Runtime, shared};
 use crate::tensor::{Tensor, from_python, to_python};
@@ -28,6 +29,7 @@ use std::time::{Duration, Instant};
 /// `profile` records when each part of a run happened, for `Session.profile`. `options` are the session's options by the names
 /// of the command's flags, such as `{"numerics": "bf16", "no-pass": ["fuse-norms"]}`.
 /// Initializers that are also inputs are constants, or with `overridable` inputs that may be left out.
+/// `progress` shows a bar if the model takes long to load, or is a function of phase, steps that are done, and steps in all.
 #[pyclass(frozen, module = "devbay")]
 pub struct Session {
     opened: Here<Opened>,
@@ -48,6 +50,23 @@ struct Opened {
     input_names: Vec<Py<PyString>>,
     output_names: Vec<Py<PyString>>,
     recorder: Option<Recorder>,
+}
+
+/// The place of a model.
+enum Source {
+    Content(Vec<u8>),
+    File(PathBuf),
+}
+
+impl Source {
+    fn load(self, overridable: bool) -> devbay_host::Result<Model> {
+        match (self, overridable) {
+            (Self::Content(bytes), true) => Model::from_bytes_overridable(bytes),
+            (Self::Content(bytes), false) => Model::from_bytes(bytes),
+            (Self::File(path), true) => Model::load_overridable(path),
+            (Self::File(path), false) => Model::load(path),
+        }
+    }
 }
 
 /// Runs that took longer are started in the background when Python's main thread makes them: only that thread handles signals,
@@ -97,7 +116,8 @@ impl Port {
 #[pymethods]
 impl Session {
     #[new]
-    #[pyo3(signature = (model, *, device = "auto", plugins = Vec::new(), runtime = None, profile = false, options = None, overridable = false))]
+    #[expect(clippy::too_many_arguments, reason = "they are Python's keywords")]
+    #[pyo3(signature = (model, *, device = "auto", plugins = Vec::new(), runtime = None, profile = false, options = None, overridable = false, progress = None))]
     fn new(
         model: &Bound<'_, PyAny>,
         device: &str,
@@ -106,6 +126,7 @@ impl Session {
         profile: bool,
         options: Option<&Bound<'_, PyDict>>,
         overridable: bool,
+        progress: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let py = model.py();
         let recorder = profile.then(Recorder::default);
@@ -128,23 +149,13 @@ impl Session {
             }
             (_, false) => options.set("device", device).map_err(|error| exception(py, &error))?,
         }
-        let model = match model.cast::<PyBytes>() {
-            Ok(bytes) => {
-                let bytes = bytes.as_bytes().to_vec();
-                detached(py, || match overridable {
-                    true => Model::from_bytes_overridable(bytes),
-                    false => Model::from_bytes(bytes),
-                })?
-            }
-            Err(_) => {
-                let path: PathBuf = model.extract()?;
-                detached(py, || match overridable {
-                    true => Model::load_overridable(path),
-                    false => Model::load(path),
-                })?
-            }
+        let source = match model.cast::<PyBytes>() {
+            Ok(bytes) => Source::Content(bytes.as_bytes().to_vec()),
+            Err(_) => Source::File(model.extract()?),
         };
-        let (session, choice, defaults) = detached(py, || {
+        let watched = Watched::new(py, progress)?;
+        let made = watched.run(py, || {
+            let model = source.load(overridable)?;
             let (session, choice) = options.session(&runtime, &model, recorder.as_ref())?;
             check_ops(&model, &session, &runtime)?;
             let defaults = model
@@ -152,8 +163,10 @@ impl Session {
                 .iter()
                 .map(|(name, tensor)| Ok((name.clone(), DeviceTensor::on_host(tensor)?)));
             let defaults = defaults.collect::<devbay_host::Result<_>>()?;
-            Ok((session, choice, defaults))
-        })?;
+            Ok((model.info().clone(), session, choice, defaults))
+        });
+        watched.close(py)?;
+        let (info, session, choice, defaults) = made?;
         let names = |ports: &[devbay_host::Port]| {
             ports.iter().map(|port| PyString::intern(py, &port.name).unbind()).collect()
         };
@@ -161,7 +174,7 @@ impl Session {
         let (device, verdicts) = (choice.device, choice.verdicts);
         let opened = Opened { session, device, defaults, input_names, output_names, recorder };
         let last_ns = AtomicU64::new(u64::MAX);
-        Ok(Self { opened: Here::new(opened), info: model.info().clone(), verdicts, last_ns })
+        Ok(Self { opened: Here::new(opened), info, verdicts, last_ns })
     }
 
     /// The model's inputs.

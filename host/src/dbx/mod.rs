@@ -30,6 +30,7 @@ use devbay_core::exec::unit::Unit;
 use devbay_core::passes::{Applied, Switches};
 use devbay_core::plan::ahead::{PackedConstant, Specialised};
 use devbay_core::program::Program;
+use devbay_core::progress::{Counter, Phase};
 use devbay_core::tensor::{AlignedBytes, Bytes as _, TensorType, U8};
 use form::{
     CHECKSUM, FIXED, HEAD, Head, LINE, MAGIC, ProgramForm, VERSION, WEIGHT_ALIGN, WEIGHTS, WEIGHTS_ALIGN,
@@ -134,19 +135,23 @@ pub(crate) fn write(path: &Path, unit: &Unit) -> Result<Written> {
     let start = start(&head).map_err(|error| failed(&error))?;
     let begin = start.len();
     let places: Vec<usize> = head.weights.iter().map(|weight| begin + weight.offset as usize).collect();
+    let bytes = head.weights.last().map_or(begin, |last| begin + (last.offset + last.length) as usize);
     let written = write_whole(path, |file| {
         let mut file = BufWriter::with_capacity(1 << 20, file);
+        let counter = Counter::begin(Phase::Write, bytes);
         file.write_all(&start)?;
         let mut at = begin;
         for (&place, weight) in places.iter().zip(&weights) {
             file.write_all(&vec![0; place - at])?;
             file.write_all(weight)?;
             at = place + weight.len();
+            counter.done(at);
         }
-        file.flush()
+        file.flush()?;
+        counter.done(bytes);
+        Ok(())
     });
     written.map_err(|error| failed(&error))?;
-    let bytes = head.weights.last().map_or(begin, |last| begin + (last.offset + last.length) as usize);
     Ok(Written { n_plans: plans.len(), n_packed: head.packed.len(), head_bytes: begin, bytes })
 }
 

@@ -18,6 +18,7 @@ use crate::plan::order::tasks::{Edges, NO_TASK, OneTask, Policy, Reach};
 use crate::plan::section::{ConstantBytes, MemoryReport, Section, Step, StepKind};
 use crate::plan::steps::{CopyKind, Internal, OwnStep};
 use crate::program::ValueId;
+use crate::progress::{Counter, Phase};
 use std::ptr::null;
 use std::sync::Arc;
 
@@ -90,6 +91,7 @@ impl Planner<'_> {
         let mut launches: Vec<Option<Launch>> = launches.into_iter().map(Some).collect();
         let mut prepared = Vec::new();
         let mut first_steps = Vec::with_capacity(graph.len() + 1);
+        let (counter, mut n_done) = (Counter::begin(Phase::Prepare, launches.len()), 0);
         for task in 0..graph.len() {
             first_steps.push(parts.steps.len() as u32);
             let own = &order[graph.steps_of(task)];
@@ -113,6 +115,8 @@ impl Planner<'_> {
                 look()?;
                 parts.launch_of.push(Some(at));
                 self.emit(launch, workspace, (&storages, &arena.offsets), &mut parts, &mut prepared)?;
+                n_done += 1;
+                counter.done(n_done);
                 if flush {
                     parts.internal(self.env, Internal::flush(device), lane, "flush".to_owned());
                 }

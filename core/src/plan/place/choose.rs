@@ -22,6 +22,7 @@ use crate::plan::order::tasks::Policy;
 use crate::plan::{Env, PlaceBy, is_static};
 use crate::program::catalogue::{self, OpKind};
 use crate::program::{Node, Program};
+use crate::progress::{Counter, Phase};
 use std::sync::Arc;
 
 /// The work that runs a node.
@@ -109,6 +110,7 @@ pub fn works(program: &Program, env: &Env, claims: &Claims) -> Result<Vec<NodeWo
         };
         let n_refused = refused.len();
         let mut works = Vec::with_capacity(program.main.nodes.len());
+        let counter = Counter::begin(Phase::Place, program.main.nodes.len());
         for (at, node) in program.main.nodes.iter().enumerate() {
             indices::check(program, node).map_err(|e| e.at_node(node.label()))?;
             let first = sites.get(at).copied().flatten();
@@ -122,6 +124,7 @@ pub fn works(program: &Program, env: &Env, claims: &Claims) -> Result<Vec<NodeWo
                 refused.insert((at, first));
             }
             works.push(work);
+            counter.done(at + 1);
         }
         if refused.len() == n_refused {
             chooser.take_parts(&mut works)?;

@@ -20,6 +20,7 @@ use crate::program::infer;
 pub use crate::program::scan::ScanLayout;
 use crate::program::scan::resolve_axis;
 use crate::program::{Node, Program, Region, Value, ValueId};
+use crate::progress::{Counter, Phase};
 use crate::tensor::{Dim, Tensor, TensorType, bytes_of, n_elements};
 
 /// Results larger than this are not folded unless their operands are as large: a filled or repeated tensor
@@ -127,9 +128,11 @@ impl Specialiser<'_> {
     }
 
     fn nodes(&mut self, region: &Region, out: &mut Vec<Node>) -> Result<()> {
-        for node in &region.nodes {
+        let counter = Counter::begin(Phase::Specialise, region.nodes.len());
+        for (i, node) in region.nodes.iter().enumerate() {
             look()?;
             self.node(node, out).map_err(|e| e.at_node(node.label()))?;
+            counter.done(i + 1);
         }
         Ok(())
     }

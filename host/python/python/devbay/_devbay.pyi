@@ -1,4 +1,4 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Self, final
 
@@ -90,6 +90,7 @@ class Session:
         profile: bool = False,
         options: Mapping[str, Any] | None = None,
         overridable: bool = False,
+        progress: bool | Callable[[str, int, int], object] | None = None,
     ) -> Self: ...
     @property
     def inputs(self) -> list[Port]: ...

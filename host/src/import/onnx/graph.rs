@@ -13,6 +13,7 @@ use devbay_core::cancel::look;
 use devbay_core::program::onnx_versions::since_version;
 use devbay_core::program::verify::REGION_DEPTH_MAX;
 use devbay_core::program::{AttrValue, Node, Op, Program, Region, Value, ValueId};
+use devbay_core::progress::{Counter, Phase};
 use devbay_core::tensor::BOOL;
 use devbay_core::{Result, Tensor, TensorType};
 use prost::Message;
@@ -217,8 +218,10 @@ impl<'m> Builder<'m> {
             scope.names.insert(name, Some(id));
         }
         scope.note_masks(&graph.node, graph.output.iter().map(|info| info.name()));
-        for i in sorted(&graph.node, &definitions)? {
+        let counter = Counter::begin(Phase::Read, graph.node.len());
+        for (n_done, i) in sorted(&graph.node, &definitions)?.into_iter().enumerate() {
             self.build_node(&graph.node[i], &mut scope, frame, &mut region.nodes)?;
+            counter.done(n_done + 1);
         }
         for info in &graph.output {
             let id = scope.lookup(info.name()).ok().flatten();
