@@ -152,7 +152,7 @@ fn project(lang: Language, name: &str, python_wheel: bool) -> Result<BTreeMap<Pa
     }
     if python_wheel {
         let package = TEMPLATES.get_dir("wheel").context("a wheel without a template")?;
-        for (path, text) in texts(package)? {
+        for (path, text) in files_of(package)? {
             // The README and the list of ignored files continue the language's.
             let file = files.entry(PathBuf::from(named(&path.to_string_lossy()))).or_default();
             file.push_str(&named(text));
