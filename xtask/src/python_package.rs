@@ -130,17 +130,8 @@ fn wheel_of_devbay(out: &Path) -> Result<()> {
     fs::copy(target.join(&platform).join("release/devbay"), scripts.join("devbay"))?;
 
     let mut build = command_with_path(&tools.join("maturin"), tools)?;
-    build.args([
-        "build",
-        "--release",
-        "--locked",
-        "--zig",
-        "--target",
-        &platform,
-        "--compression-level",
-        "9",
-    ]);
-    build.arg("--compatibility");
+    build.args(["build", "--release", "--locked", "--zig", "--compression-level", "9"]);
+    build.args(["--target", &platform, "--compatibility"]);
     build.arg(format!("manylinux_{}", GLIBC.replace('.', "_"))).arg("--manifest-path");
     build.arg(sources().join("Cargo.toml")).arg("--out").arg(out);
     let built = run(&mut build);
