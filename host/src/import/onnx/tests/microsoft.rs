@@ -87,9 +87,9 @@ fn nodes_become_those_of_their_formulas() {
                 &["y"],
             ),
             "%w = const f32[1,3,1] [1.0, 1.0, 1.0]
+             %2 = Conv@22(%x, %w) {kernel_shape = [1]}
              %z = const f32[1] [2.0]
-             %3 = Conv@22(%x, %w) {kernel_shape = [1]}
-             %4 = Add@14(%3, %z)
+             %4 = Add@14(%2, %z)
              %y = LeakyRelu@16(%4) {alpha = 0.5}
              return %y",
         ),
@@ -154,7 +154,10 @@ fn parts_that_have_no_lowering_are_refused() {
         let node = ms("MatMulNBits", inputs, &["y"]).named("n");
         node.with(int("K", 16)).with(int("N", 1)).with(int("block_size", 16))
     };
-    let attention = |node: NodeProto| of(vec![node.named("n").with(int("num_heads", 1))], vec![], &["y"]);
+    let attention = |node: NodeProto| {
+        let keys = floats_of("k", &[2, 5, 4], &[0.0; 40]);
+        of(vec![node.named("n").with(int("num_heads", 1))], vec![keys], &["y"])
+    };
     let cases = [
         (
             of(vec![ms("Gelu", &["x"], &["y"]).named("n").with(int("mode", 1))], vec![], &["y"]),
@@ -192,6 +195,10 @@ fn parts_that_have_no_lowering_are_refused() {
         (
             attention(ms("MultiHeadAttention", &["x", "x", "x"], &["y", "", "", "qk"])),
             "the products of queries and keys as a result",
+        ),
+        (
+            attention(ms("MultiHeadAttention", &["x", "k", "k"], &["y"]).with(int("unidirectional", 1))),
+            "with unidirectional, 3 queries and 5 keys",
         ),
         (attention(ms("Attention", &["x", "x"], &["y"]).with(int("do_rotary", 1))), "with do_rotary"),
     ];
@@ -320,8 +327,8 @@ fn masked_keys_add_their_number() {
 }
 
 #[test]
-fn verified_programs_have_no_gaps() {
-    // The values that a lowering renames are gone, so that printed programs number all values.
+fn renamed_values_leave_no_gaps() {
+    // Printed programs number all values.
     let model = of(vec![ms("BiasGelu", &["x", "x"], &["y"])], vec![], &["y"]);
     let program: Program = import(&model).unwrap();
     assert_eq!(program.values.len(), 3);

@@ -33,7 +33,8 @@ pub(super) fn rotary_embedding(l: &mut Lowering<'_>) -> Result<()> {
         let heads = match l.int("num_heads", 0) {
             0 => {
                 let (hidden, half) = (l.extent(x, 2), l.extent(cos, 1));
-                let heads = hidden.zip(half).and_then(|(hidden, half)| hidden.checked_div(2 * half));
+                let heads =
+                    hidden.zip(half).and_then(|(hidden, half)| hidden.checked_div(half.saturating_mul(2)));
                 let heads = heads.and_then(|heads| i64::try_from(heads).ok());
                 heads.ok_or_else(|| l.refused("a number of heads that is unknown"))?
             }
@@ -138,6 +139,9 @@ pub(super) fn attention(l: &mut Lowering<'_>) -> Result<()> {
     l.give(1, present).map(drop)
 }
 
+/// Operands and attributes of a node.
+type Parts = (Vec<Option<ValueId>>, Vec<(&'static str, AttrValue)>);
+
 /// Queries, keys and values that were projected.
 struct Attention {
     q: ValueId,
@@ -177,9 +181,24 @@ impl Attention {
         Ok(present)
     }
 
+    /// Returns whether queries see only the keys up to their own. One query sees all keys.
+    fn is_causal(&self, l: &Lowering<'_>) -> Result<bool> {
+        if l.int("unidirectional", 0) == 0 {
+            return Ok(false);
+        }
+        let axis = if self.is_split { 2 } else { 1 };
+        match (l.extent(self.q, axis), l.extent(self.k, axis)) {
+            (Some(1), _) => Ok(false),
+            // onnxruntime shows all keys to the last query, also those behind it.
+            (Some(queries), Some(keys)) if queries != keys => {
+                Err(l.refused(&format!("unidirectional, {queries} queries and {keys} keys")))
+            }
+            _ => Ok(true),
+        }
+    }
+
     /// Returns the operands and attributes of ONNX's Attention.
-    #[allow(clippy::type_complexity)]
-    fn node(&self, l: &mut Lowering<'_>) -> Result<(Vec<Option<ValueId>>, Vec<(&'static str, AttrValue)>)> {
+    fn node(&self, l: &mut Lowering<'_>) -> Result<Parts> {
         if self.heads < 1 {
             return Err(l.refused(&format!("num_heads = {}", self.heads)));
         }
@@ -192,9 +211,7 @@ impl Attention {
         if scale != 0.0 {
             attrs.push(("scale", AttrValue::Float(scale)));
         }
-        // One query sees all keys.
-        let n_queries = l.extent(self.q, if self.is_split { 2 } else { 1 });
-        if l.int("unidirectional", 0) != 0 && n_queries != Some(1) {
+        if self.is_causal(l)? {
             attrs.push(("is_causal", AttrValue::Int(1)));
         }
         let mask = self.additive_mask(l)?;

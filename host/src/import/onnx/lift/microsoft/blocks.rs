@@ -33,13 +33,13 @@ fn reread(tensor: &Tensor, dtype: DType, shape: &[usize]) -> Result<Option<Tenso
 fn unpadded(tensor: &Tensor, dtype: DType, shape: &[usize]) -> Result<Option<Tensor>> {
     let Some((&n, leading)) = shape.split_last() else { return Ok(None) };
     let bits = usize::from(dtype.bits);
-    let Some(n_rows) = n_elements(leading) else { return Ok(None) };
-    let row_bytes = (n * bits).div_ceil(8);
+    let (Some(n_rows), Some(row_bits)) = (n_elements(leading), n.checked_mul(bits)) else { return Ok(None) };
+    let row_bytes = row_bits.div_ceil(8);
     let bytes = tensor.bytes();
     if n_rows.checked_mul(row_bytes) != Some(bytes.len()) {
         return Ok(None);
     }
-    if (n * bits).is_multiple_of(8) {
+    if row_bits.is_multiple_of(8) {
         return reread(tensor, dtype, shape);
     }
     let mask = (1u16 << bits) - 1;
@@ -185,7 +185,7 @@ pub(super) fn gather_block_quantized(l: &mut Lowering<'_>) -> Result<()> {
             let per_byte = 8 / usize::from(dtype.bits);
             let mut shape = packed.shape().to_vec();
             if let Some(last) = shape.last_mut() {
-                *last *= per_byte;
+                *last = last.saturating_mul(per_byte);
             }
             let read = reread(&packed, dtype, &shape)?
                 .ok_or_else(|| l.refused(&format!("{} as data", packed.tensor_type())))?;

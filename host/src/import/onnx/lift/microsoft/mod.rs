@@ -8,6 +8,7 @@
 mod activations;
 mod attention;
 mod blocks;
+mod group_query;
 mod movement;
 mod normalisation;
 mod products;
@@ -61,6 +62,7 @@ const ROWS: &[Row] = &[
     row("FusedMatMul", (2, 1), "alpha transA transB transBatchA transBatchB", products::fused_matmul),
     row("GatherBlockQuantized", (4, 1), "bits block_size gather_axis quantize_axis", blocks::gather_block_quantized),
     row("Gelu", (1, 1), "", activations::gelu),
+    row("GroupQueryAttention", (17, 4), "causal do_rotary k_norm_epsilon k_quant_type kv_cache_bit_width kv_num_heads local_window_size num_heads q_norm_epsilon qk_norm_epsilon qk_output rotary_interleaved scale sliding_window_cache smooth_softmax softcap v_quant_type", group_query::group_query_attention),
     row("MatMulIntegerToFloat", (7, 1), "", quantised::matmul_integer_to_float),
     row("MatMulNBits", (6, 1), "K N accuracy_level bits block_size weight_prepacked", blocks::matmul_n_bits),
     row("MultiHeadAttention", (10, 4), "mask_filter_value num_heads scale unidirectional", attention::multi_head_attention),
@@ -371,7 +373,7 @@ impl Lowering<'_> {
     }
 
     /// Removes all dimensions of a value with one element.
-    fn to_scalar(&mut self, x: ValueId) -> Result<ValueId> {
+    fn scalar_of(&mut self, x: ValueId) -> Result<ValueId> {
         if self.rank(x) == Some(0) { Ok(x) } else { self.reshape(x, &[]) }
     }
 
@@ -388,7 +390,7 @@ impl Lowering<'_> {
     /// Returns the extent of an axis, without dimensions.
     fn length(&mut self, x: ValueId, axis: i64) -> Result<ValueId> {
         let extent = self.extents(x, axis, axis + 1)?;
-        self.to_scalar(extent)
+        self.scalar_of(extent)
     }
 
     /// Returns 0, 1, ... below a length.

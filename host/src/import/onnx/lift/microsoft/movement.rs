@@ -11,7 +11,7 @@ pub(super) fn pad(l: &mut Lowering<'_>) -> Result<()> {
     if l.rank(pads) != Some(1) {
         pads = l.reshape(pads, &[-1])?;
     }
-    let value = l.optional(2).map(|value| l.to_scalar(value)).transpose()?;
+    let value = l.optional(2).map(|value| l.scalar_of(value)).transpose()?;
     let attrs = l.attributes(&["mode"]);
     let y = l.op_with("Pad", &[Some(data), Some(pads), value], &attrs)?;
     l.give(0, y).map(drop)
@@ -30,7 +30,7 @@ pub(super) fn unique(l: &mut Lowering<'_>) -> Result<()> {
 pub(super) fn range(l: &mut Lowering<'_>) -> Result<()> {
     let (start, limit) = (l.operand(0)?, l.operand(1)?);
     let delta = match l.optional(2) {
-        Some(delta) => l.to_scalar(delta)?,
+        Some(delta) => l.scalar_of(delta)?,
         None => {
             let one = match l.required_dtype(start)? {
                 I16 => Tensor::from_bytes(I16, &[], &1i16.to_le_bytes())?,
@@ -43,7 +43,7 @@ pub(super) fn range(l: &mut Lowering<'_>) -> Result<()> {
             l.program.add_constant("", one)
         }
     };
-    let (start, limit) = (l.to_scalar(start)?, l.to_scalar(limit)?);
+    let (start, limit) = (l.scalar_of(start)?, l.scalar_of(limit)?);
     let y = l.op("Range", &[start, limit, delta])?;
     l.give(0, y).map(drop)
 }
@@ -86,6 +86,10 @@ impl Lowering<'_> {
         x: ValueId,
         attrs: &[(&str, AttrValue)],
     ) -> Result<ValueId> {
+        if self.int("ceil_mode", 0) != 0 && self.node.string("auto_pad", "NOTSET") == "VALID" {
+            // onnxruntime has one more window there than ONNX.
+            return Err(self.refused("auto_pad = VALID and ceil_mode"));
+        }
         let n = self.node.ints("kernel_shape").map_or(0, <[i64]>::len);
         let rank = i64::try_from(n + 2).unwrap_or(i64::MAX);
         let first: Vec<i64> = [0, rank - 1].into_iter().chain(1..rank - 1).collect();

@@ -5,6 +5,9 @@ use devbay_core::Result;
 use devbay_core::program::{AttrValue, ValueId};
 use devbay_core::tensor::{F32, I32, Tensor};
 
+/// Maximum number of axes that a node lists.
+const RANK_MAX: i64 = super::super::RANK_MAX as i64;
+
 /// Default of `epsilon` in the fused ops.
 const EPSILON: f32 = 1e-12;
 
@@ -33,6 +36,9 @@ pub(super) fn simplified_layer_normalization(l: &mut Lowering<'_>) -> Result<()>
 fn inverse_deviation(l: &mut Lowering<'_>, x: ValueId, axis: i64, epsilon: f32) -> Result<ValueId> {
     let x = l.cast(x, F32)?;
     let square = l.op("Mul", &[x, x])?;
+    if axis < -RANK_MAX {
+        return Err(l.refused(&format!("axis = {axis}")));
+    }
     let axes: Vec<i64> = (axis..0).collect();
     let axes = l.ints(&axes)?;
     let mean = l.op("ReduceMean", &[square, axes])?;

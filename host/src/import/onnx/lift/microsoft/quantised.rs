@@ -88,6 +88,11 @@ pub(super) fn concat(l: &mut Lowering<'_>) -> Result<()> {
 
 /// QLinearAveragePool, with the channels second or last.
 pub(super) fn average_pool(l: &mut Lowering<'_>) -> Result<()> {
+    // onnxruntime divides by other numbers than ONNX's AveragePool there.
+    let pads_itself = !["NOTSET", "VALID"].contains(&l.node.string("auto_pad", "NOTSET"));
+    if l.int("count_include_pad", 0) != 0 && (pads_itself || l.int("ceil_mode", 0) != 0) {
+        return Err(l.refused("count_include_pad, and auto_pad or ceil_mode"));
+    }
     let x = real(l, 0)?;
     let attrs =
         l.attributes(&["auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides"]);
