@@ -200,6 +200,10 @@ fn parts_that_have_no_lowering_are_refused() {
             attention(ms("MultiHeadAttention", &["x", "k", "k"], &["y"]).with(int("unidirectional", 1))),
             "with unidirectional, 3 queries and 5 keys",
         ),
+        (
+            attention(ms("GroupQueryAttention", &["x"], &["y"]).with(float("softcap", 2.0))),
+            "com.microsoft.GroupQueryAttention@1 with softcap",
+        ),
         (attention(ms("Attention", &["x", "x"], &["y"]).with(int("do_rotary", 1))), "with do_rotary"),
     ];
     for (model, expected) in cases {
@@ -324,6 +328,35 @@ fn masked_keys_add_their_number() {
         }
     }
     check_numbers("attended", &found[0], &expected);
+}
+
+#[test]
+fn groups_of_queries_share_keys() {
+    // The columns are two queries, a key and a value of one number each; every query sees the keys up to its own.
+    let node = ms("GroupQueryAttention", &["x", "", "", "", "", "last", "total"], &["y", "k", "v"]);
+    let node = node.with(int("num_heads", 2)).with(int("kv_num_heads", 1)).with(float("scale", 0.5));
+    let int32s = |name: &str, dims: &[i64], values: &[i32]| TensorProto {
+        int32_data: values.to_vec(),
+        ..tensor(name, DataType::Int32, dims)
+    };
+    let constants = vec![int32s("last", &[2], &[2, 2]), int32s("total", &[], &[3])];
+    let found = run(&of(vec![node], constants, &["y", "k", "v"]));
+    let (x, mut expected) = (input(), vec![]);
+    for rows in x.chunks(12) {
+        let rows: Vec<&[f32]> = rows.chunks(4).collect();
+        for (i, row) in rows.iter().enumerate() {
+            for q in &row[..2] {
+                let seen = &rows[..=i];
+                let weights: Vec<f32> = seen.iter().map(|row| (q * row[2] * 0.5).exp()).collect();
+                let sum: f32 = weights.iter().sum();
+                expected.push(seen.iter().zip(&weights).map(|(row, w)| row[3] * w / sum).sum());
+            }
+        }
+    }
+    check_numbers("attended", &found[0], &expected);
+    let keys: Vec<f32> = x.chunks(4).map(|row| row[2]).collect();
+    check_numbers("present keys", &found[1], &keys);
+    assert_eq!(found[1].shape(), [2, 1, 3, 1]);
 }
 
 #[test]

@@ -278,7 +278,7 @@ impl Attention {
 
 impl Lowering<'_> {
     /// Splits a value along an axis.
-    fn split(&mut self, x: ValueId, axis: i64, sizes: &[usize]) -> Result<Vec<ValueId>> {
+    pub(super) fn split(&mut self, x: ValueId, axis: i64, sizes: &[usize]) -> Result<Vec<ValueId>> {
         let lengths: Vec<i64> = sizes.iter().map(|&n| i64::try_from(n).unwrap_or(i64::MAX)).collect();
         let lengths = self.ints(&lengths)?;
         let operands = [Some(x), Some(lengths)];
@@ -286,7 +286,7 @@ impl Lowering<'_> {
     }
 
     /// Returns `[batch, heads, sequence, size]` of `[batch, sequence, heads * size]`.
-    fn split_heads(&mut self, x: ValueId, heads: i64) -> Result<ValueId> {
+    pub(super) fn split_heads(&mut self, x: ValueId, heads: i64) -> Result<ValueId> {
         let x = self.reshape(x, &[0, 0, heads, -1])?;
         self.transpose(x, &[0, 2, 1, 3])
     }
