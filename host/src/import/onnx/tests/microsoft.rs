@@ -114,8 +114,8 @@ fn nodes_become_those_of_their_formulas() {
                 vec![float32s("g", &[1.0; 4])],
                 &["y", "s"],
             ),
-            "%g = const f32[4] [1.0, 1.0, 1.0, 1.0]
-             %s = Add@14(%x, %x)
+            "%s = Add@14(%x, %x)
+             %g = const f32[4] [1.0, 1.0, 1.0, 1.0]
              %y = LayerNormalization@17(%s, %g) {axis = -1, epsilon = 0.5}
              return %y, %s",
         ),
