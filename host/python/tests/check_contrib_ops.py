@@ -327,7 +327,9 @@ def skip_operands(rng):
 
 def skip_layer_normalization(rng):
     x, skip, gamma, beta, bias, outputs, attrs = skip_operands(rng)
-    return Case([x, skip, gamma, beta, bias], outputs, attrs)
+    # The sum is rounded to f16 before the normalisation, which magnifies that where the deviation is small.
+    tolerance = 3e-2 if x.dtype == np.float16 else None
+    return Case([x, skip, gamma, beta, bias], outputs, attrs, tolerance=tolerance)
 
 
 def skip_simplified_layer_normalization(rng):
@@ -604,7 +606,7 @@ def matmul_n_bits(rng):
     bias = maybe(rng, lambda: reals(rng, n, dtype=dtype))
     attrs = {"K": k, "N": n, "block_size": block, "bits": bits}
     # Sums of up to 100 products in another order, in f16 of numbers up to 100.
-    tolerance = 3e-2 if dtype == np.float16 else None
+    tolerance = (1e-1 if bits == 8 else 3e-2) if dtype == np.float16 else None
     return Case([a, b, scales, zeros, None, bias], [ty], attrs, constants=(1, 2, 3, 5), tolerance=tolerance)
 
 
@@ -743,6 +745,8 @@ def group_query_attention(rng):
         caches = [reals(rng, 12, half, dtype=dtype) for _ in range(2)]
     total = np.array(before + s, np.int32)
     inputs = [q, k, v, *past, last, total, *caches]
+    if "do_rotary" in attrs and rng.random() < 0.3:
+        inputs.append(rng.integers(0, 12, (b, s)).astype(np.int64))
     # Behind the end of shorter batches, the caches have elements that mean nothing.
     return Case(inputs, outputs, attrs, n_compared=1 if kind == "ragged" else 3)
 

@@ -35,12 +35,16 @@ pub(super) fn group_query_attention(l: &mut Lowering<'_>) -> Result<()> {
     let total = l.operand(6)?;
     let total = l.cast(total, I64)?;
     let total = l.scalar_of(total)?;
-    let before = n_before(l, n_queries, total)?;
+    let are_all = l.op("Equal", &[n_queries, total])?;
+    let before = n_before(l, n_queries, are_all)?;
     let queries = l.positions(n_queries)?;
     let column = l.unsqueeze(before, &[1])?;
     let positions = l.op("Add", &[column, queries])?;
     if l.int("do_rotary", 0) != 0 {
-        let places = l.optional(9).unwrap_or(positions);
+        let places = match l.optional(9) {
+            Some(places) => given_positions(l, places, queries, are_all)?,
+            None => positions,
+        };
         q = rotated(l, q, places)?;
         k = rotated(l, k, places)?;
     }
@@ -67,9 +71,9 @@ fn check(l: &Lowering<'_>) -> Result<()> {
     for (name, default) in
         [("smooth_softmax", 0), ("qk_output", 0), ("sliding_window_cache", 0), ("causal", 1)]
     {
-        // Some exporters write -1 for no.
+        // onnxruntime's default of smooth_softmax is -1.
         let found = l.int(name, default);
-        if found != default && found != -1 {
+        if found != default && !(name == "smooth_softmax" && found == -1) {
             return Err(l.refused(&format!("{name} = {found}")));
         }
     }
@@ -103,16 +107,29 @@ fn packed(l: &mut Lowering<'_>, x: ValueId, n_heads: i64, n_shared: i64) -> Resu
 }
 
 /// Returns the number of keys before these, for each batch: none if these are all.
-fn n_before(l: &mut Lowering<'_>, n_queries: ValueId, total: ValueId) -> Result<ValueId> {
+fn n_before(l: &mut Lowering<'_>, n_queries: ValueId, are_all: ValueId) -> Result<ValueId> {
     let last = l.operand(5)?;
     let last = l.cast(last, I64)?;
     let last = l.reshape(last, &[-1])?;
     let one = l.int_scalar(1)?;
     let n = l.op("Add", &[last, one])?;
     let before = l.op("Sub", &[n, n_queries])?;
-    let are_all = l.op("Equal", &[n_queries, total])?;
     let zero = l.int_scalar(0)?;
     l.op("Where", &[are_all, zero, before])
+}
+
+/// Returns the positions that an operand gives. Of the first keys, onnxruntime reads one position and counts from there.
+fn given_positions(
+    l: &mut Lowering<'_>,
+    given: ValueId,
+    queries: ValueId,
+    are_all: ValueId,
+) -> Result<ValueId> {
+    let flat = l.reshape(given, &[-1])?;
+    let zero = l.int_scalar(0)?;
+    let first = l.op("Gather", &[flat, zero])?;
+    let counted = l.op("Add", &[first, queries])?;
+    l.op("Where", &[are_all, counted, given])
 }
 
 /// Rotates by positions, as far as the caches say.
