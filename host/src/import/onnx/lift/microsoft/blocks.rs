@@ -4,6 +4,7 @@ use super::Lowering;
 use devbay_core::Result;
 use devbay_core::program::{AttrValue, ValueId};
 use devbay_core::tensor::{Bytes, DType, I4, Tensor, U2, U4, U8, bytes_of, n_elements};
+use devbay_plugin_api::reserve;
 use std::sync::Arc;
 
 /// A tensor whose bytes another one shares.
@@ -43,7 +44,7 @@ fn unpadded(tensor: &Tensor, dtype: DType, shape: &[usize]) -> Result<Option<Ten
         return reread(tensor, dtype, shape);
     }
     let mask = (1u16 << bits) - 1;
-    let mut packed = vec![0u8; (n_rows * n * bits).div_ceil(8)];
+    let mut packed = reserve::zeroed::<u8>((n_rows * n * bits).div_ceil(8), "zero points")?;
     for i in 0..n_rows * n {
         let (row, at) = (i / n, i % n * bits);
         let element = (u16::from(bytes[row * row_bytes + at / 8]) >> (at % 8)) & mask;
@@ -60,7 +61,7 @@ fn middles(dtype: DType, shape: &[usize]) -> Result<Tensor> {
         _ => 0x80,
     };
     let n = n_elements(shape).and_then(|n| bytes_of(dtype, n)).unwrap_or(0);
-    Tensor::from_bytes(dtype, shape, &vec![byte; n])
+    Tensor::from_bytes(dtype, shape, &reserve::filled(byte, n, "zero points")?)
 }
 
 fn unsigned(l: &Lowering<'_>, bits: i64) -> Result<DType> {
@@ -183,7 +184,7 @@ pub(super) fn gather_block_quantized(l: &mut Lowering<'_>) -> Result<()> {
             let dtype = unsigned(l, bits)?;
             let packed = constant(l, 0, "data")?;
             let per_byte = 8 / usize::from(dtype.bits);
-            let mut shape = packed.shape().to_vec();
+            let mut shape = Vec::from(packed.shape());
             if let Some(last) = shape.last_mut() {
                 *last = last.saturating_mul(per_byte);
             }

@@ -238,7 +238,7 @@ impl Lowering<'_> {
         attrs: &[(&str, AttrValue)],
         results: Vec<Option<ValueId>>,
     ) -> Result<()> {
-        let mut node = Node::new(op, inputs.to_vec(), results);
+        let mut node = Node::new(op, inputs.into(), results);
         for values in [&mut node.inputs, &mut node.outputs] {
             while values.last().is_some_and(Option::is_none) {
                 values.pop();
@@ -364,7 +364,7 @@ impl Lowering<'_> {
     }
 
     fn transpose(&mut self, x: ValueId, perm: &[i64]) -> Result<ValueId> {
-        self.op_with("Transpose", &[x], &[("perm", AttrValue::Ints(perm.to_vec()))])
+        self.op_with("Transpose", &[x], &[("perm", AttrValue::Ints(perm.into()))])
     }
 
     fn reshape(&mut self, x: ValueId, shape: &[i64]) -> Result<ValueId> {
