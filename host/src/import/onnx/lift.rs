@@ -2,9 +2,11 @@
 //!
 //! Lifting keeps a node's meaning: nodes around it compute unknown facts such as a rank, instead of guessing them. A node
 //! whose meaning the catalogue's version cannot express is refused, because later stages know ops by name. Nodes whose op is
-//! not in the catalogue keep the version in force, and placement reports the devices that could run them.
+//! not in the catalogue keep the version in force, and placement reports the devices that could run them. Ops of onnxruntime
+//! become ops of the catalogue.
 
 mod changes;
+mod microsoft;
 mod rewrites;
 
 use super::tensors::RANK_MAX;
@@ -33,6 +35,9 @@ pub(super) struct Lifter {
 impl Lifter {
     /// Appends a node in the version that programs hold, with the nodes that it needs around it.
     pub(super) fn lift(&mut self, program: &mut Program, node: Node, nodes: &mut Vec<Node>) -> Result<()> {
+        if let Some(row) = microsoft::find(&node.op) {
+            return microsoft::lower(row, self, program, node, nodes);
+        }
         let mut rewriting =
             Rewriting { program, types: &self.types, node, before: Vec::new(), after: Vec::new() };
         if rewriting.node.op.domain.is_empty() {
@@ -201,13 +206,7 @@ impl Rewriting<'_> {
 
     /// Adds a constant with one number, in f32 unless `dtype` is another floating-point type.
     fn scalar(&mut self, dtype: DType, value: f32) -> Result<ValueId> {
-        let tensor = match dtype {
-            F64 => Tensor::from_elements(&[], &[f64::from(value)])?,
-            F16 => Tensor::from_bytes(F16, &[], bytemuck::bytes_of(&f16::from_f32(value)))?,
-            BF16 => Tensor::from_bytes(BF16, &[], bytemuck::bytes_of(&bf16::from_f32(value)))?,
-            _ => Tensor::from_elements(&[], &[value])?,
-        };
-        Ok(self.program.add_constant("", tensor))
+        scalar(self.program, dtype, value)
     }
 
     /// Returns a node of an op in the version that programs hold.
@@ -223,4 +222,15 @@ impl Rewriting<'_> {
 
 fn wrong_type(name: &str, expected: &str) -> Error {
     invalid(format!("expected {expected} as the attribute {name:?}"))
+}
+
+/// Adds a constant with one number, in f32 unless `dtype` is another floating-point type.
+fn scalar(program: &mut Program, dtype: DType, value: f32) -> Result<ValueId> {
+    let tensor = match dtype {
+        F64 => Tensor::from_elements(&[], &[f64::from(value)])?,
+        F16 => Tensor::from_bytes(F16, &[], bytemuck::bytes_of(&f16::from_f32(value)))?,
+        BF16 => Tensor::from_bytes(BF16, &[], bytemuck::bytes_of(&bf16::from_f32(value)))?,
+        _ => Tensor::from_elements(&[], &[value])?,
+    };
+    Ok(program.add_constant("", tensor))
 }

@@ -4,6 +4,7 @@ mod damage;
 mod files;
 mod info;
 mod lifts;
+mod microsoft;
 mod refusals;
 mod rules;
 mod stored;

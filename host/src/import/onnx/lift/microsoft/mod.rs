@@ -1,0 +1,414 @@
+//! Lowers onnxruntime's own ops (the domain `com.microsoft`) to ops of the catalogue, where that is exact up to rounding.
+//!
+//! Exporters and onnxruntime's optimiser write these ops. A node becomes the nodes of its formula, named under it; its
+//! results keep their values. A row refuses whatever it cannot express, so that no attribute or operand is ignored. Ops
+//! without a row stay as they are, and placement reports them. Source: onnxruntime's ContribOperators.md, its CPU kernels
+//! where the text is vague, and a comparison with onnxruntime (docs/contrib-ops.md).
+
+mod activations;
+mod attention;
+mod blocks;
+mod group_query;
+mod movement;
+mod normalisation;
+mod products;
+mod quantised;
+
+use super::super::{invalid, unsupported};
+use super::{Lifter, held, known_type, scalar};
+use devbay_core::program::onnx_types::dtype_to_onnx;
+use devbay_core::program::{AttrValue, Node, Op, Program, Value, ValueId};
+use devbay_core::tensor::{BF16, DType, Dim, F16, F32, F64, Tensor};
+use devbay_core::{Error, Result};
+use devbay_ops::MICROSOFT_DOMAIN;
+use std::sync::Arc;
+
+/// An op with a lowering.
+pub(super) struct Row {
+    name: &'static str,
+    /// Names of its attributes. Others are refused.
+    attributes: &'static str,
+    /// Maximum numbers of operands and results.
+    arity: (usize, usize),
+    lower: fn(&mut Lowering<'_>) -> Result<()>,
+}
+
+const fn row(
+    name: &'static str,
+    arity: (usize, usize),
+    attributes: &'static str,
+    lower: fn(&mut Lowering<'_>) -> Result<()>,
+) -> Row {
+    Row { name, attributes, arity, lower }
+}
+
+/// Attributes of pooling and convolution windows.
+const POOL: &str = "auto_pad ceil_mode count_include_pad kernel_shape pads strides channels_last";
+
+/// Ops of `com.microsoft`, sorted by name.
+#[rustfmt::skip]
+const ROWS: &[Row] = &[
+    row("Attention", (7, 2), "do_rotary mask_filter_value num_heads past_present_share_buffer qkv_hidden_sizes rotary_embedding_dim scale unidirectional", attention::attention),
+    row("BiasAdd", (3, 1), "", activations::bias_add),
+    row("BiasGelu", (2, 1), "", activations::bias_gelu),
+    row("BiasSplitGelu", (2, 1), "", activations::bias_split_gelu),
+    row("DequantizeLinear", (3, 1), "axis", quantised::renamed),
+    row("DynamicQuantizeMatMul", (5, 1), "", quantised::dynamic_quantize_matmul),
+    row("EmbedLayerNormalization", (9, 3), "epsilon mask_index_type", normalisation::embed_layer_normalization),
+    row("ExpandDims", (2, 1), "", movement::expand_dims),
+    row("FastGelu", (2, 1), "", activations::fast_gelu),
+    row("FusedConv", (4, 1), "activation activation_params auto_pad dilations group kernel_shape pads strides", products::fused_conv),
+    row("FusedGemm", (3, 1), "activation activation_alpha activation_beta activation_gamma alpha beta transA transB", products::fused_gemm),
+    row("FusedMatMul", (2, 1), "alpha transA transB transBatchA transBatchB", products::fused_matmul),
+    row("GatherBlockQuantized", (4, 1), "bits block_size gather_axis quantize_axis", blocks::gather_block_quantized),
+    row("Gelu", (1, 1), "", activations::gelu),
+    row("GroupQueryAttention", (17, 4), "causal do_rotary k_norm_epsilon k_quant_type kv_cache_bit_width kv_num_heads local_window_size num_heads q_norm_epsilon qk_norm_epsilon qk_output rotary_interleaved scale sliding_window_cache smooth_softmax softcap v_quant_type", group_query::group_query_attention),
+    row("MatMulIntegerToFloat", (7, 1), "", quantised::matmul_integer_to_float),
+    row("MatMulNBits", (6, 1), "K N accuracy_level bits block_size weight_prepacked", blocks::matmul_n_bits),
+    row("MultiHeadAttention", (10, 4), "mask_filter_value num_heads scale unidirectional", attention::multi_head_attention),
+    row("NhwcMaxPool", (1, 1), "auto_pad ceil_mode dilations kernel_shape pads strides", movement::nhwc_max_pool),
+    row("Pad", (3, 1), "mode", movement::pad),
+    row("QGemm", (9, 1), "alpha transA transB", quantised::q_gemm),
+    row("QLinearAdd", (8, 1), "", |l| quantised::elementwise(l, "Add")),
+    row("QLinearAveragePool", (5, 1), POOL, quantised::average_pool),
+    row("QLinearConcat", (usize::MAX, 1), "axis", quantised::concat),
+    row("QLinearGlobalAveragePool", (5, 1), "channels_last", quantised::global_average_pool),
+    row("QLinearLeakyRelu", (5, 1), "alpha", quantised::leaky_relu),
+    row("QLinearMul", (8, 1), "", |l| quantised::elementwise(l, "Mul")),
+    row("QLinearSigmoid", (5, 1), "", quantised::sigmoid),
+    row("QLinearSoftmax", (5, 1), "axis opset", quantised::softmax),
+    row("QLinearWhere", (9, 1), "", quantised::where_),
+    row("QuantizeLinear", (3, 1), "axis", quantised::renamed),
+    row("Range", (3, 1), "", movement::range),
+    row("RotaryEmbedding", (4, 1), "interleaved is_packed_batching num_heads rotary_embedding_dim scale", attention::rotary_embedding),
+    row("SkipLayerNormalization", (5, 4), "epsilon", normalisation::skip_layer_normalization),
+    row("SkipSimplifiedLayerNormalization", (4, 4), "epsilon", normalisation::skip_simplified_layer_normalization),
+    row("TransposeMatMul", (2, 1), "alpha transA transB", products::fused_matmul),
+    row("Trilu", (2, 1), "upper", movement::trilu),
+    row("Unique", (1, 3), "", movement::unique),
+];
+
+/// An op that onnxruntime registers in ONNX's own domain.
+const SIMPLIFIED: Row = row(
+    "SimplifiedLayerNormalization",
+    (2, 2),
+    "axis epsilon stash_type",
+    normalisation::simplified_layer_normalization,
+);
+
+/// Returns the lowering of an op, if it has one.
+pub(super) fn find(op: &Op) -> Option<&'static Row> {
+    match &*op.domain {
+        "" => Some(&SIMPLIFIED).filter(|row| *op.name == *row.name),
+        MICROSOFT_DOMAIN => {
+            let i = ROWS.binary_search_by(|row| row.name.cmp(&op.name)).ok()?;
+            Some(&ROWS[i])
+        }
+        _ => None,
+    }
+}
+
+/// Appends the nodes that a node of this op means.
+pub(super) fn lower(
+    row: &Row,
+    lifter: &mut Lifter,
+    program: &mut Program,
+    node: Node,
+    nodes: &mut Vec<Node>,
+) -> Result<()> {
+    let first = nodes.len();
+    let mut lowering = Lowering { lifter, program, nodes, node, first };
+    lowering.check(row)?;
+    (row.lower)(&mut lowering)?;
+    lowering.check_results()
+}
+
+/// A node that becomes others.
+struct Lowering<'a> {
+    lifter: &'a mut Lifter,
+    program: &'a mut Program,
+    /// The nodes before it, then those that it becomes.
+    nodes: &'a mut Vec<Node>,
+    node: Node,
+    /// Position of the first node that it becomes.
+    first: usize,
+}
+
+impl Lowering<'_> {
+    /// Checks that the row knows every attribute, operand and result of the node.
+    fn check(&self, row: &Row) -> Result<()> {
+        let known = |name: &str| row.attributes.split_ascii_whitespace().any(|known| known == name);
+        if let Some((name, _)) = self.node.attrs.iter().find(|(name, _)| !known(name)) {
+            return Err(self.refused(&format!("the attribute {name}")));
+        }
+        let found = (self.node.inputs.len(), self.node.outputs.len());
+        if found.0 > row.arity.0 || found.1 > row.arity.1 {
+            return Err(self.refused(&format!("{} operands and {} results", found.0, found.1)));
+        }
+        Ok(())
+    }
+
+    /// Checks that every result was made. Results that nothing in the graph uses count too: they may be outputs.
+    fn check_results(&self) -> Result<()> {
+        let is_made =
+            |id: &&ValueId| self.nodes[self.first..].iter().any(|node| node.outputs.contains(&Some(**id)));
+        match self.node.outputs.iter().flatten().find(|id| !is_made(id)) {
+            None => Ok(()),
+            Some(id) => Err(self.refused(&format!("the result {:?}", &*self.program.value(*id).name))),
+        }
+    }
+
+    /// Returns an error: the node uses a part of the op that has no lowering.
+    fn refused(&self, what: &str) -> Error {
+        unsupported(format!(
+            "{} with {what} is not supported; export the model with ONNX's own ops in its place",
+            self.node.op
+        ))
+    }
+
+    // What the node has.
+
+    /// Returns an operand that must be there.
+    fn operand(&self, i: usize) -> Result<ValueId> {
+        self.optional(i)
+            .ok_or_else(|| invalid(format!("expected operand {i} of {}, found none", self.node.op)))
+    }
+
+    fn optional(&self, i: usize) -> Option<ValueId> {
+        self.node.input(i)
+    }
+
+    fn wants(&self, i: usize) -> bool {
+        self.node.output(i).is_some()
+    }
+
+    fn int(&self, name: &str, default: i64) -> i64 {
+        self.node.int(name, default)
+    }
+
+    fn float(&self, name: &str, default: f32) -> f32 {
+        self.node.float(name, default)
+    }
+
+    /// Returns these attributes, as far as the node has them, to pass them on.
+    fn attributes<'n>(&self, names: &[&'n str]) -> Vec<(&'n str, AttrValue)> {
+        let given = |name: &&'n str| self.node.attr(name).map(|value| (*name, value.clone()));
+        names.iter().filter_map(given).collect()
+    }
+
+    // What is known of values.
+
+    fn dtype(&self, id: ValueId) -> Option<DType> {
+        known_type(self.program, &self.lifter.types, id).map(|ty| ty.dtype)
+    }
+
+    /// Returns the element type of a value, which the lowering needs.
+    fn required_dtype(&self, id: ValueId) -> Result<DType> {
+        self.dtype(id).ok_or_else(|| self.refused("an operand whose element type is unknown"))
+    }
+
+    fn shape(&self, id: ValueId) -> Option<&[Dim]> {
+        known_type(self.program, &self.lifter.types, id).and_then(|ty| ty.shape.as_deref())
+    }
+
+    fn rank(&self, id: ValueId) -> Option<usize> {
+        self.shape(id).map(<[Dim]>::len)
+    }
+
+    /// Returns the rank of a value, which the lowering needs.
+    fn required_rank(&self, id: ValueId) -> Result<usize> {
+        self.rank(id).ok_or_else(|| self.refused("an operand whose rank is unknown"))
+    }
+
+    /// Returns the number of elements along an axis, if it is known before run time. Negative axes count from the end.
+    fn extent(&self, id: ValueId, axis: i64) -> Option<usize> {
+        let shape = self.shape(id)?;
+        let rank = i64::try_from(shape.len()).ok()?;
+        let axis = usize::try_from(if axis < 0 { axis + rank } else { axis }).ok()?;
+        shape.get(axis)?.known()
+    }
+
+    // What the node becomes.
+
+    /// Appends a node with these results. A trailing absent operand or result means the same as a missing one.
+    fn append_to(
+        &mut self,
+        op: Op,
+        inputs: &[Option<ValueId>],
+        attrs: &[(&str, AttrValue)],
+        results: Vec<Option<ValueId>>,
+    ) -> Result<()> {
+        let mut node = Node::new(op, inputs.into(), results);
+        for values in [&mut node.inputs, &mut node.outputs] {
+            while values.last().is_some_and(Option::is_none) {
+                values.pop();
+            }
+        }
+        node.attrs = attrs.iter().map(|(name, value)| (Arc::from(*name), value.clone())).collect();
+        if !self.node.name.is_empty() {
+            node.name = format!("{}/{}", self.node.name, node.op.name).into();
+        }
+        self.lifter.lift(self.program, node, self.nodes)
+    }
+
+    /// Appends a node and returns its results, which are new values.
+    fn append(
+        &mut self,
+        op: Op,
+        inputs: &[Option<ValueId>],
+        attrs: &[(&str, AttrValue)],
+        n_results: usize,
+    ) -> Result<Vec<ValueId>> {
+        let results: Vec<ValueId> =
+            (0..n_results).map(|_| self.program.add_value(Value::default())).collect();
+        self.append_to(op, inputs, attrs, results.iter().copied().map(Some).collect())?;
+        Ok(results)
+    }
+
+    /// Appends an op with one result, and returns it.
+    fn op(&mut self, op: &str, inputs: &[ValueId]) -> Result<ValueId> {
+        self.op_with(op, inputs, &[])
+    }
+
+    /// Appends an op with attributes and one result, and returns it.
+    fn op_with<I: Copy + Into<Option<ValueId>>>(
+        &mut self,
+        op: &str,
+        inputs: &[I],
+        attrs: &[(&str, AttrValue)],
+    ) -> Result<ValueId> {
+        let inputs: Vec<Option<ValueId>> = inputs.iter().map(|&id| id.into()).collect();
+        Ok(self.append(held(op), &inputs, attrs, 1)?[0])
+    }
+
+    /// Appends an op that makes these results of the node itself, by position.
+    fn finish(
+        &mut self,
+        op: &str,
+        inputs: &[Option<ValueId>],
+        attrs: &[(&str, AttrValue)],
+        results: &[Option<usize>],
+    ) -> Result<()> {
+        let results = results.iter().map(|i| self.node.output((*i)?)).collect();
+        self.append_to(held(op), inputs, attrs, results)
+    }
+
+    /// Makes a value the result at `i`, if the node has that result, and returns the value's name from now on.
+    fn give(&mut self, i: usize, id: ValueId) -> Result<ValueId> {
+        let Some(result) = self.node.output(i) else { return Ok(id) };
+        let makes = |node: &Node| node.outputs.contains(&Some(id));
+        let is_last = id.idx() + 1 == self.program.values.len();
+        let is_result = self.node.outputs.contains(&Some(id));
+        if !is_last || is_result || !self.nodes[self.first..].iter().any(makes) {
+            let copy = self.op("Identity", &[id])?;
+            return self.give(i, copy);
+        }
+        for node in &mut self.nodes[self.first..] {
+            for used in node.inputs.iter_mut().chain(&mut node.outputs).filter(|used| **used == Some(id)) {
+                *used = Some(result);
+            }
+        }
+        if let Some(ty) = self.lifter.types.remove(&id) {
+            self.lifter.types.insert(result, ty);
+        }
+        self.program.values.pop();
+        Ok(result)
+    }
+
+    /// Adds a constant with integers.
+    fn ints(&mut self, values: &[i64]) -> Result<ValueId> {
+        Ok(self.program.add_constant("", Tensor::from_elements(&[values.len()], values)?))
+    }
+
+    /// Adds a constant with one integer and no dimensions.
+    fn int_scalar(&mut self, value: i64) -> Result<ValueId> {
+        Ok(self.program.add_constant("", Tensor::from_elements(&[], &[value])?))
+    }
+
+    /// Adds a number in another value's element type.
+    fn number(&mut self, value: f32, like: ValueId) -> Result<ValueId> {
+        let dtype = self.dtype(like);
+        let number = scalar(
+            self.program,
+            dtype.filter(|ty| [F16, BF16, F32, F64].contains(ty)).unwrap_or(F32),
+            value,
+        )?;
+        match dtype {
+            Some(F16 | BF16 | F32 | F64) => Ok(number),
+            _ => self.op("CastLike", &[number, like]),
+        }
+    }
+
+    /// Adds the operand at `i`, if there is one.
+    fn plus(&mut self, x: ValueId, i: usize) -> Result<ValueId> {
+        match self.optional(i) {
+            Some(bias) => self.op("Add", &[x, bias]),
+            None => Ok(x),
+        }
+    }
+
+    /// Multiplies by a number, if that changes anything.
+    fn times(&mut self, x: ValueId, factor: f32) -> Result<ValueId> {
+        if factor.to_bits() == 1f32.to_bits() {
+            return Ok(x);
+        }
+        let factor = self.number(factor, x)?;
+        self.op("Mul", &[x, factor])
+    }
+
+    fn cast(&mut self, x: ValueId, to: DType) -> Result<ValueId> {
+        if self.dtype(x) == Some(to) {
+            return Ok(x);
+        }
+        self.op_with("Cast", &[x], &[("to", AttrValue::Int(dtype_to_onnx(to)?))])
+    }
+
+    fn transpose(&mut self, x: ValueId, perm: &[i64]) -> Result<ValueId> {
+        self.op_with("Transpose", &[x], &[("perm", AttrValue::Ints(perm.into()))])
+    }
+
+    fn reshape(&mut self, x: ValueId, shape: &[i64]) -> Result<ValueId> {
+        let shape = self.ints(shape)?;
+        self.op("Reshape", &[x, shape])
+    }
+
+    /// Removes all dimensions of a value with one element.
+    fn scalar_of(&mut self, x: ValueId) -> Result<ValueId> {
+        if self.rank(x) == Some(0) { Ok(x) } else { self.reshape(x, &[]) }
+    }
+
+    fn unsqueeze(&mut self, x: ValueId, axes: &[i64]) -> Result<ValueId> {
+        let axes = self.ints(axes)?;
+        self.op("Unsqueeze", &[x, axes])
+    }
+
+    /// Returns the extents of some axes, as integers.
+    fn extents(&mut self, x: ValueId, start: i64, end: i64) -> Result<ValueId> {
+        self.op_with("Shape", &[x], &[("start", AttrValue::Int(start)), ("end", AttrValue::Int(end))])
+    }
+
+    /// Returns the extent of an axis, without dimensions.
+    fn length(&mut self, x: ValueId, axis: i64) -> Result<ValueId> {
+        let extent = self.extents(x, axis, axis + 1)?;
+        self.scalar_of(extent)
+    }
+
+    /// Returns 0, 1, ... below a length.
+    fn positions(&mut self, length: ValueId) -> Result<ValueId> {
+        let (zero, one) = (self.int_scalar(0)?, self.int_scalar(1)?);
+        self.op("Range", &[zero, length, one])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_sorted_and_not_in_the_catalogue() {
+        assert!(ROWS.is_sorted_by_key(|row| row.name));
+        for row in ROWS {
+            assert!(devbay_ops::find(MICROSOFT_DOMAIN, row.name).is_none(), "{}", row.name);
+        }
+    }
+}
