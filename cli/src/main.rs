@@ -108,7 +108,7 @@ fn main() -> ExitCode {
         interrupt::install();
         crash::install();
     }
-    let result = progress::shown(|| match &arguments.command {
+    let command = || match &arguments.command {
         Command::Devices(arguments) => devices::main(arguments),
         Command::Doctor(arguments) => doctor::main(arguments),
         Command::Run(arguments) => run::main(arguments),
@@ -124,7 +124,16 @@ fn main() -> ExitCode {
         Command::Man(arguments) => man::main(arguments),
         Command::ConformanceCase(arguments) => conformance::case(arguments),
         Command::Probe(arguments) => probe::main(arguments),
-    });
+    };
+    let result = match arguments.command {
+        Command::Bench(_)
+        | Command::Compile(_)
+        | Command::Diff(_)
+        | Command::Inspect(_)
+        | Command::Ops(_) => progress::shown(command),
+        // `run` and `conformance` show what they do themselves.
+        _ => command(),
+    };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

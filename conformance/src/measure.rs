@@ -6,14 +6,25 @@ use std::ffi::OsString;
 pub(crate) fn resident() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * rustix::param::page_size() as u64)
+    Some(pages * page_size())
 }
 
 /// Memory that is mapped, in bytes.
 pub(crate) fn mapped() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = text.split_whitespace().next()?.parse().ok()?;
-    Some(pages * rustix::param::page_size() as u64)
+    Some(pages * page_size())
+}
+
+#[cfg(unix)]
+fn page_size() -> u64 {
+    rustix::param::page_size() as u64
+}
+
+/// Never asked: there is no `/proc`.
+#[cfg(not(unix))]
+fn page_size() -> u64 {
+    0
 }
 
 /// Entries of a folder of this process's, such as its threads (`task`) and files (`fd`).

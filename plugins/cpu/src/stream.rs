@@ -242,12 +242,19 @@ impl Command {
 }
 
 /// Returns the system's monotonic clock in nanoseconds, or 0 if the time is not wanted.
+#[cfg(unix)]
 fn now_ns(wanted: bool) -> u64 {
     if !wanted {
         return 0;
     }
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Returns 0: the clock of the host's timeline is known on Unix alone.
+#[cfg(not(unix))]
+fn now_ns(_wanted: bool) -> u64 {
+    0
 }
 
 /// Sleeps, or spins where the system's sleep is coarser than the time.
