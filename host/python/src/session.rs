@@ -436,7 +436,8 @@ impl Opened {
     /// Takes inputs from Python. An unknown name is refused here, a missing one by the run.
     fn given(&self, inputs: &Bound<'_, PyDict>) -> PyResult<Vec<(String, DeviceTensor)>> {
         let mut given = Vec::with_capacity(inputs.len());
-        for (name, value) in inputs {
+        // A copy: an object's `__dlpack__`, or another thread, may change the dictionary meanwhile.
+        for (name, value) in &inputs.copy()? {
             let name: String = name.extract()?;
             let Some(port) = self.session.inputs().iter().find(|port| *port.name == *name) else {
                 let known: Vec<&str> = self.session.inputs().iter().map(|port| &*port.name).collect();
@@ -478,7 +479,9 @@ fn check_ops(
 /// Reads options: texts, numbers, truth values, or lists of them, by key.
 pub fn options_of(given: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {
     let mut options = Options::default();
-    for (key, value) in given.into_iter().flatten() {
+    let Some(given) = given else { return Ok(options) };
+    // A copy: a value's `__str__` may change the dictionary.
+    for (key, value) in &given.copy()? {
         let key: String = key.extract()?;
         let is_list = value.cast::<PyList>().is_ok() || value.cast::<PyTuple>().is_ok();
         let values = match is_list {

@@ -67,6 +67,21 @@ def test_dense_inputs_are_not_copied_and_others_are():
         assert session.run({"x": other})["y"].tolist() == list(other)
 
 
+def test_inputs_may_be_changed_by_the_objects_in_them():
+    inputs = {}
+
+    class Growing:
+        def __dlpack__(self, **options):
+            inputs[f"more{len(inputs)}"] = 1
+            return np.ones(2, np.float32).__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return (1, 0)
+
+    inputs["x"] = Growing()
+    assert devbay.Session(ABS).run(inputs)["y"].tolist() == [1, 1]
+
+
 def test_references_are_given_back():
     session = devbay.Session(ABS)
     x = np.zeros(4, np.float32)
