@@ -38,18 +38,19 @@ impl<'py> Dense<'py> {
             return None;
         }
         let element = array.dtype();
-        let code = match (element.kind(), element.itemsize()) {
-            (b'i', 1 | 2 | 4 | 8) => 0,
-            (b'u', 1 | 2 | 4 | 8) => 1,
-            (b'f', 2 | 4 | 8) => 2,
-            (b'c', 8 | 16) => 5,
-            (b'b', 1) => 6,
+        // DLPack's codes, by NumPy's letters.
+        let code = match element.kind() {
+            b'i' => 0,
+            b'u' => 1,
+            b'f' => 2,
+            b'c' => 5,
+            b'b' => 6,
             _ => return None,
         };
-        if element.is_native_byteorder() == Some(false) {
+        let dtype = DType { code, bits: u8::try_from(8 * element.itemsize()).ok()?, lanes: 1 };
+        if element.is_native_byteorder() == Some(false) || !is_numpys(dtype) {
             return None;
         }
-        let dtype = DType { code, bits: 8 * element.itemsize() as u8, lanes: 1 };
         let shape = Shape::from_slice(array.shape());
         let len = bytes_of(dtype, n_elements(&shape)?)?;
         // SAFETY: the thread is attached, and the object is an array, as the cast has shown.

@@ -248,7 +248,7 @@ def test_threads_share_a_compiled_model():
 
 
 def test_the_name_is_known_without_an_import(tmp_path):
-    # What pip makes of the package's pyproject.toml.
+    # Metadata with the entry point of pyproject.toml, as pip installs it.
     project = tomllib.loads((pathlib.Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
     [(name, place)] = project["entry-points"]["torch_dynamo_backends"].items()
     about = tmp_path / "devbay-0.1.0.dist-info"

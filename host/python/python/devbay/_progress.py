@@ -14,7 +14,7 @@ _INTERVAL = 0.1
 
 
 def bar():
-    """Returns a bar; None if nobody would see it."""
+    """Returns a bar; None if standard error is no terminal and this is no notebook."""
     return Bar() if _is_seen() else None
 
 

@@ -158,7 +158,7 @@ class _Exported:
             for at, arg in enumerate(args)
             if freezes and isinstance(arg, torch.Tensor) and _is_weight(arg)
         }
-        # What each weight was when it became a constant.
+        # Position, address and version of each weight at the export.
         self._weights = [(at, arg.data_ptr(), _version(arg)) for at, arg in weights.items()]
         self._taken = [at for at, arg in enumerate(args) if isinstance(arg, torch.Tensor) and at not in weights]
         self._results, module = _rewrite(graph, nodes, weights)
@@ -339,7 +339,6 @@ def _extent(new, env, placeholders, value):
 
 def _export(module, examples, shapes, folder):
     """Returns the model as bytes of ONNX, or as the path of a file in `folder` if it is large."""
-
 
     def export():
         with torch.no_grad(), warnings.catch_warnings():
