@@ -1,4 +1,5 @@
-//! Python environments below the target folder, created from a list of pinned packages and reused until the list changes.
+//! Python environments below the target folder, created from a list of pinned packages and reused until the list or the
+//! Python changes.
 //!
 //! They provide what Rust lacks: the peers that are Python packages, and the writers of ONNX files. The Python that creates
 //! them is the one in `PYTHON`, or else `python3`.
@@ -14,15 +15,19 @@ use std::process::{Command, Stdio};
 /// If Python is missing, or a package is unavailable.
 pub fn environment(folder: &Path, requirements: &Path) -> Result<PathBuf> {
     let python = folder.join("bin/python");
-    let wanted = std::fs::read_to_string(requirements)
+    let packages = std::fs::read_to_string(requirements)
         .with_context(|| format!("cannot read {}", requirements.display()))?;
+    let with = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
+    // It tells apart builds of one version, such as the one without the interpreter's lock.
+    let version = Command::new(&with).args(["-c", "import sys; print(sys.version)"]).output();
+    let version = version.with_context(|| format!("cannot start {}", with.display()))?.stdout;
+    let wanted = format!("# {}\n{packages}", String::from_utf8_lossy(&version).trim_end());
     // Written last, so an incomplete environment lacks it.
     let mark = folder.join("made-from.txt");
     if std::fs::read_to_string(&mark).is_ok_and(|made| made == wanted) {
         return Ok(python);
     }
     eprintln!("making the Python environment {}", folder.display());
-    let with = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
     run(Command::new(with).args(["-m", "venv", "--clear"]).arg(folder))?;
     let install = ["-m", "pip", "install", "--quiet", "--only-binary", ":all:", "--requirement"];
     run(Command::new(&python).args(install).arg(requirements))?;

@@ -132,7 +132,7 @@ fn wheel_of_devbay(out: &Path) -> Result<()> {
     let mut build = command_with_path(&tools.join("maturin"), tools)?;
     build.args(["build", "--release", "--locked", "--zig", "--compression-level", "9"]);
     build.args(["--target", &platform, "--compatibility"]);
-    build.arg(format!("manylinux_{}", GLIBC.replace('.', "_"))).arg("--manifest-path");
+    build.arg(format!("manylinux_{}", GLIBC.replace('.', "_"))).arg("--interpreter").arg(&python).arg("--manifest-path");
     build.arg(sources().join("Cargo.toml")).arg("--out").arg(out);
     let built = run(&mut build);
     fs::remove_dir_all(&data)?;
