@@ -69,6 +69,7 @@ const ML: &[OpRow] = &[
 /// onnxruntime's additional ops, sorted by name.
 #[rustfmt::skip]
 const MICROSOFT: &[OpRow] = &[
+    microsoft("Inverse", "X", "Y").cannot_fail().work(Work::Product).infer(inverse),
     microsoft("QuickGelu", "X", "Y").with("alpha:float=1.702").formula(FLOATS, 30, "X * sigmoid(alpha * X)"),
 ];
 

@@ -24,11 +24,11 @@ pub fn sources() -> PathBuf {
     crate::abi::repository_root().join("host/python")
 }
 
-/// Runs the package's tests on the module that the workspace's build made. Without Python, or the packages that they need, they
-/// are left out, unless `DEVBAY_REQUIRE` asks for them.
+/// Runs the package's tests on the module that the workspace's build made, then installs a wheel of that build as a user does.
+/// Without Python, or the packages that they need, both are left out, unless `DEVBAY_REQUIRE` asks for them.
 ///
 /// # Errors
-/// If the environment cannot be made, or a test fails.
+/// If the environment cannot be made, a test fails, or the installed wheel does not do what the README says.
 pub fn test_if_possible() -> Result<()> {
     let python = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
     let version = ["-c", "import sys, venv; sys.exit(sys.version_info < (3, 11))"];
@@ -51,9 +51,43 @@ pub fn test_if_possible() -> Result<()> {
     };
     let package = target.join("python-package");
     lay_out(&target, &package)?;
-    let mut tests = Command::new(python);
+    let mut tests = Command::new(&python);
     tests.env("PYTHONPATH", &package).env("PYTHONDONTWRITEBYTECODE", "1");
-    run(tests.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]).arg(sources().join("tests")))
+    run(tests.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]).arg(sources().join("tests")))?;
+    check(&wheel_of_build(&target)?, &target.join("python-wheel-check"))
+}
+
+/// Packs the module and the command of the workspace's build into a wheel, with the names, requirements and entry points of
+/// the package that maturin builds. It runs on this machine.
+fn wheel_of_build(target: &Path) -> Result<PathBuf> {
+    let python = environment(&target.join("python-tests"), &sources().join("tests/requirements.txt"))?;
+    let project = target.join("python-build-wheel");
+    if project.exists() {
+        fs::remove_dir_all(&project).with_context(|| format!("cannot empty {}", project.display()))?;
+    }
+    lay_out(target, &project)?;
+    fs::copy(sources().join("README.md"), project.join("README.md"))?;
+    let command = target.join("debug/devbay");
+    ensure!(command.exists(), "expected {}: cargo build --workspace", command.display());
+
+    let about = fs::read_to_string(sources().join("pyproject.toml"))?;
+    let package = about.split("[project]\n").nth(1).and_then(|rest| rest.split("[tool.maturin]").next());
+    let package = package.context("pyproject.toml lacks [project] before [tool.maturin]")?;
+    let version = format!("version = {:?}", env!("CARGO_PKG_VERSION"));
+    let package = package.replace("dynamic = [\"version\"]", &version);
+    // The target folder is ignored by Git, and so would be all that is in it.
+    let about = format!(
+        "[build-system]\nrequires = [\"hatchling\"]\nbuild-backend = \"hatchling.build\"\n\n[project]\n{package}\n\
+         [tool.hatch.build]\nignore-vcs = true\n\n[tool.hatch.build.targets.wheel]\npackages = [\"devbay\"]\n\
+         shared-scripts = {{ {:?} = \"devbay\" }}\n",
+        command.display().to_string()
+    );
+    fs::write(project.join("pyproject.toml"), about)?;
+    let dist = project.join("dist");
+    let mut build = Command::new(python);
+    build.args(["-m", "hatchling", "build", "--target", "wheel", "--directory"]).arg(&dist);
+    run(build.current_dir(&project))?;
+    newest_wheel(&dist)?.with_context(|| format!("hatchling made no wheel in {}", dist.display()))
 }
 
 /// Puts the package together as a wheel has it: the Python files, and the module beside them.
@@ -132,7 +166,11 @@ fn wheel_of_devbay(out: &Path) -> Result<()> {
     let mut build = command_with_path(&tools.join("maturin"), tools)?;
     build.args(["build", "--release", "--locked", "--zig", "--compression-level", "9"]);
     build.args(["--target", &platform, "--compatibility"]);
-    build.arg(format!("manylinux_{}", GLIBC.replace('.', "_"))).arg("--interpreter").arg(&python).arg("--manifest-path");
+    build
+        .arg(format!("manylinux_{}", GLIBC.replace('.', "_")))
+        .arg("--interpreter")
+        .arg(&python)
+        .arg("--manifest-path");
     build.arg(sources().join("Cargo.toml")).arg("--out").arg(out);
     let built = run(&mut build);
     fs::remove_dir_all(&data)?;
@@ -155,35 +193,17 @@ fn newest_wheel(folder: &Path) -> Result<Option<PathBuf>> {
     Ok(newest.max().map(|(_, wheel)| wheel))
 }
 
-/// Makes an environment with devbay in it, and returns its Python. It has the wheel that `wheels` holds, or else the package and the
-/// command of the workspace's build.
+/// Makes an environment with devbay in it, and returns its Python. It has the wheel that `wheels` holds, or else one of the
+/// workspace's build.
 ///
 /// # Errors
 /// If there is neither, or it cannot be installed.
 pub fn install_devbay(wheels: &Path, folder: &Path) -> Result<PathBuf> {
-    let python = fresh_environment(folder)?;
-    let mut pip = Command::new(&python);
-    pip.args(["-m", "pip", "install", "--quiet"]);
-    if let Some(wheel) = newest_wheel(wheels)? {
-        run(pip.arg(wheel))?;
-        return Ok(python);
-    }
-    let numpy = fs::read_to_string(sources().join("tests/requirements.txt"))?;
-    let numpy = numpy.lines().find(|line| line.starts_with("numpy")).context("the tests need NumPy")?;
-    run(pip.arg(numpy))?;
-    let ask = ["-c", "import sysconfig; print(sysconfig.get_path('platlib'), end='')"];
-    let packages = String::from_utf8(Command::new(&python).args(ask).output()?.stdout)?;
-    let (target, packages) = (target_folder()?, PathBuf::from(packages));
-    lay_out(&target, &packages)?;
-    let command = target.join("debug/devbay");
-    ensure!(command.exists(), "expected {}: cargo build --workspace", command.display());
-    link(&command, &folder.join("bin/devbay"))?;
-    // By its metadata the command knows the packages that it was installed with.
-    let version = env!("CARGO_PKG_VERSION");
-    let info = packages.join(format!("devbay-{version}.dist-info"));
-    fs::create_dir(&info)?;
-    fs::write(info.join("METADATA"), format!("Metadata-Version: 2.4\nName: devbay\nVersion: {version}\n"))?;
-    Ok(python)
+    let wheel = match newest_wheel(wheels)? {
+        Some(wheel) => wheel,
+        None => wheel_of_build(&target_folder()?)?,
+    };
+    installed(&wheel, folder)
 }
 
 /// Puts a file into a second place, by a link if the file system can.
@@ -192,14 +212,16 @@ fn link(from: &Path, to: &Path) -> Result<()> {
     linked.with_context(|| format!("cannot make {}", to.display()))
 }
 
-/// Makes an empty environment, in place of an earlier one, and returns its Python.
-fn fresh_environment(folder: &Path) -> Result<PathBuf> {
+/// Installs a wheel into an empty environment, which takes the place of an earlier one, and returns its Python.
+fn installed(wheel: &Path, folder: &Path) -> Result<PathBuf> {
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("cannot empty {}", folder.display()))?;
     }
     let with = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
     run(Command::new(with).args(["-m", "venv"]).arg(folder))?;
-    Ok(folder.join("bin/python"))
+    let python = folder.join("bin/python");
+    run(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).arg(wheel))?;
+    Ok(python)
 }
 
 /// A model that takes what the README's lines give it: the text form of a program may stand in the place of ONNX.
@@ -207,8 +229,7 @@ const README_MODEL: &str = "devbay-program 1\nprogram \"negate\"(%image: f32[n])
 
 /// Installs a wheel into an environment of its own, and runs the README's lines of Python and the command there.
 fn check(wheel: &Path, folder: &Path) -> Result<()> {
-    let python = fresh_environment(folder)?;
-    run(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).arg(wheel))?;
+    let python = installed(wheel, folder)?;
     run(Command::new(folder.join("bin/devbay")).arg("devices"))?;
     let readme = fs::read_to_string(crate::abi::repository_root().join("README.md"))?;
     let lines = readme.split("```python\n").nth(1).and_then(|rest| rest.split("```").next());

@@ -4,12 +4,14 @@ use super::index::{every, position, word};
 use super::quantised::{quantised, scale_of};
 use super::*;
 use crate::ops::{broadcast_index, random};
+use devbay_ops::MICROSOFT_DOMAIN;
 use std::collections::BTreeMap;
 
 pub(super) const OPS: &[OpTrials] = &[
     OpTrials::new("Gemm", &[F32, F64, F16, BF16, I32, I64, U32, U64], gemm),
     OpTrials::new("Einsum", NUMBERS, einsum),
     OpTrials::new("Det", FLOATS, det),
+    OpTrials { domain: MICROSOFT_DOMAIN, op: "Inverse", dtypes: FLOATS, make: inverse },
     OpTrials::new("MatMulInteger", &[I8, U8], mat_mul_integer),
     OpTrials::new("QLinearMatMul", &[I8, U8], q_linear_mat_mul),
 ];
@@ -161,6 +163,39 @@ fn det(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
         bounds.push(sum_bound(dtype, n * n + 2, moved));
     }
     let outputs = vec![Expected::within(dtype, &batch, values, bounds)];
+    Trial { attributes: Vec::new(), inputs: vec![Some(x)], outputs }
+}
+
+/// Matrices whose diagonal outweighs their rows, so that a rounding moves their inverses little.
+fn inverse(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
+    let n = if i == 0 { 1 } else { 1 + i as usize % 5 };
+    let batch: Vec<i64> = match i {
+        0 => vec![],
+        2 => vec![3, 67],
+        _ => (0..i % 3).map(|_| 1 + dice.below(4) as i64).collect(),
+    };
+    let shape = [batch.as_slice(), &[n as i64, n as i64]].concat();
+    let random = random(dtype, dice, &shape, (-1.0, 1.0));
+    let is_diagonal = |at: usize| at % (n * n) % (n + 1) == 0;
+    let heavier = |(at, x): (usize, &f64)| if is_diagonal(at) { x.signum() * (n + 1) as f64 + x } else { *x };
+    let values: Vec<f64> = random.values.iter().enumerate().map(heavier).collect();
+    let x = HostTensor::new(dtype, &shape, values);
+    let (mut values, mut bounds) = (Vec::new(), Vec::new());
+    for matrix in x.values.chunks(n * n) {
+        let whole = determinant(matrix, n);
+        // By Cramer's rule.
+        for at in 0..n * n {
+            let (row, col) = (at % n, at / n);
+            let is_left = |at: &usize| at / n != row && at % n != col;
+            let rest: Vec<f64> = (0..n * n).filter(is_left).map(|at| matrix[at]).collect();
+            let sign = if (row + col).is_multiple_of(2) { 1.0 } else { -1.0 };
+            values.push(sign * determinant(&rest, n - 1) / whole);
+        }
+        // Each row outweighs its other elements by at least 1, so the largest sum of a row of the inverse is 1 at most (Varah),
+        // and the matrix's is 2 n + 1: the product of both bounds how much a relative error of the matrix grows.
+        bounds.extend(std::iter::repeat_n(sum_bound(dtype, n * n + 2, (2 * n + 1) as f64), n * n));
+    }
+    let outputs = vec![Expected::within(dtype, &shape, values, bounds)];
     Trial { attributes: Vec::new(), inputs: vec![Some(x)], outputs }
 }
 

@@ -181,7 +181,7 @@ fn prepare_somewhere(
             result => return result,
         }
     }
-    Err(kernel::all_refused(refusals))
+    Err(kernel::all_refused(node, refusals))
 }
 
 fn prepare(

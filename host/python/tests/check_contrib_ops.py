@@ -52,6 +52,8 @@ class Case:
     domain: str = "com.microsoft"
     # Number of results that have a meaning.
     n_compared: int = None
+    # Threads of onnxruntime; 0 for as many as it likes.
+    n_threads: int = 0
 
 
 def onnx_type(array):
@@ -260,6 +262,45 @@ def fused_conv(rng):
         data, feeds = model("Conv", plain)
         case.inputs[3] = reals(rng, *onnxruntime.InferenceSession(data).run(None, feeds)[0].shape)
     return case
+
+
+def nhwc_fused_conv(rng, is_fused=True):
+    rank = 2
+    kernel = [int(n) for n in rng.integers(1, 4, rank)]
+    group, per_group, out = int(rng.integers(1, 3)), int(rng.integers(1, 3)), int(rng.integers(1, 3))
+    n, *spatial = int(rng.integers(1, 3)), *(int(n) for n in rng.integers(5, 9, rank))
+    attrs = (activation(rng) if is_fused else {}) | {"group": group}
+    if rng.random() < 0.5:
+        attrs["strides"] = [int(s) for s in rng.integers(1, 3, rank)]
+    if rng.random() < 0.5:
+        attrs["pads"] = [int(p) for p in rng.integers(0, 2, 2 * rank)]
+    x = reals(rng, n, *spatial, group * per_group)
+    w = reals(rng, group * out, per_group, *kernel, scale=0.5)
+    inputs = [x, w, maybe(rng, lambda: reals(rng, group * out))]
+    plain = {k: v for k, v in attrs.items() if not k.startswith("activation")}
+
+    def convolved(x, w, bias=None):
+        data, feeds = model("Conv", Case([np.moveaxis(x, -1, 1), w, bias], [F], plain, domain=""))
+        return np.moveaxis(onnxruntime.InferenceSession(data).run(None, feeds)[0], 1, -1)
+
+    if is_fused and rng.random() < 0.4:
+        inputs.append(reals(rng, *convolved(x, w).shape))
+
+    def formula(x, w, bias=None, z=0):
+        y = convolved(x, w, bias) + z
+        low, high = attrs.get("activation_params", [0, 0]) if attrs.get("activation") == "Clip" else (0, 0)
+        alpha, beta = (*attrs.get("activation_params", []), 0, 0)[:2]
+        functions = {
+            "Relu": lambda: np.maximum(y, 0),
+            "Sigmoid": lambda: 1 / (1 + np.exp(-y)),
+            "Tanh": lambda: np.tanh(y),
+            "LeakyRelu": lambda: np.where(y < 0, alpha * y, y),
+            "Clip": lambda: np.clip(y, low, high),
+            "HardSigmoid": lambda: np.clip(alpha * y + beta, 0, 1),
+        }
+        return [functions.get(attrs.get("activation"), lambda: y)().astype(np.float32)]
+
+    return Case(inputs, [F], attrs, formula=formula)
 
 
 def fused_gemm(rng):
@@ -717,6 +758,56 @@ def attention(rng):
     return Case([x, w, bias, mask, past, extra], outputs, attrs, constants=constants, tolerance=tolerance)
 
 
+def q_attention(rng):
+    b, s, n = shape_of(rng, 3, 1, 5)
+    size, hidden = int(rng.choice([4, 8])), int(rng.integers(3, 9))
+    attrs = attention_attrs(rng, n)
+    past, outputs, total = None, [F], s
+    if rng.random() < 0.4:
+        before = int(rng.integers(1, 5))
+        past, outputs, total = reals(rng, 2, b, n, before, size), [F, F], s + before
+    elif rng.random() < 0.5:
+        outputs = [F, F]
+    width = 3 * n * size
+    of_w = byte_type(rng)
+    columns = (width,) if rng.random() < 0.5 else ()
+    mask = attention_mask(rng, b, s, total)
+    inputs = [bytes_of(rng, np.uint8, b, s, hidden), bytes_of(rng, of_w, hidden, width), reals(rng, width), scale(rng)]
+    inputs += [rng.uniform(0.002, 0.02, columns).astype(np.float32), mask, bytes_of(rng, np.uint8)]
+    inputs += [bytes_of(rng, of_w, *columns), past]
+    return Case(inputs, outputs, attrs, tolerance=masked_tolerance(mask, attrs))
+
+
+def dynamic_quantize_lstm(rng):
+    time, batch, n, hidden = (int(k) for k in rng.integers([1, 1, 2, 2], [6, 4, 8, 7]))
+    direction = pick(rng, None, "forward", "reverse", "bidirectional")
+    d = 2 if direction == "bidirectional" else 1
+    attrs = {"hidden_size": hidden} | ({"direction": direction} if direction else {})
+    if rng.random() < 0.3:
+        attrs["activations"] = [pick(rng, "Sigmoid", "Relu", "Tanh"), "Tanh", pick(rng, "Tanh", "Relu")] * d
+    if rng.random() < 0.3:
+        attrs["clip"] = float(rng.uniform(0.2, 1))
+    if rng.random() < 0.3:
+        attrs["input_forget"] = 1
+    of_w = byte_type(rng)
+    columns = (d, 4 * hidden) if rng.random() < 0.5 else (d,)
+    inputs = [reals(rng, time, batch, n), bytes_of(rng, of_w, d, n, 4 * hidden), bytes_of(rng, of_w, d, hidden, 4 * hidden)]
+    inputs += [maybe(rng, lambda: reals(rng, d, 8 * hidden, scale=0.5)), None]
+    inputs += [maybe(rng, lambda: reals(rng, d, batch, hidden)) for _ in range(2)]
+    inputs += [maybe(rng, lambda: reals(rng, d, 3 * hidden, scale=0.5))]
+    for _ in range(2):
+        inputs += [rng.uniform(0.002, 0.01, columns).astype(np.float32), bytes_of(rng, of_w, *columns)]
+    # A number may be rounded to the other side of a tie. onnxruntime's threads quantise the rows of a batch by themselves.
+    return Case(inputs, [F, F, F], attrs, constants=(1, 2, 8, 9, 10, 11), tolerance=2e-2, n_threads=1)
+
+
+def inverse(rng):
+    dtype, ty = pick(rng, (np.float32, F), (np.float64, TensorProto.DOUBLE))
+    n = int(rng.integers(1, 7))
+    x = rng.uniform(-1, 1, (*shape_of(rng, rng.integers(0, 3)), n, n)) + np.eye(n) * (n + 1)
+    return Case([x.astype(dtype)], [ty])
+
+
 def group_query_attention(rng):
     dtype, ty = normalised_type(rng)
     b, shared = (int(n) for n in rng.integers(1, 4, 2))
@@ -757,6 +848,7 @@ OPS = {
     "BiasGelu": bias_gelu,
     "BiasSplitGelu": bias_split_gelu,
     "DequantizeLinear": dequantize_linear,
+    "DynamicQuantizeLSTM": dynamic_quantize_lstm,
     "DynamicQuantizeMatMul": dynamic_quantize_matmul,
     "EmbedLayerNormalization": embed_layer_normalization,
     "ExpandDims": expand_dims,
@@ -767,11 +859,15 @@ OPS = {
     "GatherBlockQuantized": gather_block_quantized,
     "Gelu": gelu,
     "GroupQueryAttention": group_query_attention,
+    "Inverse": inverse,
     "MatMulIntegerToFloat": matmul_integer_to_float,
     "MatMulNBits": matmul_n_bits,
     "MultiHeadAttention": multi_head_attention,
+    "NhwcConv": lambda rng: nhwc_fused_conv(rng, is_fused=False),
+    "NhwcFusedConv": nhwc_fused_conv,
     "NhwcMaxPool": nhwc_max_pool,
     "Pad": pad,
+    "QAttention": q_attention,
     "QGemm": q_gemm,
     "QLinearAdd": qlinear_binary,
     "QLinearAveragePool": qlinear_average_pool,
@@ -800,6 +896,7 @@ def expected(op, case, data, feeds):
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
+    options.intra_op_num_threads = case.n_threads
     session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     return session.run(None, feeds)
 

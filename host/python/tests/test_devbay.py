@@ -35,16 +35,6 @@ def test_a_model_of_a_file_gives_the_results_of_its_case():
     assert np.array_equal(scores, list(again.values())[0])
 
 
-def test_the_lines_of_the_readme_run(tmp_path):
-    lines = (MODELS.parent / "README.md").read_text().split("```python\n")[1].split("```")[0]
-    negate = program("  %y: f32[n] = Neg@13(%image)", "%image: f32[n]")
-    (tmp_path / "model.onnx").write_bytes(negate)
-    array = "import numpy\narray = numpy.array([1, 2, 3], numpy.float32)\n"
-    result = "print(outputs['y'].tolist())\n"
-    run = [sys.executable, "-c", array + lines + result]
-    assert subprocess.check_output(run, cwd=tmp_path, text=True) == "[-1.0, -2.0, -3.0]\n"
-
-
 def test_results_can_be_written_and_outlive_the_session():
     session = devbay.Session(ABS)
     result = session.run({"x": np.array([-1, 2], np.float32)})["y"]

@@ -426,7 +426,12 @@ fn a_vendors_op_that_cannot_be_says_why() {
     expect_error(
         open("%y: f32[3] = test.Soften@1(%x) as \"soft\""),
         ErrorKind::UnsupportedOp,
-        &["node soft (test.Soften@1)", "device toy:0", "plugin toy 1 has no kernel for op test.Soften@1"],
+        &[
+            "node soft (test.Soften@1)",
+            "device toy:0",
+            "plugin toy 1 has no kernel for op test.Soften@1; to run it, add a device whose plugin takes it, or export the model \
+             with ONNX's own ops",
+        ],
     );
     // Versions of a vendor's op are the vendor's: only the same one will do.
     expect_error(

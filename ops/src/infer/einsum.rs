@@ -49,12 +49,29 @@ pub fn det(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let Some(dims) = &x.shape else {
         return node.result(x.dtype, None);
     };
+    let outer = around_squares(dims)?;
+    node.result(x.dtype, Some(outer.to_vec()))
+}
+
+/// Infers Inverse: square matrices, as its operand.
+pub fn inverse(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let x = node.required(0)?;
+    if let Some(dims) = &x.shape {
+        around_squares(dims)?;
+    }
+    node.result(x.dtype, x.shape.clone())
+}
+
+/// Returns the dimensions before those of the square matrices.
+fn around_squares(dims: &[Dim]) -> Result<&[Dim]> {
     axis(-2, dims.len())?;
     let (outer, matrix) = dims.split_at(dims.len() - 2);
-    if matrix[0].known().zip(matrix[1].known()).is_some_and(|(rows, cols)| rows != cols) {
-        return Err(invalid(format!("expected square matrices, found {}", show(dims))));
+    match matrix[0].known().zip(matrix[1].known()) {
+        Some((rows, cols)) if rows != cols => {
+            Err(invalid(format!("expected square matrices, found {}", show(dims))))
+        }
+        _ => Ok(outer),
     }
-    node.result(x.dtype, Some(outer.to_vec()))
 }
 
 #[cfg(test)]

@@ -239,6 +239,6 @@ impl<'a> Chooser<'a> {
                 Err(error) => return Err(error),
             }
         }
-        Err(kernel::all_refused(refusals))
+        Err(kernel::all_refused(node, refusals))
     }
 }

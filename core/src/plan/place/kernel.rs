@@ -147,14 +147,19 @@ fn refused(node: &Node, device: &Device, refusals: &[String]) -> Error {
     Error::new(ErrorKind::UnsupportedOp, text).on_device(device.name())
 }
 
-/// Joins the errors of several devices into one, at the place of the first.
-pub fn all_refused(refusals: Vec<Error>) -> Error {
+/// Joins the errors of a node's devices into one, at the place of the first, and says what can be done.
+pub fn all_refused(node: &Node, refusals: Vec<Error>) -> Error {
     let mut refusals = refusals.into_iter();
     let first = refusals.next().unwrap_or_else(|| Error::new(ErrorKind::Internal, "a node without a device"));
-    refusals.fold(first, |first, other| {
-        let text = format!("{}; on {}: {}", first.text(), other.place().device, other.text());
-        Error::new(ErrorKind::UnsupportedOp, text).on_device(&first.place().device)
-    })
+    let mut text = first.text().to_owned();
+    for other in refusals {
+        text += &format!("; on {}: {}", other.place().device, other.text());
+    }
+    text += "; to run it, add a device whose plugin takes it";
+    if !node.op.domain.is_empty() {
+        text += ", or export the model with ONNX's own ops";
+    }
+    Error::new(first.kind(), text).on_device(&first.place().device)
 }
 
 /// Refuses an operand that is larger than the device's memory.

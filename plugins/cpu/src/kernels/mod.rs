@@ -90,6 +90,7 @@ const LISTS: &[List] = &[
     pooling::pool_any::KERNELS,
     pooling::max_unpool::KERNELS,
     product::det::KERNELS,
+    product::inverse::KERNELS,
     convolution::deform_conv::KERNELS,
     image::affine_grid::KERNELS,
     convolution::col2im::KERNELS,

@@ -94,6 +94,25 @@ fn nodes_become_those_of_their_formulas() {
              return %y",
         ),
         (
+            "NhwcFusedConv, with the channels last",
+            of(
+                vec![
+                    ms("NhwcFusedConv", &["x", "w", "", "x"], &["y"])
+                        .with(string("activation", "Relu"))
+                        .with(ints("strides", &[1])),
+                ],
+                vec![floats_of("w", &[1, 4, 1], &[1.0; 4])],
+                &["y"],
+            ),
+            "%1 = Transpose@25(%x) {perm = [0, 2, 1]}
+             %w = const f32[1,4,1] [1.0, 1.0, 1.0, 1.0]
+             %3 = Conv@22(%1, %w) {strides = [1]}
+             %4 = Transpose@25(%3) {perm = [0, 2, 1]}
+             %5 = Add@14(%4, %x)
+             %y = Relu@14(%5)
+             return %y",
+        ),
+        (
             "a normalisation in ONNX's own domain",
             of(
                 vec![node("SimplifiedLayerNormalization", &["x", "g"], &["y"]).with(int("axis", -1))],
@@ -204,7 +223,19 @@ fn parts_that_have_no_lowering_are_refused() {
             attention(ms("GroupQueryAttention", &["x"], &["y"]).with(float("softcap", 2.0))),
             "com.microsoft.GroupQueryAttention@1 with softcap",
         ),
-        (attention(ms("Attention", &["x", "x"], &["y"]).with(int("do_rotary", 1))), "with do_rotary"),
+        (attention(ms("Attention", &["x", "k"], &["y"]).with(int("do_rotary", 1))), "with do_rotary"),
+        (
+            of(vec![ms("DynamicQuantizeLSTM", &["x", "x", "x", "", "x"], &["y"])], vec![], &["y"]),
+            "com.microsoft.DynamicQuantizeLSTM@1 with sequence_lens",
+        ),
+        (
+            of(
+                vec![ms("DynamicQuantizeLSTM", &["x", "x", "x"], &["y"]).with(string("direction", "up"))],
+                vec![],
+                &["y"],
+            ),
+            "with direction = \"up\"",
+        ),
     ];
     for (model, expected) in cases {
         check_refused(expected, &model, ErrorKind::UnsupportedModel, expected);
@@ -357,6 +388,62 @@ fn groups_of_queries_share_keys() {
     let keys: Vec<f32> = x.chunks(4).map(|row| row[2]).collect();
     check_numbers("present keys", &found[1], &keys);
     assert_eq!(found[1].shape(), [2, 1, 3, 1]);
+}
+
+#[test]
+fn a_quantised_lstm_calculates_as_onnxruntimes() {
+    let pattern = |n: usize, step: usize, modulus: usize, factor: usize| -> Vec<u8> {
+        (0..n).map(|i| u8::try_from(i * step % modulus * factor).unwrap()).collect()
+    };
+    let biases: Vec<f32> = (0u8..32).map(|k| (f32::from(k * 3 % 7) - 3.0) * 0.1).collect();
+    let constants = vec![
+        bytes_of("w", &[2, 4, 8], &pattern(64, 7, 19, 13)),
+        bytes_of("r", &[2, 2, 8], &pattern(32, 5, 17, 14)),
+        floats_of("b", &[2, 16], &biases),
+        float32s("w_scale", &[0.01, 0.02]),
+        bytes_of("w_zero", &[2], &[120, 100]),
+        float32s("r_scale", &[0.02, 0.01]),
+        bytes_of("r_zero", &[2], &[110, 90]),
+    ];
+    let operands = ["x", "w", "r", "b", "", "", "", "", "w_scale", "w_zero", "r_scale", "r_zero"];
+    let node = ms("DynamicQuantizeLSTM", &operands, &["y", "h", "c"]);
+    let node = node.with(int("hidden_size", 2)).with(string("direction", "bidirectional"));
+    let found = run(&of(vec![node], constants, &["y", "h", "c"]));
+    // onnxruntime 1.32.0, on one thread.
+    let y = [
+        0.000151, -0.588048, 0.004553, -0.514650, 0.082142, -0.336654, 0.047862, 0.0, 0.107446, 0.000001,
+        0.199530, 0.004229, -0.151957, -0.232850, -0.568402, -0.098525, -0.722892, -0.010610, 0.354508,
+        -0.047337, 0.528844, -0.000112, 0.641531, 0.0,
+    ];
+    check_numbers("all states", &found[0], &y);
+    assert_eq!(found[0].shape(), [2, 2, 3, 2]);
+    // The last step of the one direction, the first of the other.
+    check_numbers("last states", &found[1], &[&y[12..18], &y[6..12]].concat());
+    let c = [
+        -0.483714, -0.360671, -0.949634, -0.547084, -0.968129, -0.395874, 0.892334, 0.999982, 0.998907,
+        0.999361, 0.921500, 0.916954,
+    ];
+    check_numbers("last cells", &found[2], &c);
+}
+
+#[test]
+fn projections_of_integers_are_attended() {
+    // The input is 1 and 2.
+    let constants = vec![
+        bytes_of("q", &[1, 2, 1], &[12, 14]),
+        bytes_of("w", &[1, 3], &[3, 3, 5]),
+        float32s("b", &[0.0, 0.0, 1.0]),
+        float32s("q_scale", &[0.5]),
+        float32s("w_scale", &[1.0]),
+        bytes_of("q_zero", &[], &[10]),
+        bytes_of("w_zero", &[], &[2]),
+    ];
+    let node = ms("QAttention", &["q", "w", "b", "q_scale", "w_scale", "", "q_zero", "w_zero"], &["y"]);
+    let node = node.with(int("num_heads", 1)).with(float("scale", 1.0));
+    let found = run(&of(vec![node], constants, &["y"]));
+    // Queries and keys are 1 and 2, values 3 * 1 + 1 and 3 * 2 + 1.
+    let of_query = |q: f32| (4.0 * q.exp() + 7.0 * (2.0 * q).exp()) / (q.exp() + (2.0 * q).exp());
+    check_numbers("attended", &found[0], &[of_query(1.0), of_query(2.0)]);
 }
 
 #[test]

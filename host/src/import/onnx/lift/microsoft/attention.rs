@@ -2,7 +2,7 @@
 //!
 //! Masks are numbers that are added to the scores, as in onnxruntime: rows whose keys are all masked still have a softmax.
 
-use super::Lowering;
+use super::{Lowering, quantised};
 use devbay_core::Result;
 use devbay_core::program::{AttrValue, Value, ValueId};
 use devbay_core::tensor::{I32, I64, Tensor};
@@ -93,11 +93,6 @@ pub(super) fn multi_head_attention(l: &mut Lowering<'_>) -> Result<()> {
 
 /// Attention: queries, keys and values are products of one operand.
 pub(super) fn attention(l: &mut Lowering<'_>) -> Result<()> {
-    for name in ["do_rotary", "past_present_share_buffer"] {
-        if l.int(name, 0) != 0 {
-            return Err(l.refused(name));
-        }
-    }
     if l.optional(6).is_some() {
         return Err(l.refused("past_sequence_length"));
     }
@@ -106,37 +101,69 @@ pub(super) fn attention(l: &mut Lowering<'_>) -> Result<()> {
         Some(sizes) => sizes.iter().map(|&n| usize::try_from(n).ok()).collect(),
         None => l.extent(weights, 1).map(|n| vec![n / 3; 3]),
     };
-    let sizes = sizes.filter(|sizes| sizes.len() == 3);
-    let sizes = sizes.ok_or_else(|| l.refused("hidden sizes that are unknown"))?;
     let product = l.op("MatMul", &[x, weights])?;
     let product = l.plus(product, 2)?;
-    let parts = l.split(product, -1, &sizes)?;
-    let past = match l.optional(4) {
-        None => None,
-        Some(past) => {
-            let halves = l.split(past, 0, &[1, 1])?;
-            let axes = l.ints(&[0])?;
-            Some([l.op("Squeeze", &[halves[0], axes])?, l.op("Squeeze", &[halves[1], axes])?])
+    let projected =
+        Projected { product, sizes, past: l.optional(4), mask: l.optional(3), bias: l.optional(5) };
+    projected.attend(l)
+}
+
+/// QAttention: Attention, whose product is of integers.
+pub(super) fn q_attention(l: &mut Lowering<'_>) -> Result<()> {
+    let sizes = l.extent(l.operand(1)?, 1).map(|n| vec![n / 3; 3]);
+    let product = quantised::projection(l)?;
+    let projected = Projected { product, sizes, past: l.optional(8), mask: l.optional(5), bias: None };
+    projected.attend(l)
+}
+
+/// Queries, keys and values side by side: `[batch, sequence, sum of sizes]`.
+struct Projected {
+    product: ValueId,
+    /// Their sizes, if they are known.
+    sizes: Option<Vec<usize>>,
+    /// Keys and values of before, as one value.
+    past: Option<ValueId>,
+    mask: Option<ValueId>,
+    bias: Option<ValueId>,
+}
+
+impl Projected {
+    /// Appends the attention of a node whose results are the output, and the present keys and values as one.
+    fn attend(&self, l: &mut Lowering<'_>) -> Result<()> {
+        for name in ["do_rotary", "past_present_share_buffer"] {
+            if l.int(name, 0) != 0 {
+                return Err(l.refused(name));
+            }
         }
-    };
-    let attention = Attention {
-        q: parts[0],
-        k: parts[1],
-        v: parts[2],
-        heads: l.int("num_heads", 0),
-        is_split: false,
-        past,
-        mask: l.optional(3),
-        bias: l.optional(5),
-    };
-    if !l.wants(1) {
-        return attention.append(l, &[Some(0)]);
+        let sizes = self.sizes.as_ref().filter(|sizes| sizes.len() == 3);
+        let sizes = sizes.ok_or_else(|| l.refused("hidden sizes that are unknown"))?;
+        let parts = l.split(self.product, -1, sizes)?;
+        let past = match self.past {
+            None => None,
+            Some(past) => {
+                let halves = l.split(past, 0, &[1, 1])?;
+                let axes = l.ints(&[0])?;
+                Some([l.op("Squeeze", &[halves[0], axes])?, l.op("Squeeze", &[halves[1], axes])?])
+            }
+        };
+        let attention = Attention {
+            q: parts[0],
+            k: parts[1],
+            v: parts[2],
+            heads: l.int("num_heads", 0),
+            is_split: false,
+            past,
+            mask: self.mask,
+            bias: self.bias,
+        };
+        if !l.wants(1) {
+            return attention.append(l, &[Some(0)]);
+        }
+        let [key, value] = attention.append_with_present(l)?;
+        let (key, value) = (l.unsqueeze(key, &[0])?, l.unsqueeze(value, &[0])?);
+        let present = l.op_with("Concat", &[key, value], &[("axis", AttrValue::Int(0))])?;
+        l.give(1, present).map(drop)
     }
-    // The present keys and values are one result.
-    let [key, value] = attention.append_with_present(l)?;
-    let (key, value) = (l.unsqueeze(key, &[0])?, l.unsqueeze(value, &[0])?);
-    let present = l.op_with("Concat", &[key, value], &[("axis", AttrValue::Int(0))])?;
-    l.give(1, present).map(drop)
 }
 
 /// Operands and attributes of a node.

@@ -13,12 +13,13 @@ mod movement;
 mod normalisation;
 mod products;
 mod quantised;
+mod recurrent;
 
 use super::super::{invalid, unsupported};
 use super::{Lifter, held, known_type, scalar};
 use devbay_core::program::onnx_types::dtype_to_onnx;
-use devbay_core::program::{AttrValue, Node, Op, Program, Value, ValueId};
-use devbay_core::tensor::{BF16, DType, Dim, F16, F32, F64, Tensor};
+use devbay_core::program::{AttrValue, Node, Op, Program, Region, Value, ValueId};
+use devbay_core::tensor::{BF16, DType, Dim, F16, F32, F64, Tensor, TensorType};
 use devbay_core::{Error, Result};
 use devbay_ops::MICROSOFT_DOMAIN;
 use std::sync::Arc;
@@ -53,6 +54,7 @@ const ROWS: &[Row] = &[
     row("BiasGelu", (2, 1), "", activations::bias_gelu),
     row("BiasSplitGelu", (2, 1), "", activations::bias_split_gelu),
     row("DequantizeLinear", (3, 1), "axis", quantised::renamed),
+    row("DynamicQuantizeLSTM", (12, 3), "activation_alpha activation_beta activations clip direction hidden_size input_forget", recurrent::dynamic_quantize_lstm),
     row("DynamicQuantizeMatMul", (5, 1), "", quantised::dynamic_quantize_matmul),
     row("EmbedLayerNormalization", (9, 3), "epsilon mask_index_type", normalisation::embed_layer_normalization),
     row("ExpandDims", (2, 1), "", movement::expand_dims),
@@ -66,8 +68,11 @@ const ROWS: &[Row] = &[
     row("MatMulIntegerToFloat", (7, 1), "", quantised::matmul_integer_to_float),
     row("MatMulNBits", (6, 1), "K N accuracy_level bits block_size weight_prepacked", blocks::matmul_n_bits),
     row("MultiHeadAttention", (10, 4), "mask_filter_value num_heads scale unidirectional", attention::multi_head_attention),
+    row("NhwcConv", (3, 1), "auto_pad dilations group kernel_shape pads strides", products::nhwc_conv),
+    row("NhwcFusedConv", (4, 1), "activation activation_params auto_pad dilations group kernel_shape pads strides", products::nhwc_conv),
     row("NhwcMaxPool", (1, 1), "auto_pad ceil_mode dilations kernel_shape pads strides", movement::nhwc_max_pool),
     row("Pad", (3, 1), "mode", movement::pad),
+    row("QAttention", (9, 2), "do_rotary mask_filter_value num_heads past_present_share_buffer scale unidirectional", attention::q_attention),
     row("QGemm", (9, 1), "alpha transA transB", quantised::q_gemm),
     row("QLinearAdd", (8, 1), "", |l| quantised::elementwise(l, "Add")),
     row("QLinearAveragePool", (5, 1), POOL, quantised::average_pool),
@@ -239,16 +244,41 @@ impl Lowering<'_> {
         results: Vec<Option<ValueId>>,
     ) -> Result<()> {
         let mut node = Node::new(op, inputs.into(), results);
+        node.attrs = attrs.iter().map(|(name, value)| (Arc::from(*name), value.clone())).collect();
+        self.append_node(node)
+    }
+
+    /// Appends a node under this node's name.
+    fn append_node(&mut self, mut node: Node) -> Result<()> {
         for values in [&mut node.inputs, &mut node.outputs] {
             while values.last().is_some_and(Option::is_none) {
                 values.pop();
             }
         }
-        node.attrs = attrs.iter().map(|(name, value)| (Arc::from(*name), value.clone())).collect();
         if !self.node.name.is_empty() {
             node.name = format!("{}/{}", self.node.name, node.op.name).into();
         }
         self.lifter.lift(self.program, node, self.nodes)
+    }
+
+    /// Makes a region with inputs of these types. `body` appends its nodes and returns its outputs.
+    fn region(
+        &mut self,
+        types: &[TensorType],
+        body: impl FnOnce(&mut Lowering<'_>, &[ValueId]) -> Result<Vec<ValueId>>,
+    ) -> Result<Region> {
+        let typed = |ty: &TensorType| Value { ty: Some(ty.clone()), ..Value::default() };
+        let inputs: Vec<ValueId> = types.iter().map(|ty| self.program.add_value(typed(ty))).collect();
+        let mut nodes = Vec::new();
+        let mut inside = Lowering {
+            lifter: self.lifter,
+            program: self.program,
+            nodes: &mut nodes,
+            node: self.node.clone(),
+            first: 0,
+        };
+        let outputs = body(&mut inside, &inputs)?;
+        Ok(Region { inputs, nodes, outputs })
     }
 
     /// Appends a node and returns its results, which are new values.

@@ -74,28 +74,34 @@ pub(super) fn expand_dims(l: &mut Lowering<'_>) -> Result<()> {
 pub(super) fn nhwc_max_pool(l: &mut Lowering<'_>) -> Result<()> {
     let x = l.operand(0)?;
     let attrs = l.attributes(&["auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides"]);
-    let y = l.channels_last("MaxPool", x, &attrs)?;
+    let y = l.nhwc_pool("MaxPool", x, &attrs)?;
     l.give(0, y).map(drop)
 }
 
 impl Lowering<'_> {
     /// Appends a pooling op between two transpositions, for channels that are last.
-    pub(super) fn channels_last(
-        &mut self,
-        op: &str,
-        x: ValueId,
-        attrs: &[(&str, AttrValue)],
-    ) -> Result<ValueId> {
+    pub(super) fn nhwc_pool(&mut self, op: &str, x: ValueId, attrs: &[(&str, AttrValue)]) -> Result<ValueId> {
         if self.int("ceil_mode", 0) != 0 && self.node.string("auto_pad", "NOTSET") == "VALID" {
             // onnxruntime has one more window there than ONNX.
             return Err(self.refused("auto_pad = VALID and ceil_mode"));
         }
-        let n = self.node.ints("kernel_shape").map_or(0, <[i64]>::len);
-        let rank = i64::try_from(n + 2).unwrap_or(i64::MAX);
-        let first: Vec<i64> = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
-        let last: Vec<i64> = [0].into_iter().chain(2..rank).chain([1]).collect();
-        let x = self.transpose(x, &first)?;
+        let rank = self.node.ints("kernel_shape").map_or(0, <[i64]>::len) + 2;
+        let x = self.channels_first(x, rank)?;
         let y = self.op_with(op, &[x], attrs)?;
-        self.transpose(y, &last)
+        self.channels_last(y, rank)
+    }
+
+    /// Moves the channels from the last axis to the second.
+    pub(super) fn channels_first(&mut self, x: ValueId, rank: usize) -> Result<ValueId> {
+        let rank = i64::try_from(rank).unwrap_or(i64::MAX);
+        let perm: Vec<i64> = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
+        self.transpose(x, &perm)
+    }
+
+    /// Moves the channels from the second axis to the last.
+    pub(super) fn channels_last(&mut self, x: ValueId, rank: usize) -> Result<ValueId> {
+        let rank = i64::try_from(rank).unwrap_or(i64::MAX);
+        let perm: Vec<i64> = [0].into_iter().chain(2..rank).chain([1]).collect();
+        self.transpose(x, &perm)
     }
 }

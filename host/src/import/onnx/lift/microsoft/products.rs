@@ -36,11 +36,30 @@ fn transposed(l: &mut Lowering<'_>, i: usize, side: &str) -> Result<ValueId> {
     l.transpose(x, &perm)
 }
 
+/// Attributes of a convolution's window.
+const WINDOW: [&str; 6] = ["auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"];
+
 /// FusedConv: `activation(conv(X, W, B) + Z)`.
 pub(super) fn fused_conv(l: &mut Lowering<'_>) -> Result<()> {
     let operands = [Some(l.operand(0)?), Some(l.operand(1)?), l.optional(2)];
-    let attrs = l.attributes(&["auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"]);
+    let attrs = l.attributes(&WINDOW);
     let y = l.op_with("Conv", &operands, &attrs)?;
+    finish_conv(l, y)
+}
+
+/// NhwcConv and NhwcFusedConv: Conv and FusedConv with the channels of X, Z and the result last.
+pub(super) fn nhwc_conv(l: &mut Lowering<'_>) -> Result<()> {
+    let rank = l.required_rank(l.operand(1)?)?;
+    let attrs = l.attributes(&WINDOW);
+    let x = l.channels_first(l.operand(0)?, rank)?;
+    let operands = [Some(x), Some(l.operand(1)?), l.optional(2)];
+    let y = l.op_with("Conv", &operands, &attrs)?;
+    let y = l.channels_last(y, rank)?;
+    finish_conv(l, y)
+}
+
+/// Adds Z and applies the activation, if the node has them, and makes that the result.
+fn finish_conv(l: &mut Lowering<'_>, y: ValueId) -> Result<()> {
     let y = l.plus(y, 3)?;
     let params = match l.node.attr("activation_params") {
         Some(AttrValue::Floats(params)) => params.clone(),

@@ -98,7 +98,7 @@ pub(super) fn average_pool(l: &mut Lowering<'_>) -> Result<()> {
         l.attributes(&["auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides"]);
     let y = match l.int("channels_last", 0) {
         0 => l.op_with("AveragePool", &[x], &attrs)?,
-        _ => l.channels_last("AveragePool", x, &attrs)?,
+        _ => l.nhwc_pool("AveragePool", x, &attrs)?,
     };
     give_quantised(l, y, 3, 0)
 }
@@ -175,21 +175,64 @@ pub(super) fn matmul_integer_to_float(l: &mut Lowering<'_>) -> Result<()> {
     l.give(0, y).map(drop)
 }
 
+/// Integers that stand for real numbers `(values - zero) * scale`, of weights: the scale and the zero point may be by column.
+pub(super) struct Weights {
+    pub(super) values: ValueId,
+    pub(super) scale: ValueId,
+    pub(super) zero: Option<ValueId>,
+}
+
+/// Real numbers that were quantised by their own range.
+pub(super) struct Quantised {
+    values: ValueId,
+    scale: ValueId,
+    zero: ValueId,
+}
+
+impl Quantised {
+    pub(super) fn of(l: &mut Lowering<'_>, x: ValueId) -> Result<Self> {
+        let results = l.append(super::held("DynamicQuantizeLinear"), &[Some(x)], &[], 3)?;
+        Ok(Self { values: results[0], scale: results[1], zero: results[2] })
+    }
+
+    /// Returns the product with weights, in f32.
+    pub(super) fn times(&self, l: &mut Lowering<'_>, weights: &Weights) -> Result<ValueId> {
+        let product = Product {
+            a: self.values,
+            b: weights.values,
+            a_scale: self.scale,
+            b_scale: weights.scale,
+            a_zero: Some(self.zero),
+            b_zero: weights.zero,
+        };
+        product.append(l, None)
+    }
+}
+
 /// DynamicQuantizeMatMul: quantises A by its own range, then multiplies as MatMulIntegerToFloat.
 pub(super) fn dynamic_quantize_matmul(l: &mut Lowering<'_>) -> Result<()> {
     let a = l.operand(0)?;
-    let quantised = l.append(super::held("DynamicQuantizeLinear"), &[Some(a)], &[], 3)?;
-    let product = Product {
-        a: quantised[0],
-        b: l.operand(1)?,
-        a_scale: quantised[1],
-        b_scale: l.operand(2)?,
-        a_zero: Some(quantised[2]),
-        b_zero: l.optional(3),
-    };
-    let y = product.append(l, None)?;
+    let weights = Weights { values: l.operand(1)?, scale: l.operand(2)?, zero: l.optional(3) };
+    let y = Quantised::of(l, a)?.times(l, &weights)?;
     let y = l.plus(y, 4)?;
     l.give(0, y).map(drop)
+}
+
+/// Returns QAttention's queries, keys and values side by side: its first operand times the weights, plus the bias.
+pub(super) fn projection(l: &mut Lowering<'_>) -> Result<ValueId> {
+    let product = Product {
+        a: l.operand(0)?,
+        b: l.operand(1)?,
+        a_scale: of_one(l, 3, "scales of the input")?,
+        b_scale: l.operand(4)?,
+        a_zero: l.optional(6),
+        b_zero: l.optional(7),
+    };
+    if let Some(zero) = product.a_zero {
+        check_one(l, zero, "zero points of the input")?;
+    }
+    let y = product.append(l, None)?;
+    l.plus(y, 2)
 }
 
 /// QGemm: `alpha * a_scale * b_scale * ((A' - a_zero) (B' - b_zero) + C)`, quantised if there is a scale for that.
