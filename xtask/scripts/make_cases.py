@@ -131,9 +131,9 @@ def write(path, arrays):
     part.rename(path)
 
 
-def fill_case(name, specs, before, reference):
+def fill_case(name, specs, before, reference, first_seed):
     """Inputs and outputs of a case."""
-    for seed in range(SEEDS_MAX):
+    for seed in range(first_seed, first_seed + SEEDS_MAX):
         inputs = {key: fill(f"{name}/{key}/{seed}", spec, before) for key, spec in specs.items()}
         outputs = reference.outputs(inputs)
         if reference.agrees(inputs, outputs):
@@ -141,8 +141,9 @@ def fill_case(name, specs, before, reference):
     raise ValueError(f"{name}: onnxruntime does not agree with itself on {SEEDS_MAX} inputs")
 
 
-def make(name, folder, cases):
+def make(name, folder, model):
     """Makes what is missing; gives how many cases that were."""
+    cases = model.get("cases", [])
     reference, before, n_made = None, None, 0
     for i, specs in enumerate(cases):
         inputs, outputs = folder / f"case{i}.inputs.npz", folder / f"case{i}.outputs.npz"
@@ -153,7 +154,7 @@ def make(name, folder, cases):
         if inputs.exists():
             before = reference.outputs(read(inputs))
         else:
-            filled, before = fill_case(f"{name}/{i}", specs, before, reference)
+            filled, before = fill_case(f"{name}/{i}", specs, before, reference, model.get("seed", 0))
             # Outputs of other inputs would be wrong ones.
             outputs.unlink(missing_ok=True)
             write(inputs, filled)
@@ -166,7 +167,7 @@ def main():
     folder, table = map(Path, sys.argv[1:])
     models = tomllib.loads(table.read_text())["models"]
     n_made = sum(
-        make(name, folder / name, model["cases"])
+        make(name, folder / name, model)
         for name, model in models.items()
         if (folder / name / "model.onnx").exists()
     )

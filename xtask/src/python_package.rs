@@ -172,6 +172,9 @@ fn wheel_of_devbay(out: &Path) -> Result<()> {
         .arg(&python)
         .arg("--manifest-path");
     build.arg(sources().join("Cargo.toml")).arg("--out").arg(out);
+    if let Some(configuration) = free_threaded(&python, &target)? {
+        build.env("PYO3_CONFIG_FILE", configuration);
+    }
     let built = run(&mut build);
     fs::remove_dir_all(&data)?;
     built?;
@@ -180,6 +183,23 @@ fn wheel_of_devbay(out: &Path) -> Result<()> {
     check(&wheel, &target.join("python-wheel-check"))?;
     println!("{} {:.1} MB", wheel.display(), wheel.metadata()?.len() as f64 / 1e6);
     Ok(())
+}
+
+/// Returns PyO3's configuration for a Python without the interpreter's lock, which has no stable ABI before 3.15; None for
+/// others. PyO3 does not ask that Python itself, as `.cargo/config.toml` has it build without one.
+fn free_threaded(python: &Path, target: &Path) -> Result<Option<PathBuf>> {
+    let ask = "import sys, sysconfig; is_free = sysconfig.get_config_var('Py_GIL_DISABLED'); \
+               print(f'{sys.version_info[0]}.{sys.version_info[1]}' if is_free else '', end='')";
+    let version = String::from_utf8(Command::new(python).args(["-c", ask]).output()?.stdout)?;
+    if version.is_empty() {
+        return Ok(None);
+    }
+    let configuration = target.join("python-wheel/pyo3.txt");
+    fs::write(
+        &configuration,
+        format!("implementation=CPython\nversion={version}\nbuild_flags=Py_GIL_DISABLED\n"),
+    )?;
+    Ok(Some(configuration))
 }
 
 /// Returns the newest of devbay's own wheels in a folder.

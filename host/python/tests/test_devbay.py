@@ -261,12 +261,14 @@ try:
     import _interpreters as interpreters
 except ImportError:
     import _xxsubinterpreters as interpreters
-interpreters.run_string(interpreters.create(), '''
+other = interpreters.create()
+interpreters.run_string(other, '''
 try:
     import devbay
 except ImportError as error:
     print("subinterpreters" in str(error), flush=True)
 ''')
+interpreters.destroy(other)
 import devbay
 print(len(devbay.devices()) > 0)
 """
