@@ -39,6 +39,7 @@ const NOT_FOR_OPENCL: &[&str] = &[
     "magika_v3_3",
     "silero_vad",
     "slanet_1m",
+    "tashkeel",
     "whisper80_stft",
 ];
 

@@ -32,6 +32,7 @@ const MODELS: &[(&str, usize)] = &[
     ("silero_vad_v6", 1),
     ("slanet_1m", 2),
     ("speech_embedding", 1),
+    ("tashkeel_rawi_v3", 1),
     ("whisper80_stft", 1),
 ];
 
