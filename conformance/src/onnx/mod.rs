@@ -18,7 +18,7 @@ use compare::{Tolerance, difference};
 use corpus::{DataSet, NodeTest};
 use devbay_host::internals::core::plan::place::implements;
 use devbay_host::internals::core::program::catalogue::{self, OpKind};
-use devbay_host::internals::core::program::{Node, Program, ValueId};
+use devbay_host::internals::core::program::{Node, Program, SEED_WORDS, ValueId};
 use devbay_host::internals::eager::run_node;
 use devbay_host::internals::import::{from_bytes, read_tensor};
 use devbay_host::{Device, Error, ErrorKind, Model, Session, Tensor, TensorType};
@@ -106,12 +106,12 @@ fn tensors(program: &Program, set: &DataSet) -> Result<(Vec<Tensor>, Vec<Tensor>
     };
     let inputs: Vec<Tensor> = set.inputs.values().map(read).collect::<Result<_, _>>()?;
     let outputs: Vec<Tensor> = set.outputs.values().map(read).collect::<Result<_, _>>()?;
-    if inputs.len() != program.main.inputs.len() || outputs.len() != program.main.outputs.len() {
+    if inputs.len() != program.given_inputs().len() || outputs.len() != program.main.outputs.len() {
         let reason = format!(
             "the test has {} inputs and {} outputs, expected {} and {}",
             inputs.len(),
             outputs.len(),
-            program.main.inputs.len(),
+            program.given_inputs().len(),
             program.main.outputs.len()
         );
         return Err(Verdict::Failed { failure: Failure::Suite, reason });
@@ -166,6 +166,12 @@ fn on_kernels(program: &Program, set: &DataSet, device: &Arc<Device>, tolerance:
         Err(verdict) => return verdict,
     };
     let mut values: HashMap<ValueId, Tensor> = program.main.inputs.iter().copied().zip(inputs).collect();
+    if let Some(seed) = program.seed_input() {
+        match Tensor::from_elements(&[SEED_WORDS], &[0u32; SEED_WORDS]) {
+            Ok(zeros) => values.insert(seed, zeros),
+            Err(error) => return from_error(&error),
+        };
+    }
     let constants = program.values.iter().enumerate();
     values.extend(constants.filter_map(|(i, value)| Some((ValueId(i as u32), value.constant.clone()?))));
     let ends = program.main.outputs.iter().copied().zip(expected.iter().map(Tensor::tensor_type));
