@@ -27,14 +27,15 @@ fn nodes_become_draws_and_their_formulas() {
                 ],
                 &["a", "b"],
             ),
-            "%3 = const i64[1] [2]
-             %5 = devbay.Philox@1(%devbay.seed, %3) {dtype = 1, stream = 0} as \"u/Philox\"
-             %6 = const f32[] [2.0]
-             %7 = Mul@14(%5, %6) as \"u/Mul\"
-             %8 = const f32[] [-1.0]
-             %a = Add@14(%7, %8) as \"u/Add\"
-             %10 = Shape@25(%x)
-             %b = devbay.Philox@1(%devbay.seed, %10) {dtype = 11, stream = 1}
+            "program \"g\"(%x: f32[2,3,4], %devbay.seed: u32[4]) {
+             %2 = const i64[1] [2]
+             %3 = devbay.Philox@1(%devbay.seed, %2) as \"u/Philox\" {dtype = 1, stream = 0}
+             %4 = const f32[] [2.0]
+             %5 = Mul@14(%3, %4) as \"u/Mul\"
+             %6 = const f32[] [-1.0]
+             %a = Add@14(%5, %6) as \"u/Add\"
+             %8 = Shape@25(%x)
+             %b = devbay.Philox@1(%devbay.seed, %8) {dtype = 11, stream = 1}
              return %a, %b",
         ),
         (
@@ -48,30 +49,32 @@ fn nodes_become_draws_and_their_formulas() {
                 ],
                 &["y"],
             ),
-            "%2 = Shape@25(%x)
-             %4 = devbay.Philox@1(%devbay.seed, %2) {dtype = 1, key = [1065353216, 0], stream = 2147483648}
-             %5 = devbay.Philox@1(%devbay.seed, %2) {dtype = 1, key = [1065353216, 0], stream = 2147483649}
-             %6 = const f32[] [1.0]
-             %7 = const f32[] [-2.0]
-             %8 = const f32[] [6.2831855]
-             %9 = Sub@14(%6, %4)
-             %10 = Log@13(%9)
-             %11 = Mul@14(%10, %7)
-             %12 = Sqrt@13(%11)
-             %13 = Mul@14(%5, %8)
-             %14 = Cos@22(%13)
-             %15 = Mul@14(%12, %14)
-             %16 = const f32[] [3.0]
-             %17 = Add@14(%15, %16)
-             %y = Cast@28(%17) {to = 10}
+            "program \"g\"(%x: f32[2,3,4], %devbay.seed: u32[4]) {
+             %2 = Shape@25(%x)
+             %3 = devbay.Philox@1(%devbay.seed, %2) {dtype = 1, key = [1065353216, 0], stream = 2147483648}
+             %4 = devbay.Philox@1(%devbay.seed, %2) {dtype = 1, key = [1065353216, 0], stream = 2147483649}
+             %5 = const f32[] [1.0]
+             %6 = Sub@14(%5, %3)
+             %7 = Log@13(%6)
+             %8 = const f32[] [-2.0]
+             %9 = Mul@14(%7, %8)
+             %10 = Sqrt@13(%9)
+             %11 = const f32[] [6.2831855]
+             %12 = Mul@14(%4, %11)
+             %13 = Cos@22(%12)
+             %14 = Mul@14(%10, %13)
+             %15 = const f32[] [3.0]
+             %16 = Add@14(%14, %15)
+             %y = Cast@28(%16) {to = 10}
              return %y",
         ),
         (
             "truths with a probability",
             of(vec![node("Bernoulli", &["x"], &["y"]).with(int("dtype", 9))], &["y"]),
-            "%2 = Shape@25(%x)
-             %4 = devbay.Philox@1(%devbay.seed, %2) {dtype = 1, stream = 0}
-             %y = Less@13(%4, %x)
+            "program \"g\"(%x: f32[2,3,4], %devbay.seed: u32[4]) {
+             %2 = Shape@25(%x)
+             %3 = devbay.Philox@1(%devbay.seed, %2) {dtype = 1, stream = 0}
+             %y = Less@13(%3, %x)
              return %y",
         ),
     ];

@@ -21,21 +21,20 @@ fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
     cost::per_output(request, 20)
 }
 
-/// A node, with the conversion of its words.
-struct Random<T> {
+/// A node, with the conversion of a block to the elements that it gives.
+struct Random<F> {
     host: Host,
     philox: Philox,
-    /// Converts a block to the elements that it gives.
-    convert: fn([u32; 4]) -> [T; 4],
+    convert: F,
 }
 
 fn philox(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     let philox = Philox::of(request)?;
     let host = request.host;
     Ok(match philox.dtype {
-        F32 => Prepared::new(Random { host, philox, convert: |words| words.map(single) }),
+        F32 => Prepared::new(Random { host, philox, convert: |words: [u32; 4]| words.map(single) }),
         F64 => Prepared::new(Random { host, philox, convert: doubles }),
-        _ => Prepared::new(Random { host, philox, convert: |words| words }),
+        _ => Prepared::new(Random { host, philox, convert: |words: [u32; 4]| words }),
     })
 }
 
@@ -53,7 +52,7 @@ fn doubles(words: [u32; 4]) -> [f64; 4] {
     [double(words[0], words[1]), double(words[2], words[3]), 0.0, 0.0]
 }
 
-impl<T: Element + Send + Sync> Launch<CpuDevice> for Random<T> {
+impl<T: Element + Send + Sync, F: Fn([u32; 4]) -> [T; 4] + Send + Sync> Launch<CpuDevice> for Random<F> {
     fn launch(&self, _stream: &CpuStream, operands: &mut Operands<'_>) -> Result<()> {
         // SAFETY: `prepare` checked that there are four words.
         let seed: [u32; 4] = unsafe { operands.input_ptr::<[u32; 4]>(0).read_unaligned() };
