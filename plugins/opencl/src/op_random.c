@@ -42,7 +42,7 @@ static devbay_status word_of(const struct node *node, const char *name, int64_t 
 devbay_status prepare_philox(struct plan *plan, const struct node *node) {
     const devbay_tensor *seed = node->inputs[0], *y = node->outputs[0];
     int64_t shape[RANK_MAX];
-    uint32_t rank, stream, key[2] = {0, 0};
+    uint32_t rank, stream = 0, key[2] = {0, 0};
     TRY(constant_ints(node, 1, shape, RANK_MAX, &rank));
     TRY(expect_output(node, 0, shape, rank));
     int is_words = y->dtype.code == DEVBAY_DTYPE_UINT;

@@ -52,7 +52,7 @@ fn doubles(words: [u32; 4]) -> [f64; 4] {
     [double(words[0], words[1]), double(words[2], words[3]), 0.0, 0.0]
 }
 
-impl<T: Element + Send + Sync, F: Fn([u32; 4]) -> [T; 4] + Send + Sync> Launch<CpuDevice> for Random<F> {
+impl<T: Element, F: Fn([u32; 4]) -> [T; 4] + Send + Sync + 'static> Launch<CpuDevice> for Random<F> {
     fn launch(&self, _stream: &CpuStream, operands: &mut Operands<'_>) -> Result<()> {
         // SAFETY: `prepare` checked that there are four words.
         let seed: [u32; 4] = unsafe { operands.input_ptr::<[u32; 4]>(0).read_unaligned() };
