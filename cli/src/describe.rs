@@ -57,7 +57,7 @@ impl Described {
             let types = given.types(program)?;
             Some(types.iter().map(|(dtype, shape)| TensorType::new(*dtype, shape)).collect())
         } else {
-            program.main.inputs.iter().map(|&id| program.value(id).ty.clone()).collect()
+            program.given_inputs().iter().map(|&id| program.value(id).ty.clone()).collect()
         };
         let devices = runtime.devices();
         let is_reference = |device: &&Arc<Device>| device.plugin().name() == REFERENCE;
@@ -110,7 +110,7 @@ impl Described {
         for (what, text) in self.facts() {
             say!("  {what:<9} {text}");
         }
-        let ports = [("input", &program.main.inputs), ("output", &program.main.outputs)];
+        let ports = [("input", program.given_inputs()), ("output", &program.main.outputs)];
         for (side, ids) in ports {
             for (name, ty) in self.ports(ids) {
                 say!("  {side:<9} {name} {ty}");
@@ -212,7 +212,7 @@ impl Described {
             "domain": info.domain, "model_version": info.model_version, "description": info.description,
             "graph_description": info.graph_description,
             "metadata": metadata, "nodes": program.n_nodes(), "parameters": self.parameters.0,
-            "constant_bytes": self.parameters.1, "inputs": list(&program.main.inputs),
+            "constant_bytes": self.parameters.1, "inputs": list(program.given_inputs()),
             "outputs": list(&program.main.outputs), "ops": ops,
             "work": {
                 "device": self.work.as_ref().ok().map(|work| &work.device),

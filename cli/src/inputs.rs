@@ -53,7 +53,7 @@ impl GivenArguments {
 
     /// Refuses shapes for names that are not inputs of the program.
     fn check_shapes(&self, program: &Program) -> Result<()> {
-        let ports = || program.main.inputs.iter().map(|&id| program.value(id));
+        let ports = || program.given_inputs().iter().map(|&id| program.value(id));
         for text in &self.shape {
             let (name, dims) =
                 text.rsplit_once('=').ok_or_else(|| usage(format!("--shape is NAME=DIMS, found {text}")))?;
@@ -128,7 +128,7 @@ impl GivenArguments {
     pub fn types(&self, program: &Program) -> Result<Vec<(DType, Vec<usize>)>> {
         let given = self.read()?;
         self.check_shapes(program)?;
-        let ports: Vec<_> = program.main.inputs.iter().map(|&id| program.value(id)).collect();
+        let ports: Vec<_> = program.given_inputs().iter().map(|&id| program.value(id)).collect();
         if let Some((name, _)) = given.iter().find(|(name, _)| !ports.iter().any(|port| *port.name == **name))
         {
             let text = format!("the model has no input `{name}`");
@@ -159,7 +159,7 @@ pub fn types_of(program: &Program, inputs: &[(String, Tensor)]) -> Vec<TensorTyp
         let name = &program.value(id).name;
         inputs.iter().find(|(given, _)| **given == **name).map(|(_, tensor)| tensor.tensor_type())
     };
-    program.main.inputs.iter().filter_map(type_of).collect()
+    program.given_inputs().iter().filter_map(type_of).collect()
 }
 
 impl InputArguments {
@@ -172,7 +172,7 @@ impl InputArguments {
         self.given.check_shapes(program)?;
         let mut seed = self.random.unwrap_or(0);
         let mut available = device.bytes_available().unwrap_or(u64::MAX);
-        for &id in &program.main.inputs {
+        for &id in program.given_inputs() {
             let value = program.value(id);
             if inputs.iter().any(|(name, _)| **name == *value.name) {
                 continue;

@@ -99,6 +99,9 @@ pub struct DeviceArguments {
     /// Continue on the other devices if a device fails during the run
     #[arg(long)]
     pub failover: bool,
+    /// Seed of the model's random numbers; without it, the operating system draws one
+    #[arg(long, value_name = "NUMBER")]
+    pub seed: Option<u64>,
     /// Explain the choice of the device
     #[arg(long)]
     pub explain: bool,
@@ -321,6 +324,7 @@ impl DeviceArguments {
             options::limit(&mut options.plans.limits, text)?;
         }
         self.shapes.apply(&mut options)?;
+        options.seed = self.seed;
         for (node, policy) in self.pins()? {
             let choice = runtime.choose(&policy, &Requirements::default())?;
             options.pins.push((node, choice.device));
@@ -328,7 +332,7 @@ impl DeviceArguments {
         if self.failover {
             options.failover = Some(runtime.devices());
         }
-        let is_complete = types.len() == model.program().main.inputs.len();
+        let is_complete = types.len() == model.program().given_inputs().len();
         let auto = if chosen.is_auto && is_complete && runtime.devices().len() > 1 {
             let allowed = Allowed { pins: &options.pins, whole: self.no_fallback };
             Some(auto::choose(model, &runtime.devices(), types, allowed, &options.plans)?)

@@ -85,7 +85,7 @@ impl Vary {
 }
 
 fn inputs(program: &Program) -> impl Iterator<Item = &Value> {
-    program.main.inputs.iter().map(|&id| program.value(id))
+    program.given_inputs().iter().map(|&id| program.value(id))
 }
 
 /// Returns which of `n` sets a run takes: pseudorandom, and the same each time the command is run.

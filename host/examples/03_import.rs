@@ -16,7 +16,7 @@ fn main() -> Result<()> {
         let value = program.value(id);
         value.ty.as_ref().map_or_else(|| value.name.to_string(), |ty| format!("{} {ty}", value.name))
     };
-    for &id in &program.main.inputs {
+    for &id in program.given_inputs() {
         println!("input {}", describe(id));
     }
     for &id in &program.main.outputs {

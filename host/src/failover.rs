@@ -104,6 +104,8 @@ impl Failover {
             failover: Some(Vec::new()),
             // The caller pads the inputs.
             buckets: None,
+            // The caller passes the seed of a run.
+            seed: Some(0),
         };
         let session =
             Session::with_options(&self.model, first, options).map_err(|error| error.to_string())?;

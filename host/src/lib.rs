@@ -84,6 +84,7 @@ mod rates_file;
 mod report;
 mod run;
 mod runtime;
+mod seed;
 mod session;
 mod support;
 

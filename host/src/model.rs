@@ -196,7 +196,7 @@ impl Model {
     /// Returns the input types that a compiled model was specialised for, in the order of its inputs; None for other models.
     pub fn compiled_for(&self) -> Option<Vec<Vec<TensorType>>> {
         let types_of = |plan: &Specialised| {
-            let inputs = &plan.program.main.inputs;
+            let inputs = plan.program.given_inputs();
             inputs.iter().filter_map(|&id| plan.program.value(id).ty.clone()).collect()
         };
         self.inner.compiled.as_ref().map(|compiled| compiled.plans.iter().map(types_of).collect())

@@ -182,6 +182,12 @@ pub const KEYS: &[Key] = {
         ),
         key("failover", Session, "true|false", "Continue on the runtime's other devices if a device fails."),
         key("runs-max", Session, "NUMBER", "Maximum number of runs in flight."),
+        key(
+            "seed",
+            Session,
+            "NUMBER",
+            "Seed of the model's random numbers; by default the operating system draws one.",
+        ),
     ]
 };
 
@@ -391,6 +397,7 @@ impl Options {
             plans.plans_max = max.get();
         }
         options.runs_max = self.parsed("runs-max")?;
+        options.seed = self.parsed("seed")?;
         options.by =
             self.word("place", &[("order", PlaceBy::Order), ("cost", PlaceBy::Cost)])?.unwrap_or_default();
         for text in self.all("pin") {

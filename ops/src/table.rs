@@ -30,16 +30,17 @@ const fn fused(name: &'static str, inputs: &'static str, outputs: &'static str) 
     of_domain(DEVBAY_DOMAIN, name, inputs, outputs)
 }
 
-/// devbay's own ops, sorted by name: fused ops that passes create (docs/fused-ops.md). Convolutions and products take the
-/// attributes `activation` (a name: empty, Relu, LeakyRelu, Clip, HardSigmoid, HardSwish, Sigmoid, Tanh, Silu) and
-/// `activation_params` (its numbers). FusedConv's Z has the result's shape and is added before the activation; FusedMatMul's
-/// bias has the last dimension.
+/// devbay's own ops, sorted by name: fused ops that passes create (docs/fused-ops.md), and Philox, which import creates.
+/// Convolutions and products take the attributes `activation` (a name: empty, Relu, LeakyRelu, Clip, HardSigmoid, HardSwish,
+/// Sigmoid, Tanh, Silu) and `activation_params` (its numbers). FusedConv's Z has the result's shape and is added before the
+/// activation; FusedMatMul's bias has the last dimension. [`read::Philox`](crate::read::Philox) defines Philox.
 #[rustfmt::skip]
 const DEVBAY: &[OpRow] = &[
     fused("FusedConv", "X W B? Z?", "Y").with("activation:string? activation_params:floats? auto_pad:string? dilations:ints? group:int? kernel_shape:ints? pads:ints? strides:ints?").work(Work::Convolution).infer(fused_conv),
     fused("FusedElementwise", "inputs+~", "Y").with("constants:floats? operands:ints ops:strings params:floats").work(Work::Chain).infer(fused_elementwise),
     fused("FusedGemm", "A B C?", "Y").with("activation:string? activation_params:floats? alpha:float? beta:float? transA:int? transB:int?").work(Work::Product).infer(fused_gemm),
     fused("FusedMatMul", "A B bias?", "Y").with("activation:string? activation_params:floats?").work(Work::Product).infer(fused_matmul),
+    fused("Philox", "seed shape:1!", "values:2").with("dtype:int=1 key:ints? stream:int").cannot_fail().shaped_by(1).infer(philox),
 ];
 
 /// Returns an op of another domain, in its only version.

@@ -65,6 +65,8 @@ def fill(name, spec, before):
             values = np.zeros(shape)
         case "constant":
             values = np.full(shape, spec["value"])
+        case "values":
+            values = np.reshape(spec["values"], shape)
         case "normal":
             values = spec["scale"] * random.randn(*shape)
         case "integers":

@@ -1,6 +1,8 @@
-//! Runs in the background on the CPU plugin, inline and with timelines; threads and their processors; Ctrl-C.
+//! Runs in the background on the CPU plugin, inline and with timelines; threads and their processors; Ctrl-C; seeds.
 
-use crate::support::{Case, DONE, Folder, cases, command, devbay, run_again, wait_until_it_takes_signals};
+use crate::support::{
+    Case, DONE, Folder, cases, command, devbay, finish, pjrt_plugin, run_again, wait_until_it_takes_signals,
+};
 use devbay_host::internals::core::program::text;
 use devbay_host::{ErrorKind, Model, Run, RunOptions, Runtime, Session, Tensor, arrays};
 use std::path::Path;
@@ -259,4 +261,48 @@ fn endless(folder: &Folder) -> std::process::Command {
     let arguments: [&Path; 4] = [&model, Path::new("--input"), &inputs, Path::new("--output")];
     command.arg("run").args(arguments).arg(folder.path("outputs.npz")).stdout(Stdio::null());
     command
+}
+
+/// Adds random numbers to its input.
+const NOISE: &str = r#"devbay-program 1
+
+program "noise"(%x: f32[n], %devbay.seed: u32[4]) {
+  %shape = Shape@25(%x)
+  %noise: f32[n] = devbay.Philox@1(%devbay.seed, %shape) {stream = 0}
+  %y: f32[n] = Add@14(%x, %noise)
+  return %y
+}
+"#;
+
+#[test]
+fn a_seed_is_an_option_and_no_input() {
+    let folder = Folder::new();
+    let model = folder.write("noise.devbay", NOISE);
+    let run = |of: &[&str]| {
+        let mut command = command();
+        command.arg(of[0]).arg(&model).args(&of[1..]).args(["--device", "cpu", "--shape", "n=3"]);
+        finish(&mut command).expect(0)
+    };
+    let values = |seed: &[&str]| {
+        let report = run(&[&["run", "--random", "--json"], seed].concat()).json();
+        report["outputs"][0]["first"].to_string()
+    };
+    assert_eq!(values(&["--seed", "1"]), values(&["--seed", "1"]));
+    assert_ne!(values(&["--seed", "1"]), values(&["--seed", "2"]));
+    assert_ne!(values(&[]), values(&[]), "the chance of equal seeds is 2^-64");
+    // A compiler's device draws the same bits.
+    if let Some((plugin, _)) = pjrt_plugin() {
+        let mut command = command();
+        command.arg("run").arg(&model).args(&plugin).args(["--device", "pjrt:0", "--no-fallback"]);
+        command.args(["--random", "--shape", "n=3", "--seed", "1", "--json"]);
+        let report = finish(&mut command).expect(0).json();
+        assert_eq!(report["outputs"][0]["first"].to_string(), values(&["--seed", "1"]));
+    }
+    let described = run(&["inspect", "--json"]).json();
+    assert_eq!(described["inputs"].as_array().map(Vec::len), Some(1), "{described}");
+    // Both sides draw the same numbers.
+    let sides = ["--random", "--a", "cpu", "--b", "cpu,no-pass=all"];
+    let mut command = command();
+    command.arg("diff").arg(&model).args(sides).args(["--shape", "n=3"]);
+    finish(&mut command).expect(0);
 }

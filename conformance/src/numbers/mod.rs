@@ -24,6 +24,7 @@ mod order;
 mod pools;
 mod products;
 mod quantised;
+mod random;
 mod recurrent;
 mod reductions;
 mod resize;
@@ -138,6 +139,7 @@ const FAMILIES: &[&[OpTrials]] = &[
     pools::OPS,
     products::OPS,
     quantised::OPS,
+    random::OPS,
     recurrent::OPS,
     reductions::OPS,
     resize::OPS,

@@ -19,7 +19,7 @@ pub mod text;
 pub mod verify;
 
 use crate::error::{Error, ErrorKind};
-use crate::tensor::{Tensor, TensorType};
+use crate::tensor::{Tensor, TensorType, U32};
 use devbay_ops::{AttributeType, OpRow};
 use devbay_plugin_api::abi::{DEVBAY_STATUS_INVALID, DEVBAY_STATUS_OUT_OF_MEMORY, DEVBAY_STATUS_UNSUPPORTED};
 use devbay_plugin_api::sdk;
@@ -37,6 +37,13 @@ impl ValueId {
         self.0 as usize
     }
 }
+
+/// Name of the input that a session fills, and its callers do not see: the last one of a program with random numbers.
+pub const SEED_INPUT: &str = "devbay.seed";
+
+/// Number of words of that input: the key, then the number of the run, low words first
+/// ([`devbay_ops::read::Philox`]).
+pub const SEED_WORDS: usize = 4;
 
 /// A graph of ops, with its inputs and outputs.
 #[derive(Clone, Debug, Default)]
@@ -299,6 +306,25 @@ impl Program {
     /// Returns the content of a value, if it is constant.
     pub fn constant(&self, id: ValueId) -> Option<&Tensor> {
         self.values[id.idx()].constant.as_ref()
+    }
+
+    /// Adds a value for the seed of a run, or of an iteration.
+    pub fn add_seed(&mut self) -> ValueId {
+        self.add_typed(SEED_INPUT, TensorType::new(U32, &[SEED_WORDS]))
+    }
+
+    /// Returns the input that takes the seed of a run; None if the program has no random numbers.
+    pub fn seed_input(&self) -> Option<ValueId> {
+        let last = *self.main.inputs.last()?;
+        let value = self.value(last);
+        let is_seed = |ty: &TensorType| *ty == TensorType::new(U32, &[SEED_WORDS]);
+        (*value.name == *SEED_INPUT && value.ty.as_ref().is_some_and(is_seed)).then_some(last)
+    }
+
+    /// Returns the inputs that a caller gives: all but the seed.
+    pub fn given_inputs(&self) -> &[ValueId] {
+        let n_seeds = usize::from(self.seed_input().is_some());
+        &self.main.inputs[..self.main.inputs.len() - n_seeds]
     }
 
     /// Returns the number of nodes, those of nested regions included.

@@ -79,6 +79,12 @@ typedef struct DLManagedTensorVersioned DLManagedTensorVersioned;
 /** Leave results on the device. Only for outputs that are new values. */
 #define DEVBAY_RUN_RESULTS_ON_DEVICE 2
 
+/**
+ * Draw random numbers from the options' `seed`, as the first run of a session with that seed does. Later runs of the session are as
+ * if this one had not been made.
+ */
+#define DEVBAY_RUN_SEED 4
+
 /** Attributes of an op, by name. */
 typedef struct devbay_attributes devbay_attributes;
 
@@ -180,6 +186,8 @@ typedef struct {
     int32_t priority;
     /** DEVBAY_RUN_* combined. */
     uint32_t flags;
+    /** With DEVBAY_RUN_SEED, the seed of this run's random numbers. */
+    uint64_t seed;
 } devbay_run_options;
 
 /**

@@ -20,6 +20,7 @@
 #include <future>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -328,6 +329,8 @@ struct RunOptions {
     int32_t priority = 0;
     bool wait_if_full = false;
     bool results_on_device = false;
+    /// Seed of this run's random numbers; none for the session's next ones.
+    std::optional<uint64_t> seed;
 
     devbay_run_options get() const noexcept {
         devbay_run_options options{};
@@ -336,7 +339,9 @@ struct RunOptions {
         options.cancel = cancel ? cancel->get() : nullptr;
         options.priority = priority;
         options.flags = (wait_if_full ? DEVBAY_RUN_WAIT_IF_FULL : 0u) |
-                        (results_on_device ? DEVBAY_RUN_RESULTS_ON_DEVICE : 0u);
+                        (results_on_device ? DEVBAY_RUN_RESULTS_ON_DEVICE : 0u) |
+                        (seed ? DEVBAY_RUN_SEED : 0u);
+        options.seed = seed.value_or(0);
         return options;
     }
 };

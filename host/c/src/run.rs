@@ -40,6 +40,8 @@ pub struct devbay_run_options {
     pub priority: i32,
     /// DEVBAY_RUN_* combined.
     pub flags: u32,
+    /// With DEVBAY_RUN_SEED, the seed of this run's random numbers.
+    pub seed: u64,
 }
 
 // SAFETY: `repr(C)`, with its size first and numbers and a pointer after it; `flags` was the last field of version 1.
@@ -53,6 +55,9 @@ unsafe impl Growing for devbay_run_options {
 pub const DEVBAY_RUN_WAIT_IF_FULL: u32 = 1;
 /// Leave results on the device. Only for outputs that are new values.
 pub const DEVBAY_RUN_RESULTS_ON_DEVICE: u32 = 2;
+/// Draw random numbers from the options' `seed`, as the first run of a session with that seed does. Later runs of the session are as
+/// if this one had not been made.
+pub const DEVBAY_RUN_SEED: u32 = 4;
 
 /// Receives the end of a run in the background: either `error` is not NULL, or `outputs` has new values in the model's order. The
 /// function destroys the error, or the values; the array is the library's.
@@ -92,7 +97,7 @@ impl Asked {
         }
         // SAFETY: the caller's promise (`# Safety`).
         let given = unsafe { read_struct(options) }?;
-        if given.flags & !(DEVBAY_RUN_WAIT_IF_FULL | DEVBAY_RUN_RESULTS_ON_DEVICE) != 0 {
+        if given.flags & !(DEVBAY_RUN_WAIT_IF_FULL | DEVBAY_RUN_RESULTS_ON_DEVICE | DEVBAY_RUN_SEED) != 0 {
             return Err(invalid(format!("there are no flags {:#x}", given.flags)));
         }
         let mut options = RunOptions {
@@ -102,6 +107,7 @@ impl Asked {
                 0 => Priority::Normal,
                 _ => Priority::Low,
             },
+            seed: (given.flags & DEVBAY_RUN_SEED != 0).then_some(given.seed),
             ..RunOptions::default()
         };
         if !given.cancel.is_null() {

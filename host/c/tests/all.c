@@ -45,6 +45,10 @@ static const char *NEGATE = "devbay-program 1\nprogram \"negate\"(%x: f32[2, 3])
 static const char *OPEN = "devbay-program 1\nprogram \"open\"(%x: f32[n]) {\n"
                           "    %y: f32[n] = Neg@13(%x)\n    return %y\n}\n";
 
+static const char *DRAW = "devbay-program 1\nprogram \"draw\"(%devbay.seed: u32[4]) {\n"
+                          "    %n = const i64[1] [3]\n"
+                          "    %y: f32[3] = devbay.Philox@1(%devbay.seed, %n) {stream = 0}\n    return %y\n}\n";
+
 static devbay_model *model_of(const char *text) {
     devbay_model *model;
     OK(devbay_model_from_bytes((const uint8_t *)text, strlen(text), &model));
@@ -305,6 +309,29 @@ static void runs(devbay_runtime *runtime) {
     devbay_bound_destroy(bound);
     FAILS(devbay_bound_run(bound, NULL), DEVBAY_ERROR_INVALID_ARGUMENT);
     FAILS(devbay_session_run(session, inputs, 1, &output, 1, NULL), DEVBAY_ERROR_INVALID_ARGUMENT);
+}
+
+static void random_numbers(devbay_runtime *runtime) {
+    devbay_model *model = model_of(DRAW);
+    devbay_options *options = options_of("seed", "5");
+    devbay_session *session;
+    OK(devbay_session_create(runtime, model, options, &session));
+    const int64_t extents[] = {3};
+    float first[3], second[3], again[3];
+    devbay_value *outputs[] = {floats(extents, 1, first, 3), floats(extents, 1, second, 3), floats(extents, 1, again, 3)};
+    OK(devbay_session_run(session, NULL, 0, &outputs[0], 1, NULL));
+    OK(devbay_session_run(session, NULL, 0, &outputs[1], 1, NULL));
+    EXPECT(memcmp(first, second, sizeof first) != 0);
+    /* One run with the session's own seed is as its first run. */
+    devbay_run_options run = {.struct_size = sizeof run, .flags = DEVBAY_RUN_SEED, .seed = 5};
+    OK(devbay_session_run(session, NULL, 0, &outputs[2], 1, &run));
+    EXPECT(memcmp(first, again, sizeof first) == 0);
+    devbay_bound *bound;
+    FAILS(devbay_session_bind(session, NULL, 0, outputs, 1, &bound), DEVBAY_ERROR_UNSUPPORTED_OP);
+    for (int i = 0; i < 3; i++) devbay_value_destroy(outputs[i]);
+    devbay_session_destroy(session);
+    devbay_options_destroy(options);
+    devbay_model_destroy(model);
 }
 
 static void open_extents(devbay_runtime *runtime) {
@@ -656,6 +683,7 @@ int main(int argc, char **argv) {
     OK(devbay_runtime_create(NULL, &runtime));
     devices(runtime);
     runs(runtime);
+    random_numbers(runtime);
     open_extents(runtime);
     in_the_background(runtime);
     ops(runtime);

@@ -117,7 +117,7 @@ impl Port {
 impl Session {
     #[new]
     #[expect(clippy::too_many_arguments, reason = "they are Python's keywords")]
-    #[pyo3(signature = (model, *, device = "auto", plugins = Vec::new(), runtime = None, profile = false, options = None, overridable = false, progress = None))]
+    #[pyo3(signature = (model, *, device = "auto", plugins = Vec::new(), runtime = None, profile = false, options = None, overridable = false, progress = None, seed = None))]
     fn new(
         model: &Bound<'_, PyAny>,
         device: &str,
@@ -127,6 +127,7 @@ impl Session {
         options: Option<&Bound<'_, PyDict>>,
         overridable: bool,
         progress: Option<&Bound<'_, PyAny>>,
+        seed: Option<u64>,
     ) -> PyResult<Self> {
         let py = model.py();
         let recorder = profile.then(Recorder::default);
@@ -148,6 +149,9 @@ impl Session {
                 return Err(invalid("the device is given twice: as `device`, and among the options"));
             }
             (_, false) => options.set("device", device).map_err(|error| exception(py, &error))?,
+        }
+        if let Some(seed) = seed {
+            options.set("seed", seed.to_string()).map_err(|error| exception(py, &error))?;
         }
         let source = match model.cast::<PyBytes>() {
             Ok(bytes) => Source::Content(bytes.as_bytes().to_vec()),
@@ -282,17 +286,18 @@ impl Session {
     ///
     /// Inputs are NumPy arrays, objects with `__dlpack__`, `devbay.Tensor`s, or lists of numbers. They are not copied if they
     /// are dense, and must not be written until the call returns. `deadline` is in seconds. `cancel` ends the run when it is
-    /// set; so does Ctrl-C, which sets it. A result of a type that NumPy does not have is an array of ml_dtypes if that package
+    /// set; so does Ctrl-C, which sets it. `seed` gives the random numbers of the first run of a session with that seed. A result of a type that NumPy does not have is an array of ml_dtypes if that package
     /// is installed, else a `devbay.Tensor`.
-    #[pyo3(signature = (inputs, *, deadline = None, cancel = None))]
+    #[pyo3(signature = (inputs, *, deadline = None, cancel = None, seed = None))]
     fn run<'py>(
         &self,
         inputs: &Bound<'py, PyDict>,
         deadline: Option<f64>,
         cancel: Option<&Cancel>,
+        seed: Option<u64>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let py = inputs.py();
-        let options = options(py, deadline, cancel)?;
+        let options = options(py, deadline, cancel, seed)?;
         let opened = self.opened(py)?;
         let begin = Instant::now();
         let is_long = self.last_ns.load(Ordering::Relaxed) > SHORT.as_nanos() as u64;
@@ -311,31 +316,34 @@ impl Session {
     }
 
     /// Runs the model as `run` does, in a thread of the event loop's: `await session.run_async(inputs)`.
-    #[pyo3(signature = (inputs, *, deadline = None, cancel = None))]
+    #[pyo3(signature = (inputs, *, deadline = None, cancel = None, seed = None))]
     fn run_async<'py>(
         slf: &Bound<'py, Self>,
         inputs: &Bound<'py, PyDict>,
         deadline: Option<f64>,
         cancel: Option<Bound<'py, Cancel>>,
+        seed: Option<u64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         let options = PyDict::new(py);
         options.set_item("deadline", deadline)?;
         options.set_item("cancel", cancel)?;
+        options.set_item("seed", seed)?;
         let to_thread = py.import("asyncio")?.getattr("to_thread")?;
         to_thread.call((slf.getattr("run")?, inputs), Some(&options))
     }
 
     /// Runs the model as `run` does, and leaves the results on the device: `devbay.Tensor`s by output name.
-    #[pyo3(signature = (inputs, *, deadline = None, cancel = None))]
+    #[pyo3(signature = (inputs, *, deadline = None, cancel = None, seed = None))]
     fn run_on_device<'py>(
         &self,
         inputs: &Bound<'py, PyDict>,
         deadline: Option<f64>,
         cancel: Option<&Cancel>,
+        seed: Option<u64>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let py = inputs.py();
-        let options = options(py, deadline, cancel)?;
+        let options = options(py, deadline, cancel, seed)?;
         let opened = self.opened(py)?;
         let given = opened.given(inputs)?;
         let outputs = detached(py, || {
@@ -512,10 +520,15 @@ fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
 }
 
 /// Reads the options of a run.
-fn options(py: Python<'_>, deadline: Option<f64>, cancel: Option<&Cancel>) -> PyResult<RunOptions> {
+fn options(
+    py: Python<'_>,
+    deadline: Option<f64>,
+    cancel: Option<&Cancel>,
+    seed: Option<u64>,
+) -> PyResult<RunOptions> {
     let deadline = deadline.map(Duration::try_from_secs_f64).transpose().map_err(|error| {
         let text = format!("a deadline is a number of seconds: {error}");
         exception(py, &Error::new(ErrorKind::InvalidArgument, text))
     })?;
-    Ok(RunOptions { deadline, cancel: cancel.map(Cancel::inner), ..RunOptions::default() })
+    Ok(RunOptions { deadline, cancel: cancel.map(Cancel::inner), seed, ..RunOptions::default() })
 }

@@ -44,6 +44,30 @@ def test_results_can_be_written_and_outlive_the_session():
     assert result.tolist() == [2, 3] and result.flags.writeable
 
 
+DRAW = program(
+    "  %n = const i64[1] [3]\n  %y: f32[3] = devbay.Philox@1(%devbay.seed, %n) {stream = 0}",
+    inputs="%devbay.seed: u32[4]",
+)
+
+
+def test_a_seed_repeats_random_numbers():
+    one, same = (devbay.Session(DRAW, seed=2**64 - 1) for _ in range(2))
+    assert one.inputs == []
+
+    def draws(session, **options):
+        return session.run({}, **options)["y"].tolist()
+
+    first, second = draws(one), draws(one)
+    assert first != second and [draws(same), draws(same)] == [first, second]
+    assert draws(one, seed=2**64 - 1) == first
+    assert asyncio.run(one.run_async({}, seed=2**64 - 1))["y"].tolist() == first
+    assert one.run_on_device({}, seed=2**64 - 1)["y"].numpy().tolist() == first
+    assert draws(one) == draws(same)
+    assert draws(devbay.Session(DRAW)) != draws(devbay.Session(DRAW))
+    with pytest.raises(devbay.InvalidInput, match="has no input `devbay.seed`"):
+        one.run({"devbay.seed": np.zeros(4, np.uint32)})
+
+
 @pytest.mark.parametrize("dtype", ["f16", "f32", "f64", "i8", "i16", "i32", "i64"])
 def test_element_types_go_in_and_out(dtype):
     session = devbay.Session(program(f"  %y: {dtype}[n] = Abs@13(%x)", f"%x: {dtype}[n]"))

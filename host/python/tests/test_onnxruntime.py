@@ -9,7 +9,7 @@ import warnings
 
 import numpy as np
 import pytest
-from test_devbay import ABS, LOOP, MNIST, program
+from test_devbay import ABS, DRAW, LOOP, MNIST, program
 
 import devbay
 import devbay.onnxruntime as ort
@@ -65,6 +65,17 @@ DESCRIBED = b"".join(
         message(14, message(1, "labels") + message(2, "cat,dog")),
     ]
 )
+
+
+def test_a_seed_is_that_of_later_sessions(monkeypatch):
+    monkeypatch.setattr(ort._session, "_seed", None)
+
+    def draw():
+        return ort.InferenceSession(DRAW, providers=CPU).run(None, {})[0].tolist()
+
+    assert draw() != draw()
+    ort.set_seed(-1)
+    assert draw() == draw() == devbay.Session(DRAW, seed=2**64 - 1).run({})["y"].tolist()
 
 
 def test_a_file_runs_as_with_onnxruntime():

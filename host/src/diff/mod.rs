@@ -24,6 +24,7 @@ pub use measure::{Measured, Worst, differ};
 
 use crate::compare::Tolerance;
 use crate::model::Model;
+use crate::seed::RunSeed;
 use devbay_core::Tensor;
 use devbay_core::error::{Error, ErrorKind, Result};
 use devbay_core::exec::cancel::Cancel;
@@ -246,7 +247,7 @@ fn of_side(error: Error, side: usize) -> Error {
     error.on_device(["of side a", "of side b"][side])
 }
 
-/// Returns the inputs in the program's order.
+/// Returns the inputs in the program's order; random numbers have the same seed on both sides.
 fn in_order(program: &Program, inputs: &[(String, Tensor)]) -> Result<Vec<Tensor>> {
     let find = |value: &Value| {
         let found = inputs.iter().find(|(name, _)| **name == *value.name);
@@ -258,11 +259,13 @@ fn in_order(program: &Program, inputs: &[(String, Tensor)]) -> Result<Vec<Tensor
         }
         Ok(tensor.clone())
     };
-    let known = |name: &String| program.main.inputs.iter().any(|&id| *program.value(id).name == **name);
+    let known = |name: &String| program.given_inputs().iter().any(|&id| *program.value(id).name == **name);
     if let Some((name, _)) = inputs.iter().find(|(name, _)| !known(name)) {
         return Err(Error::new(ErrorKind::InvalidInput, format!("the model has no input `{name}`")));
     }
-    program.main.inputs.iter().map(|&id| find(program.value(id))).collect()
+    let given = program.given_inputs().iter().map(|&id| find(program.value(id)));
+    let seed = program.seed_input().map(|_| RunSeed::new(0, 0).tensor());
+    given.chain(seed).collect()
 }
 
 /// Returns the requested tolerance, or one for the least precise floats that a side computes in.

@@ -11,6 +11,7 @@ use crate::device_tensor::DeviceTensor;
 use crate::failover::{Failover, Failure};
 use crate::model::Model;
 use crate::run::{Admission, InFlight, OnFull, Run};
+use crate::seed::{self, RunSeed, Seeds};
 use devbay_core::device::Device;
 use devbay_core::error::{Error, ErrorKind, Result, caught};
 use devbay_core::exec::cancel::Cancel;
@@ -19,12 +20,14 @@ use devbay_core::exec::jobs::Priority;
 use devbay_core::exec::prepared::Prepared;
 use devbay_core::exec::statistics::PlanStatistics;
 use devbay_core::exec::unit::{Point, Unit};
+use devbay_core::exec::value::RunTensor;
 use devbay_core::passes::Applied;
 use devbay_core::plan::constants::PackCounts;
 use devbay_core::plan::report::PlanReport;
 use devbay_core::plan::{PlaceBy, Placement, Plan, PlanOptions};
 use devbay_core::program::Program;
 use devbay_core::tensor::{DType, Tensor};
+use smallvec::SmallVec;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -67,6 +70,8 @@ pub struct Session {
     failover: Option<Arc<Failover>>,
     /// Padding of inputs, if enabled.
     buckets: Option<Arc<Buckets>>,
+    /// Seeds of the runs, if the model has random numbers.
+    seeds: Option<Seeds>,
 }
 
 /// Options of a session.
@@ -95,6 +100,9 @@ pub struct SessionOptions {
     /// Bound runs, and runs whose tensors stay on devices, are not padded: they take inputs of a bucket's size, or longer
     /// than all buckets.
     pub buckets: Option<BucketOptions>,
+    /// Seed of the model's random numbers; None to let the operating system draw one. Two sessions with one seed give the
+    /// same results, run by run. A node's own `seed` takes precedence.
+    pub seed: Option<u64>,
 }
 
 impl From<PlanOptions> for SessionOptions {
@@ -120,6 +128,9 @@ pub struct RunOptions {
     pub priority: Priority,
     /// Behaviour of the run if [`SessionOptions::runs_max`] are in flight.
     pub on_full: OnFull,
+    /// Seed of this run's random numbers, as in the first run of a session with that seed. The session's later runs are as
+    /// if this one had not been made. None for the session's next numbers.
+    pub seed: Option<u64>,
 }
 
 /// Resources that a run holds until it ends, and the means to end it early.
@@ -151,7 +162,7 @@ impl Session {
         options: impl Into<SessionOptions>,
     ) -> Result<Self> {
         let options = options.into();
-        let SessionOptions { plans, others, pins, by, failover, runs_max, buckets } = options;
+        let SessionOptions { plans, others, pins, by, failover, runs_max, buckets, seed } = options;
         let placement = Placement { device: Arc::clone(device), others, pins, by };
         let unit = model.placed(&placement, plans.clone())?;
         let failover = failover.map(|spares| {
@@ -159,8 +170,11 @@ impl Session {
             Arc::new(Failover { model: model.clone(), placement, plans, spares, next, planning })
         });
         let program = unit.program();
+        // Those that runs pass on, including the seed.
+        let all_inputs = Port::list(program, &program.main.inputs);
+        let seeds = program.seed_input().map(|_| Seeds::new(seed)).transpose()?;
         let mut session = Self {
-            inputs: Port::list(program, &program.main.inputs),
+            inputs: Port::list(program, program.given_inputs()),
             outputs: Port::list(program, &program.main.outputs),
             device: Arc::clone(device),
             unit,
@@ -168,12 +182,12 @@ impl Session {
             in_flight: runs_max.map(|runs_max| InFlight::new(runs_max.get())),
             failover,
             buckets: None,
+            seeds,
         };
         if let Some(buckets) = &buckets {
-            session.buckets = Some(Arc::new(Buckets::new(buckets, &session.inputs, &session.outputs)?));
+            session.buckets = Some(Arc::new(Buckets::new(buckets, &all_inputs, &session.outputs)?));
         }
-        let known: Option<Vec<(DType, Vec<usize>)>> = session
-            .inputs
+        let known: Option<Vec<(DType, Vec<usize>)>> = all_inputs
             .iter()
             .map(|port| port.ty.as_ref().and_then(|ty| Some((ty.dtype, ty.known_shape()?))))
             .collect();
@@ -248,12 +262,13 @@ impl Session {
     /// As [`Session::run`].
     pub fn plan_for_types(&self, types: &[(DType, &[usize])]) -> Result<Arc<Plan>> {
         ports::check(&self.inputs, types.iter().copied())?;
+        let types = || types.iter().copied().chain(self.seeds.as_ref().map(|_| seed::TYPE));
         if let Some(buckets) = &self.buckets
-            && let Some(fit) = buckets.fit(types.iter().map(|(_, shape)| *shape))?
+            && let Some(fit) = buckets.fit(types().map(|(_, shape)| shape))?
         {
             return self.attempt(|session| session.unit.plan_for(fit.types(buckets)));
         }
-        self.attempt(|session| session.unit.plan_for(types.iter().copied()))
+        self.attempt(|session| session.unit.plan_for(types()))
     }
 
     /// Reports the tasks of a plan of this session, their estimated costs, and memory.
@@ -362,9 +377,25 @@ impl Session {
     fn run_views(&self, inputs: &[InputView<'_>], options: &RunOptions) -> Result<Vec<Tensor>> {
         ports::check(&self.inputs, inputs.iter().map(InputView::ty))?;
         let buckets = self.buckets.as_deref();
-        self.limited(options, |cancel| {
-            self.attempt(|session| run_host(&session.unit, buckets, inputs, cancel))
+        self.seeded(inputs, options, |inputs| {
+            self.limited(options, |cancel| {
+                self.attempt(|session| run_host(&session.unit, buckets, inputs, cancel))
+            })
         })
+    }
+
+    /// Calls `run` with the inputs that the program takes: those of the caller, and the seed of the run if there is one.
+    #[inline]
+    fn seeded<R>(
+        &self,
+        inputs: &[InputView<'_>],
+        options: &RunOptions,
+        run: impl FnOnce(&[InputView<'_>]) -> Result<R>,
+    ) -> Result<R> {
+        match &self.seeds {
+            None => run(inputs),
+            Some(seeds) => with_seed(inputs, seeds.next(options.seed), run),
+        }
     }
 
     /// Returns whether kernels run in a library's code on the thread of the run, which cannot be stopped from outside.
@@ -420,7 +451,9 @@ impl Session {
             inputs.iter().map(|input| (input.dtype(), input.shape())).collect();
         ports::check(&self.inputs, shapes.iter().copied())?;
         self.check_unpadded(shapes.iter().map(|(_, shape)| *shape))?;
-        let values = || inputs.iter().map(|input| input.value().clone()).collect();
+        let seed = self.seeds.as_ref().map(|seeds| seeds.next(options.seed).tensor()).transpose()?;
+        let seed = seed.and_then(RunTensor::host);
+        let values = || inputs.iter().map(|input| input.value().clone()).chain(seed.clone()).collect();
         let run =
             |cancel: Option<&Cancel>| self.attempt(|session| session.unit.run_after(values(), after, cancel));
         Ok(self.limited(options, run)?.into_iter().map(DeviceTensor::of).collect())
@@ -443,12 +476,15 @@ impl Session {
 
     /// Starts a run as [`Session::run_async`] does, on inputs in the model's order; with `apart`, on a thread that no other
     /// run waits for, for all devices.
-    fn start(&self, inputs: Vec<Tensor>, options: &RunOptions, apart: bool) -> Result<Run> {
+    fn start(&self, mut inputs: Vec<Tensor>, options: &RunOptions, apart: bool) -> Result<Run> {
         let views: Vec<InputView<'_>> = inputs.iter().map(InputView::of).collect();
         ports::check(&self.inputs, views.iter().map(InputView::ty))?;
         let cancel = options.cancel.clone().unwrap_or_default();
         let armed = options.deadline.map(|limit| deadline::arm(&cancel, limit));
         let admission = self.admit(options, Some(&cancel))?;
+        if let Some(seeds) = &self.seeds {
+            inputs.push(seeds.next(options.seed).tensor()?);
+        }
         let (setter, run) = Run::new(self.outputs.len(), cancel.clone());
         let (unit, failover, buckets) = (Arc::clone(&self.unit), self.failover.clone(), self.buckets.clone());
         let job = move || {
@@ -489,6 +525,20 @@ impl Session {
         if let Some(deadline) = options.deadline.filter(|_| self.may_not_return()) {
             return self.run_apart_into(inputs, outputs, options, deadline);
         }
+        if self.seeds.is_some() {
+            return self.run_seeded_into(inputs, outputs, options);
+        }
+        self.run_all_into(inputs, outputs, options)
+    }
+
+    /// Runs as [`Session::run_into`], on inputs that include the seed.
+    #[inline]
+    fn run_all_into(
+        &self,
+        inputs: &[InputView<'_>],
+        outputs: &mut [OutputView<'_>],
+        options: &RunOptions,
+    ) -> Result<()> {
         if self.failover.is_some() {
             return self.run_into_or_fail_over(inputs, outputs, options);
         }
@@ -504,6 +554,18 @@ impl Session {
         };
         // Types that have a plan were checked when it was made.
         self.limited(options, |cancel| planned.run_into(outputs, cancel))
+    }
+
+    /// Runs as [`Session::run_into`], on inputs without the seed that the program takes.
+    #[inline(never)]
+    fn run_seeded_into(
+        &self,
+        inputs: &[InputView<'_>],
+        outputs: &mut [OutputView<'_>],
+        options: &RunOptions,
+    ) -> Result<()> {
+        ports::check(&self.inputs, inputs.iter().map(InputView::ty))?;
+        self.seeded(inputs, options, |inputs| self.run_all_into(inputs, outputs, options))
     }
 
     /// Runs as [`Session::run_apart`] does, on copies of the caller's memory.
@@ -538,11 +600,19 @@ impl Session {
         outputs: &mut [OutputView<'_>],
         options: &RunOptions,
     ) -> Result<()> {
-        ports::check(&self.inputs, inputs.iter().map(InputView::ty))?;
+        self.check_all(inputs)?;
         let buckets = self.buckets.as_deref();
         self.limited(options, |cancel| {
             self.attempt(|session| run_into(&session.unit, buckets, inputs, outputs, cancel))
         })
+    }
+
+    /// Checks the inputs of a program, which were checked before if a seed was added to them.
+    fn check_all(&self, inputs: &[InputView<'_>]) -> Result<()> {
+        match self.seeds {
+            Some(_) => Ok(()),
+            None => ports::check(&self.inputs, inputs.iter().map(InputView::ty)),
+        }
     }
 
     /// Tries a call on the current session, and on its successor when a device fails.
@@ -565,14 +635,14 @@ impl Session {
         outputs: &mut [OutputView<'_>],
         options: &RunOptions,
     ) -> Result<()> {
-        ports::check(&self.inputs, inputs.iter().map(InputView::ty))?;
+        self.check_all(inputs)?;
         let buckets = self.buckets.as_deref();
         self.limited(options, |cancel| run_into(&self.unit, buckets, inputs, outputs, cancel))
     }
 
     /// Prepares many runs on the same memory: nothing is checked, looked up or patched between them. None if the model is
     /// not static for these inputs, or the device cannot work in the caller's memory. These runs do not fail over to another
-    /// device.
+    /// device. None, too, for a model with random numbers, whose seed is new in each run.
     ///
     /// # Errors
     /// As [`Session::run_into`].
@@ -583,6 +653,9 @@ impl Session {
     ) -> Result<Option<Bound<'a>>> {
         ports::check(&self.inputs, inputs.iter().map(InputView::ty))?;
         self.check_unpadded(inputs.iter().map(|input| input.shape()))?;
+        if self.seeds.is_some() {
+            return Ok(None);
+        }
         self.current().unit.bind(inputs, outputs)
     }
 
@@ -642,6 +715,18 @@ impl Session {
             )),
         }
     }
+}
+
+/// Calls `run` with the inputs and a seed behind them.
+#[inline(never)]
+fn with_seed<R>(
+    inputs: &[InputView<'_>],
+    seed: RunSeed,
+    run: impl FnOnce(&[InputView<'_>]) -> Result<R>,
+) -> Result<R> {
+    let mut all: SmallVec<[InputView<'_>; 8]> = SmallVec::from_slice(inputs);
+    all.push(seed.view()?);
+    run(&all)
 }
 
 /// Copies the caller's memory.

@@ -4,7 +4,7 @@ use super::extent::{extent, unknown_of};
 use super::movement::known_dims;
 use super::{Node, invalid};
 use crate::onnx_types::dtype_from_onnx;
-use crate::types::{BF16, Dim, F16, F32, F64, I64, TensorType};
+use crate::types::{BF16, Dim, F16, F32, F64, I64, TensorType, U32, dtype_name};
 use crate::{AttrRef, Constant};
 use devbay_plugin_api::sdk::Result;
 
@@ -18,6 +18,24 @@ pub fn constant_of_shape(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let shape = match node.constant_ints(0)? {
         Some(shape) => Some(known_dims(&shape)?),
         None => node.n_ints(0)?.map(unknown_of).transpose()?,
+    };
+    node.result(dtype, shape)
+}
+
+/// Infers devbay's Philox: random numbers of a shape.
+pub fn philox(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let seed = node.required(0)?;
+    if !seed.takes(U32, &[4]) {
+        return Err(invalid(format!("expected a seed of type u32[4], found {seed}")));
+    }
+    let dtype = dtype_from_onnx(node.int("dtype", 1))?;
+    if ![F32, F64, U32].contains(&dtype) {
+        return Err(invalid(format!("expected f32, f64 or u32 as dtype, found {}", dtype_name(dtype))));
+    }
+    node.required(1)?;
+    let shape = match node.constant_ints(1)? {
+        Some(shape) => Some(known_dims(&shape)?),
+        None => node.n_ints(1)?.map(unknown_of).transpose()?,
     };
     node.result(dtype, shape)
 }
@@ -209,6 +227,21 @@ mod tests {
         check("NonZero", "bool[2,2]{1,0,1,1}", "i64[2,?]");
         check("HannWindow", "i64[]{10}", "f32[10]");
         check("HannWindow output_datatype=11", "i64[]", "f64[?]");
+    }
+
+    #[test]
+    fn random_numbers() {
+        check("Philox stream=3", "u32[4] i64[2]{2,0}", "f32[2,0]");
+        check("Philox stream=3 dtype=11", "u32[4] i64[2]", "f64[?,?]");
+        check("Philox stream=3 dtype=12", "u32[?] i64[?]", "u32[..]");
+        check(
+            "Philox stream=3 dtype=7",
+            "u32[4] i64[1]{1}",
+            "error: expected f32, f64 or u32 as dtype, found i64",
+        );
+        check("Philox stream=3", "u32[2] i64[1]{1}", "error: expected a seed of type u32[4], found u32[2]");
+        check("Philox stream=3", "u64[4] i64[1]{1}", "error: expected a seed of type u32[4]");
+        check("Philox stream=3", "u32[4] i64[1]{-1}", "error: negative");
     }
 
     #[test]

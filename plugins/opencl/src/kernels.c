@@ -7,6 +7,8 @@
 static const devbay_dtype f32[] = {{DEVBAY_DTYPE_FLOAT, 32, 1}};
 static const devbay_dtype truth[] = {{DEVBAY_DTYPE_BOOL, 8, 1}};
 static const devbay_dtype index_dtypes[] = {{DEVBAY_DTYPE_INT, 64, 1}, {DEVBAY_DTYPE_INT, 32, 1}};
+static const devbay_dtype word[] = {{DEVBAY_DTYPE_UINT, 32, 1}};
+static const devbay_dtype random_dtypes[] = {{DEVBAY_DTYPE_FLOAT, 32, 1}, {DEVBAY_DTYPE_UINT, 32, 1}};
 static const devbay_dtype long_dtypes[] = {{DEVBAY_DTYPE_INT, 64, 1}};
 static const devbay_dtype cast_dtypes[] = {{DEVBAY_DTYPE_FLOAT, 32, 1}, {DEVBAY_DTYPE_INT, 64, 1},
         {DEVBAY_DTYPE_INT, 32, 1}, {DEVBAY_DTYPE_BOOL, 8, 1}};
@@ -25,6 +27,7 @@ static const devbay_type_var sliced[] = {VAR(moved_dtypes), VAR(index_dtypes)};
 static const devbay_type_var reduced[] = {VAR(f32), VAR(long_dtypes)};
 static const devbay_type_var resized[] = {VAR(f32), VAR(f32), VAR(long_dtypes)};
 static const devbay_type_var chosen[] = {VAR(truth), VAR(cast_dtypes)};
+static const devbay_type_var randoms[] = {VAR(word), VAR(long_dtypes), VAR(random_dtypes)};
 static const devbay_type_var cast[] = {VAR(cast_dtypes), VAR(cast_dtypes)};
 
 /* Which of these each operand is. */
@@ -34,6 +37,7 @@ static const uint8_t vars_0_1_0_2[] = {0, 1, 0, 2};
 static const uint8_t vars_0_1_1_2[] = {0, 1, 1, 2};
 static const uint8_t vars_0_1_1[] = {0, 1, 1};
 static const uint8_t only_1[] = {1};
+static const uint8_t only_2[] = {2};
 
 /* Which input an output may share its memory with. */
 static const int16_t in_place_0[] = {0};
@@ -76,6 +80,9 @@ const struct kernel kernels[] = {
         {{COMMON(25), .op = DEVBAY_STR("Cast"), OPERANDS(1, 1), ONE_OUTPUT,
                 TYPES(cast, all_0, only_1)},
                 prepare_cast, flops_none, ATTRS("round_mode", "saturate", "to")},
+        {{COMMON(1), .domain = DEVBAY_STR("devbay"), .op = DEVBAY_STR("Philox"), OPERANDS(2, 2), ONE_OUTPUT,
+                TYPES(randoms, vars_0_1, only_2), KNOWN(2)},
+                prepare_philox, flops_philox, ATTRS("dtype", "key", "stream")},
 
         {{COMMON(21), .op = DEVBAY_STR("Transpose"), OPERANDS(1, 1), ONE_OUTPUT,
                 TYPES(moved, all_0, all_0)},

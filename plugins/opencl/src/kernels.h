@@ -39,6 +39,10 @@ uint64_t flops_fused(const struct node *node);
 devbay_status prepare_where(struct plan *plan, const struct node *node);
 devbay_status prepare_cast(struct plan *plan, const struct node *node);
 
+/* op_random.c */
+devbay_status prepare_philox(struct plan *plan, const struct node *node);
+uint64_t flops_philox(const struct node *node);
+
 /* op_move.c */
 devbay_status prepare_transpose(struct plan *plan, const struct node *node);
 devbay_status prepare_slice(struct plan *plan, const struct node *node);

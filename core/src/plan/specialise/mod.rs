@@ -33,8 +33,8 @@ const WIDENINGS_MAX: usize = 4;
 /// Bytes of results that are folded in any case, because types may depend on them.
 const SHAPE_BYTES_MAX: usize = 1 << 10;
 
-/// Makes the program for inputs of given types, one for each input of `program`. Without `folds`, nodes on constants are
-/// run here only where types may depend on them.
+/// Makes the program for inputs of given types, one for each input of `program`; the seed's type may be left out. Without
+/// `folds`, nodes on constants are run here only where types may depend on them.
 ///
 /// # Errors
 /// For types that do not fit each other, naming the node: [`ErrorKind::InvalidInput`] if the program is right for the types that
@@ -45,8 +45,11 @@ pub fn specialise(
     folds: bool,
     evaluator: &mut dyn Evaluator,
 ) -> Result<Program> {
+    let type_of = |id: ValueId| program.value(id).ty.clone();
+    let seed = program.seed_input().filter(|_| inputs.len() < program.main.inputs.len());
+    let inputs: &[TensorType] = &inputs.iter().cloned().chain(seed.and_then(type_of)).collect::<Vec<_>>();
     specialise_for(program, inputs, folds, evaluator).map_err(|error| {
-        let declared = program.main.inputs.iter().map(|&id| program.value(id).ty.clone());
+        let declared = program.main.inputs.iter().map(|&id| type_of(id));
         match declared.collect::<Option<Vec<_>>>() {
             Some(declared)
                 if error.kind() == ErrorKind::InvalidModel

@@ -91,6 +91,7 @@ class Session:
         options: Mapping[str, Any] | None = None,
         overridable: bool = False,
         progress: bool | Callable[[str, int, int], object] | None = None,
+        seed: int | None = None,
     ) -> Self: ...
     @property
     def inputs(self) -> list[Port]: ...
@@ -106,12 +107,27 @@ class Session:
     def explain(self, inputs: Mapping[str, Any] | None = None) -> Explanation: ...
     def profile(self) -> Profile: ...
     def run(
-        self, inputs: Mapping[str, Any], *, deadline: float | None = None, cancel: Cancel | None = None
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        deadline: float | None = None,
+        cancel: Cancel | None = None,
+        seed: int | None = None,
     ) -> dict[str, ndarray]: ...
     async def run_async(
-        self, inputs: Mapping[str, Any], *, deadline: float | None = None, cancel: Cancel | None = None
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        deadline: float | None = None,
+        cancel: Cancel | None = None,
+        seed: int | None = None,
     ) -> dict[str, ndarray]: ...
     def run_on_device(
-        self, inputs: Mapping[str, Any], *, deadline: float | None = None, cancel: Cancel | None = None
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        deadline: float | None = None,
+        cancel: Cancel | None = None,
+        seed: int | None = None,
     ) -> dict[str, Tensor]: ...
     def _repr_html_(self) -> str: ...

@@ -12,7 +12,7 @@ use crate::import::{Defaults, Reading};
 use devbay_core::cancel::look;
 use devbay_core::program::onnx_versions::since_version;
 use devbay_core::program::verify::REGION_DEPTH_MAX;
-use devbay_core::program::{AttrValue, Node, Op, Program, Region, Value, ValueId};
+use devbay_core::program::{AttrValue, Node, Op, Program, Region, SEED_INPUT, Value, ValueId};
 use devbay_core::progress::{Counter, Phase};
 use devbay_core::tensor::BOOL;
 use devbay_core::{Result, Tensor, TensorType};
@@ -155,6 +155,11 @@ impl<'m> Builder<'m> {
             if value.ty.is_none() {
                 return Err(invalid(format!("expected a type of the input {:?}, found none", &*value.name)));
             }
+            if *value.name == *SEED_INPUT {
+                return Err(invalid(format!(
+                    "the input {SEED_INPUT:?} has a name that devbay keeps for itself; rename it"
+                )));
+            }
         }
         // Outputs are found by name. An output that duplicates another value, or renames an input, gets a value of its own.
         for (info, id) in graph.output.iter().zip(&mut region.outputs) {
@@ -166,6 +171,7 @@ impl<'m> Builder<'m> {
                 *id = named;
             }
         }
+        region.inputs.extend(self.lifter.seed.leave());
         self.program.main = region;
         if defaults != Defaults::Ignored {
             for initializer in both() {
@@ -284,6 +290,8 @@ impl<'m> Builder<'m> {
             node.name = format!("{}{}", frame.prefix, proto.name()).into();
         }
         let mut names = HashSet::new();
+        let is_repeated = node.op.is("Loop") || node.op.is("Scan");
+        let mut seed = None;
         for attribute in &proto.attribute {
             let name = attribute.name();
             if !names.insert(name) {
@@ -301,7 +309,13 @@ impl<'m> Builder<'m> {
                 Attribute::Value(value) => node.attrs.push((Arc::from(name), value)),
                 Attribute::Graph(graph) => {
                     self.depth += 1;
+                    if is_repeated {
+                        self.lifter.seed.enter();
+                    }
                     let region = self.build_region(graph, Some(scope), frame)?;
+                    if is_repeated {
+                        seed = self.lifter.seed.leave();
+                    }
                     self.depth -= 1;
                     node.regions.push((Arc::from(name), region));
                 }
@@ -320,6 +334,9 @@ impl<'m> Builder<'m> {
         // A control-flow node returns all results of its region; unused ones at the end may be left out.
         if let Some(n) = n_results(&node) {
             node.outputs.resize(node.outputs.len().max(n), None);
+            if let Some(seed) = seed {
+                self.lifter.carry_seed(&mut self.program, &mut node, seed)?;
+            }
         } else {
             // An op with any number of results, such as Split, also computes the unused ones.
             let repeats = devbay_ops::find(&node.op.domain, &node.op.name)

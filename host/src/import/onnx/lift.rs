@@ -3,10 +3,12 @@
 //! Lifting keeps a node's meaning: nodes around it compute unknown facts such as a rank, instead of guessing them. A node
 //! whose meaning the catalogue's version cannot express is refused, because later stages know ops by name. Nodes whose op is
 //! not in the catalogue keep the version in force, and placement reports the devices that could run them. Ops of onnxruntime
-//! become ops of the catalogue.
+//! and random ops become ops of the catalogue.
 
 mod changes;
+mod lowering;
 mod microsoft;
+mod random;
 mod rewrites;
 
 use super::tensors::RANK_MAX;
@@ -18,6 +20,7 @@ use devbay_core::program::{AttrValue, Node, Op, Program, ValueId};
 use devbay_core::tensor::{BF16, DType, F16, F64, Tensor, TensorType};
 use devbay_core::{Error, Result};
 use half::{bf16, f16};
+pub(super) use random::Seed;
 use std::collections::HashMap;
 
 /// Returns an op of ONNX's own domain in the version that programs hold.
@@ -30,13 +33,15 @@ pub(super) fn held(op: &str) -> Op {
 pub(super) struct Lifter {
     /// Types inferred from the nodes before. Models declare few, and some are wrong.
     types: HashMap<ValueId, TensorType>,
+    /// The seed that random nodes use.
+    pub(super) seed: Seed,
 }
 
 impl Lifter {
     /// Appends a node in the version that programs hold, with the nodes that it needs around it.
     pub(super) fn lift(&mut self, program: &mut Program, node: Node, nodes: &mut Vec<Node>) -> Result<()> {
-        if let Some(row) = microsoft::find(&node.op) {
-            return microsoft::lower(row, self, program, node, nodes);
+        if let Some(row) = microsoft::find(&node.op).or_else(|| random::find(&node)) {
+            return lowering::lower(row, self, program, node, nodes);
         }
         let mut rewriting =
             Rewriting { program, types: &self.types, node, before: Vec::new(), after: Vec::new() };

@@ -67,6 +67,7 @@ const LISTS: &[List] = &[
     movement::scatter::KERNELS,
     movement::pad::KERNELS,
     movement::fill::KERNELS,
+    movement::random::KERNELS,
     signal::windows::KERNELS,
     reduction::scan::KERNELS,
     quantised::scales::KERNELS,

@@ -32,6 +32,7 @@ mod normalize;
 mod pool;
 mod primitive;
 mod quantised;
+mod random;
 mod recurrent;
 mod reduce;
 mod resize;

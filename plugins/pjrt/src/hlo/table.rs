@@ -3,8 +3,8 @@
 use super::builder::{Builder, Value};
 use super::node::Node;
 use super::{
-    conv, einsum, elementwise, formula, index, layout, linear, normalize, pool, quantised, recurrent, reduce,
-    resize,
+    conv, einsum, elementwise, formula, index, layout, linear, normalize, pool, quantised, random, recurrent,
+    reduce, resize,
 };
 use devbay_plugin_api::sdk::Result;
 
@@ -19,6 +19,9 @@ pub(super) enum Emission {
 /// The function of an op, in any of its versions.
 pub(super) fn emission(domain: &str, op: &str) -> Option<Emission> {
     use Emission::{Many, One};
+    if domain == "devbay" && op == "Philox" {
+        return Some(One(random::philox));
+    }
     if !domain.is_empty() {
         return formula::is_formula(domain, op).then_some(One(formula::by_formula));
     }

@@ -28,6 +28,7 @@ mod pad;
 mod pool;
 mod product;
 mod quantised;
+mod random;
 mod reduce;
 mod resize;
 mod rnn;
@@ -66,6 +67,7 @@ const LISTS: &[List] = &[
     order::KERNELS,
     scan::KERNELS,
     fill::KERNELS,
+    random::KERNELS,
     reduce::KERNELS,
     softmax::KERNELS,
     norms::KERNELS,

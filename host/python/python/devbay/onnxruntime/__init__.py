@@ -11,6 +11,7 @@ raises an exception that says so, at the first use. docs/python.md lists the dif
 import platform
 import sys
 
+from devbay.onnxruntime import _session
 from devbay.onnxruntime._absent import AbsentModules, absent
 from devbay.onnxruntime._options import (
     ExecutionMode,
@@ -92,7 +93,8 @@ def set_default_logger_verbosity(verbosity):
 
 
 def set_seed(seed):
-    """Has no effect: no op of devbay draws from a global generator."""
+    """Seeds the random ops of the sessions that are made from now on."""
+    _session.set_seed(seed)
 
 
 def enable_telemetry_events():

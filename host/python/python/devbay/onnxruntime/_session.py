@@ -27,6 +27,16 @@ from devbay.onnxruntime._values import ModelMetadata, NodeArg, OrtDevice, OrtVal
 # Two sessions of one second have files of their own.
 _PROFILES = itertools.count()
 
+# The seed of new sessions: None lets each draw its own.
+_seed = None
+
+
+def set_seed(seed):
+    """Seeds the random ops of new sessions, as `onnxruntime.set_seed`: sessions of one seed draw the same numbers."""
+    global _seed
+    # A signed number of 64 bits there, an unsigned one here.
+    _seed = int(seed) % 2**64
+
 
 class InferenceSession:
     """A model, ready to run. Any number of threads may run it at once."""
@@ -249,7 +259,7 @@ def _load(model, **options):
             raise unsupported(f"{model} has onnxruntime's own format: devbay reads ONNX models")
     try:
         with translated():
-            return devbay.Session(model, **options)
+            return devbay.Session(model, seed=_seed, **options)
     except Exception as found:
         cause = found.__cause__
         if isinstance(cause, devbay.InvalidModel) and "expected a program's text or an ONNX model" in str(cause):

@@ -7,6 +7,7 @@ pub(super) mod fill;
 pub(super) mod index;
 pub(super) mod join;
 pub(super) mod pad;
+pub(super) mod random;
 pub(super) mod scatter;
 pub(super) mod tensor_scatter;
 pub(super) mod views;
