@@ -2,11 +2,13 @@
 //!
 //! Lifting keeps a node's meaning: nodes around it compute unknown facts such as a rank, instead of guessing them. A node
 //! whose meaning the catalogue's version cannot express is refused, because later stages know ops by name. Nodes whose op is
-//! not in the catalogue keep the version in force, and placement reports the devices that could run them. Ops of onnxruntime
-//! become ops of the catalogue.
+//! not in the catalogue keep the version in force, and placement reports the devices that could run them. Ops of onnxruntime and
+//! some of ai.onnx.ml become ops of the catalogue.
 
 mod changes;
+mod lowering;
 mod microsoft;
+mod ml;
 mod rewrites;
 
 use super::tensors::RANK_MAX;
@@ -35,8 +37,9 @@ pub(super) struct Lifter {
 impl Lifter {
     /// Appends a node in the version that programs hold, with the nodes that it needs around it.
     pub(super) fn lift(&mut self, program: &mut Program, node: Node, nodes: &mut Vec<Node>) -> Result<()> {
-        if let Some(row) = microsoft::find(&node.op) {
-            return microsoft::lower(row, self, program, node, nodes);
+        ml::refuse_texts(&node)?;
+        if let Some(row) = microsoft::find(&node.op).or_else(|| ml::find(&node.op)) {
+            return lowering::lower(row, self, program, node, nodes);
         }
         let mut rewriting =
             Rewriting { program, types: &self.types, node, before: Vec::new(), after: Vec::new() };
