@@ -7,7 +7,9 @@
 //! The gate covers each pair of two such choices on one case per model, and all cases in one way; baseline instructions are
 //! left out, because they take five times as long. [`in_every_way`] covers all combinations.
 
-use crate::support::{Case, cases, command, distinct_cases, finish, first_cases, has_isa, plugin_library, root};
+use crate::support::{
+    Case, cases, command, distinct_cases, finish, first_cases, has_isa, plugin_library, root,
+};
 use std::path::PathBuf;
 
 /// A way to run the models.

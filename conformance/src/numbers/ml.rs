@@ -414,9 +414,9 @@ fn tree_ensemble_classifier(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
             // Scores of the second class alone stay beside a score of 0.
             (1, _, false) => [0.0, score],
             (1, _, true) => [0.5, logistic(score)],
+            (_, _, true) => [logistic(-score), logistic(score)],
             (_, true, _) => [1.0 - score, score],
-            (_, false, false) => [-score, score],
-            (_, false, true) => [logistic(-score), logistic(score)],
+            (_, false, _) => [-score, score],
         });
     }
     let bounds =

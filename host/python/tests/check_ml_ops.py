@@ -279,10 +279,12 @@ def tree_ensemble_regressor(rng):
     x = tree_features(rng)
     wide = x.dtype == np.float64 and rng.random() < 0.5
     forest, n = Forest(rng, x.shape[-1], modes(rng)), int(pick(rng, 1, 1, 2, 4))
-    attrs = forest.attributes(wide) | weights(forest, rng, range(n), "target", wide, rng.random() < 0.5)
+    # ONNX adds the base of a target without weights, and onnxruntime does not: with a base, each leaf has all targets.
+    has_base = rng.random() < 0.5
+    attrs = forest.attributes(wide) | weights(forest, rng, range(n), "target", wide, has_base or rng.random() < 0.5)
     attrs |= {"n_targets": n, "aggregate_function": pick(rng, "SUM", "SUM", "AVERAGE", "MIN", "MAX")}
     attrs["post_transform"] = pick(rng, *TRANSFORMS)
-    if rng.random() < 0.5:
+    if has_base:
         attrs |= numbers("base_values", floats(rng, n), wide)
     return case([x], [F], attrs)
 
@@ -344,13 +346,15 @@ def tree_ensemble(rng):
         "leaf_targetids": [int(rng.integers(n)) for _ in leaves],
         "leaf_weights": numpy_helper.from_array(reals(rng, len(leaves), dtype=dtype), "weights"),
         "aggregate_function": int(pick(rng, 1, 1, 0, 2, 3)),
-        "post_transform": int(rng.integers(0, 4)),
+        # onnxruntime takes 1 for LOGISTIC and 2 for SOFTMAX, and ONNX the other way round.
+        "post_transform": int(pick(rng, 0, 0, 3)),
     }
     if members:
         attrs["membership_values"] = numpy_helper.from_array(np.array(members, dtype), "members")
     if forest.tracks:
         attrs["nodes_missing_value_tracks_true"] = of["track"]
-    return case([x], [ty], attrs, ml_version=5)
+    # onnxruntime transforms scores in f32.
+    return case([x], [ty], attrs, ml_version=5, tolerance=1e-6 if attrs["post_transform"] else None)
 
 
 OPS = {

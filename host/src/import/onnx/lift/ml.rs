@@ -305,13 +305,21 @@ fn best_label(l: &mut Lowering<'_>, scores: ValueId, labels: &[i64]) -> Result<V
     l.op("Gather", &[labels, best])
 }
 
-/// Returns two scores of one: onnxruntime takes it for a probability, whatever the transform.
-fn complemented(l: &mut Lowering<'_>, score: ValueId) -> Result<ValueId> {
-    if word(l, "post_transform", "NONE") == "PROBIT" {
-        return Err(l.refused("PROBIT, one row of coefficients and two classes"));
-    }
-    let one = l.number(1.0, score)?;
-    let other = l.op("Sub", &[one, score])?;
+/// Returns two scores of one, as onnxruntime does: sigmoids with LOGISTIC, else it takes the score for a probability.
+fn complemented(l: &mut Lowering<'_>, mut score: ValueId) -> Result<ValueId> {
+    let other = match &*word(l, "post_transform", "NONE") {
+        "PROBIT" => return Err(l.refused("PROBIT, one row of coefficients and two classes")),
+        "LOGISTIC" => {
+            let opposite = l.op("Neg", &[score])?;
+            score = l.op("Sigmoid", &[score])?;
+            l.op("Sigmoid", &[opposite])?
+        }
+        "NONE" | "SOFTMAX" | "SOFTMAX_ZERO" => {
+            let one = l.number(1.0, score)?;
+            l.op("Sub", &[one, score])?
+        }
+        other => return Err(unknown_transform(other)),
+    };
     l.op_with("Concat", &[other, score], &[("axis", AttrValue::Int(1))])
 }
 

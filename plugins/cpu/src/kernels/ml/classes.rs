@@ -74,8 +74,10 @@ impl Classes {
             (true, true) => (decisive > 0.5, Pair::Complement),
             _ => (decisive > 0.0, Pair::Opposite),
         };
-        out.copy_from_slice(&[first, second]);
         if n_scores == 2 {
+            // A class without weights has no score, not even its base.
+            out[0] = if has[0] { first } else { 0.0 };
+            out[1] = if has[1] { second } else { 0.0 };
             self.post.apply(out);
         } else {
             self.expand(first, pair, out);
@@ -95,8 +97,8 @@ impl Classes {
                 self.post.apply(&mut one);
                 [one[0], -one[0]]
             }
+            (Post::Logistic, _) => [logistic(-score), logistic(score)],
             (_, Pair::Complement) => [1.0 - score, score],
-            (Post::Logistic, Pair::Opposite) => [logistic(-score), logistic(score)],
             (_, Pair::Opposite) => [-score, score],
         };
         out.copy_from_slice(&two);

@@ -389,6 +389,7 @@ impl Classifier {
                 self.post.apply(pairs);
                 scores.copy_from_slice(&[pairs[0], -pairs[0]]);
             }
+            (_, Post::Logistic) => scores.copy_from_slice(&[logistic(-pairs[0]), logistic(pairs[0])]),
             _ => scores.copy_from_slice(&[1.0 - pairs[0], pairs[0]]),
         }
         Ok((label, scores))
