@@ -5,6 +5,7 @@ mod files;
 mod info;
 mod lifts;
 mod microsoft;
+mod ml;
 mod refusals;
 mod rules;
 mod stored;
