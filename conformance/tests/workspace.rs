@@ -131,6 +131,7 @@ const KERNEL_ARROWS: &[(&str, &[&str])] = &[
     ("image", &["cost", "geometry", "numbers", "types"]),
     ("quantised", &["convolution", "cost", "geometry", "numbers", "product"]),
     ("learning", &["cost", "geometry", "numbers", "types"]),
+    ("ml", &["cost", "geometry", "numbers"]),
 ];
 
 #[test]

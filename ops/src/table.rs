@@ -53,8 +53,15 @@ const fn of_domain(
     OpRow { domain, ..OpRow::new(name, 1, inputs, outputs) }
 }
 
+/// Returns an op of ai.onnx.ml in its oldest version. Later ones only add attributes and element types, so its nodes in any
+/// version are nodes of this one.
 const fn ml(name: &'static str, inputs: &'static str, outputs: &'static str) -> OpRow {
     of_domain(ML_DOMAIN, name, inputs, outputs)
+}
+
+/// Returns an op of ai.onnx.ml that came with version 5 of the domain.
+const fn ml5(name: &'static str, inputs: &'static str, outputs: &'static str) -> OpRow {
+    OpRow { version: 5, same_since: 5, lifts_since: 5, ..ml(name, inputs, outputs) }
 }
 
 const fn microsoft(name: &'static str, inputs: &'static str, outputs: &'static str) -> OpRow {
@@ -65,6 +72,13 @@ const fn microsoft(name: &'static str, inputs: &'static str, outputs: &'static s
 #[rustfmt::skip]
 const ML: &[OpRow] = &[
     ml("Binarizer", "X", "Y").with("threshold:float=0.0").formula(FLOATS, 1, "X > threshold ? 1 : 0"),
+    ml("LabelEncoder", "X", "Y:1").with("default_float:float=-0.0 default_int64:int=-1 default_string:string=_Unused default_tensor:tensor? keys_floats:floats? keys_int64s:ints? keys_strings:strings? keys_tensor:tensor? values_floats:floats? values_int64s:ints? values_strings:strings? values_tensor:tensor?").infer(label_encoder),
+    ml("OneHotEncoder", "X", "Y:1").with("cats_int64s:ints? cats_strings:strings? zeros:int=1").infer(one_hot_encoder),
+    ml("SVMClassifier", "X", "Y:1 Z:2").with("classlabels_ints:ints? classlabels_strings:strings? coefficients:floats? kernel_params:floats? kernel_type:string=LINEAR post_transform:string=NONE prob_a:floats? prob_b:floats? rho:floats? support_vectors:floats? vectors_per_class:ints?").work(Work::Product).infer(svm_classifier),
+    ml("SVMRegressor", "X", "Y:1").with("coefficients:floats? kernel_params:floats? kernel_type:string=LINEAR n_supports:int=0 one_class:int=0 post_transform:string=NONE rho:floats? support_vectors:floats?").work(Work::Product).infer(svm_regressor),
+    ml5("TreeEnsemble", "X", "Y").with("aggregate_function:int=1 leaf_targetids:ints leaf_weights:tensor membership_values:tensor? n_targets:int? nodes_falseleafs:ints nodes_falsenodeids:ints nodes_featureids:ints nodes_hitrates:tensor? nodes_missing_value_tracks_true:ints? nodes_modes:tensor nodes_splits:tensor nodes_trueleafs:ints nodes_truenodeids:ints post_transform:int=0 tree_roots:ints").infer(tree_ensemble),
+    ml("TreeEnsembleClassifier", "X", "Y:1 Z:2").with("base_values:floats? base_values_as_tensor:tensor? class_ids:ints? class_nodeids:ints? class_treeids:ints? class_weights:floats? class_weights_as_tensor:tensor? classlabels_int64s:ints? classlabels_strings:strings? nodes_falsenodeids:ints? nodes_featureids:ints? nodes_hitrates:floats? nodes_hitrates_as_tensor:tensor? nodes_missing_value_tracks_true:ints? nodes_modes:strings? nodes_nodeids:ints? nodes_treeids:ints? nodes_truenodeids:ints? nodes_values:floats? nodes_values_as_tensor:tensor? post_transform:string=NONE").infer(tree_ensemble_classifier),
+    ml("TreeEnsembleRegressor", "X", "Y:1").with("aggregate_function:string=SUM base_values:floats? base_values_as_tensor:tensor? n_targets:int? nodes_falsenodeids:ints? nodes_featureids:ints? nodes_hitrates:floats? nodes_hitrates_as_tensor:tensor? nodes_missing_value_tracks_true:ints? nodes_modes:strings? nodes_nodeids:ints? nodes_treeids:ints? nodes_truenodeids:ints? nodes_values:floats? nodes_values_as_tensor:tensor? post_transform:string=NONE target_ids:ints? target_nodeids:ints? target_treeids:ints? target_weights:floats? target_weights_as_tensor:tensor?").infer(tree_ensemble_regressor),
 ];
 
 /// onnxruntime's additional ops, sorted by name.

@@ -1,6 +1,6 @@
 """Writes ops/tests/onnx_operands.txt and onnx_attributes.txt: the operands and the attributes of every op of ONNX's own
-domain, a line for each version in which they changed. The test beside them compares the rows of devbay-ops with them. Run
-it from the repository root:
+domain and of ai.onnx.ml, a line for each version in which they changed. Names of the second have the domain before them. The
+test beside them compares the rows of devbay-ops with them. Run it from the repository root:
 
     pip install onnx==1.23.2 && python xtask/scripts/onnx_rows.py
 """
@@ -59,8 +59,9 @@ def attributes(schema):
 
 schemas = collections.defaultdict(list)
 for schema in defs.get_all_schemas_with_history():
-    if schema.domain == "":
-        schemas[schema.name].append(schema)
+    if schema.domain in ("", "ai.onnx.ml"):
+        domain = f"{schema.domain}." if schema.domain else ""
+        schemas[domain + schema.name].append(schema)
 
 
 def write(what, text):

@@ -7,7 +7,9 @@
 //! The gate covers each pair of two such choices on one case per model, and all cases in one way; baseline instructions are
 //! left out, because they take five times as long. [`in_every_way`] covers all combinations.
 
-use crate::support::{Case, cases, command, distinct_cases, finish, first_cases, has_isa, plugin_library};
+use crate::support::{
+    Case, cases, command, distinct_cases, finish, first_cases, has_isa, plugin_library, root,
+};
 use std::path::PathBuf;
 
 /// A way to run the models.
@@ -90,6 +92,22 @@ ways! {
 #[test]
 fn linked_inline_with_every_case() {
     check(Way { loaded: false, streams_async: false, isa: None, threads: 2 }, &cases());
+}
+
+/// Pipelines of scikit-learn, with the results of onnxruntime (`models/sklearn`).
+#[test]
+fn classical_machine_learning() {
+    let folders = std::fs::read_dir(root().join("models/sklearn")).expect("the repository has the models");
+    let folders = folders.map(|entry| entry.expect("an entry").path()).filter(|path| path.is_dir());
+    let case = |folder: PathBuf| Case {
+        name: folder.display().to_string(),
+        model: folder.join("model.onnx"),
+        inputs: folder.join("case0.inputs.npz"),
+        outputs: folder.join("case0.outputs.npz"),
+    };
+    let cases: Vec<Case> = folders.map(case).collect();
+    assert_eq!(cases.len(), 8, "models of models/sklearn/make_models.py");
+    check(Way { loaded: false, streams_async: false, isa: None, threads: 2 }, &cases);
 }
 
 #[test]

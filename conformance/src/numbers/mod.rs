@@ -17,6 +17,7 @@ mod generate;
 mod images;
 mod index;
 mod lines;
+mod ml;
 mod movement;
 mod near;
 mod norms;
@@ -133,6 +134,7 @@ const FAMILIES: &[&[OpTrials]] = &[
     generate::OPS,
     images::OPS,
     lines::OPS,
+    ml::OPS,
     movement::OPS,
     norms::OPS,
     order::OPS,

@@ -32,7 +32,7 @@ pub fn is_deprecated(op: &str, since: u32) -> bool {
     DEPRECATED.contains(&(op, since))
 }
 
-/// Returns whether it is the name of an op of ai.onnx.ml, which devbay does not run.
+/// Returns whether it is the name of an op of ai.onnx.ml.
 pub fn is_ml_op(op: &str) -> bool {
     ML_OPS.binary_search(&op).is_ok()
 }

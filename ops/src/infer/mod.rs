@@ -16,6 +16,7 @@ mod gather;
 mod generate;
 mod loss;
 mod matrix;
+mod ml;
 mod movement;
 mod normalize;
 mod quantised;
@@ -72,6 +73,7 @@ pub(crate) mod functions {
     pub use super::generate::*;
     pub use super::loss::*;
     pub use super::matrix::*;
+    pub use super::ml::*;
     pub use super::movement::*;
     pub use super::normalize::*;
     pub use super::quantised::*;

@@ -6,7 +6,7 @@
 
 use super::Node;
 use crate::types::{BOOL, DType, Dim, F32, F64, I32, I64, TensorType, U8, dtype_from_name};
-use crate::{AttrRef, Constant, DEVBAY_DOMAIN, NodeAttrs, OpRow};
+use crate::{AttrRef, Constant, DEVBAY_DOMAIN, ML_DOMAIN, NodeAttrs, OpRow};
 use devbay_plugin_api::sdk::Result;
 use std::str::FromStr;
 
@@ -106,6 +106,7 @@ fn parse_op(text: &str) -> (&'static OpRow, Vec<(String, Attr)>, usize) {
     let name = words.next().expect("an op has a name");
     let row = crate::find("", name)
         .or_else(|| crate::find(DEVBAY_DOMAIN, name))
+        .or_else(|| crate::find(ML_DOMAIN, name))
         .unwrap_or_else(|| panic!("{name} has no row"));
     let (mut attrs, mut n_outputs) = (Vec::new(), 1);
     for word in words {

@@ -2,12 +2,13 @@
 //!
 //! Lifting keeps a node's meaning: nodes around it compute unknown facts such as a rank, instead of guessing them. A node
 //! whose meaning the catalogue's version cannot express is refused, because later stages know ops by name. Nodes whose op is
-//! not in the catalogue keep the version in force, and placement reports the devices that could run them. Ops of onnxruntime
-//! and random ops become ops of the catalogue.
+//! not in the catalogue keep the version in force, and placement reports the devices that could run them. Ops of onnxruntime,
+//! random ops and some of ai.onnx.ml become ops of the catalogue.
 
 mod changes;
 mod lowering;
 mod microsoft;
+mod ml;
 mod random;
 mod rewrites;
 
@@ -40,7 +41,9 @@ pub(super) struct Lifter {
 impl Lifter {
     /// Appends a node in the version that programs hold, with the nodes that it needs around it.
     pub(super) fn lift(&mut self, program: &mut Program, node: Node, nodes: &mut Vec<Node>) -> Result<()> {
-        if let Some(row) = microsoft::find(&node.op).or_else(|| random::find(&node)) {
+        ml::refuse_texts(&node)?;
+        let row = microsoft::find(&node.op).or_else(|| ml::find(&node.op)).or_else(|| random::find(&node));
+        if let Some(row) = row {
             return lowering::lower(row, self, program, node, nodes);
         }
         let mut rewriting =

@@ -12,6 +12,7 @@ mod elementwise;
 mod geometry;
 mod image;
 mod learning;
+mod ml;
 mod movement;
 mod normalisation;
 mod numbers;
@@ -106,6 +107,9 @@ const LISTS: &[List] = &[
     attention::linear_attention::KERNELS,
     attention::rotary::KERNELS,
     attention::op::KERNELS,
+    ml::TREE_KERNELS,
+    ml::SVM_KERNELS,
+    ml::LOOKUP_KERNELS,
 ];
 
 const N: usize = {

@@ -5,6 +5,7 @@ mod files;
 mod info;
 mod lifts;
 mod microsoft;
+mod ml;
 mod random;
 mod refusals;
 mod rules;
