@@ -8,6 +8,7 @@ mod microsoft;
 mod refusals;
 mod rules;
 mod stored;
+mod values;
 
 use super::proto::attribute_proto::AttributeType;
 use super::proto::tensor_proto::DataType;
