@@ -86,7 +86,7 @@ impl Loaded {
             }
             // A model with strings, sequences, optionals or maps is no program, but a session runs it.
             Err(_) => {
-                let verdicts = test.sets.values().map(|set| values::in_session(&test.model, set, device, tolerance));
+                let verdicts = test.sets.values().map(|set| values::in_session(name, &test.model, set, device, tolerance));
                 return verdicts.into_iter().find(|verdict| *verdict != Verdict::Passed).unwrap_or(Verdict::Passed);
             }
         };

@@ -46,9 +46,9 @@ pub fn value_from(
                 value_from(&item?, &format!("element {i} of {what}"), of, device)
             };
             let values = items.enumerate().map(item).collect::<PyResult<Vec<_>>>()?;
-            Sequence::new((**of).clone(), values).map(Value::from).map_err(failed)
+            Sequence::new(of.without_shape(), values).map(Value::from).map_err(failed)
         }
-        ValueType::Optional(of) if object.is_none() => Ok(Optional::none((**of).clone()).into()),
+        ValueType::Optional(of) if object.is_none() => Ok(Optional::none(of.without_shape()).into()),
         ValueType::Optional(of) => Ok(Optional::some(value_from(object, what, of, device)?).into()),
         ValueType::Map { keys, values } => {
             let dictionary = object.cast::<PyDict>();

@@ -245,6 +245,7 @@ impl Session {
     /// # Errors
     /// As [`Session::run`].
     pub fn plan_for(&self, inputs: &[(&str, &Tensor)]) -> Result<Arc<Plan>> {
+        self.refuse_values("there is no plan of the whole")?;
         let inputs = ports::in_order(&self.inputs, inputs)?;
         let types: Vec<_> = inputs.iter().map(|input| (input.dtype(), input.shape())).collect();
         self.plan_for_types(&types)

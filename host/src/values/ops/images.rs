@@ -51,13 +51,34 @@ pub fn decoder(site: &Site<'_>) -> Result<Work> {
                 bytes.chunks_exact_mut(3).for_each(|pixel| pixel.swap(0, 2));
                 Tensor::from_bytes(U8, &[height, width, 3], &bytes)
             }
-            Pixels::Grey => Tensor::from_bytes(U8, &[height, width, 1], image.into_luma8().as_raw()),
+            Pixels::Grey => Tensor::from_bytes(U8, &[height, width, 1], &grey(image)),
         };
         Ok(vec![tensor?.into()])
     }))
 }
 
+/// Returns the brightness of each pixel: the image's own, or by the weights of ITU-R BT.601, as Pillow and OpenCV do. The
+/// crate's are those of BT.709.
+fn grey(image: DynamicImage) -> Vec<u8> {
+    if !image.color().has_color() {
+        return image.into_luma8().into_raw();
+    }
+    let rgb = image.into_rgb8();
+    // Weights of 16 bits, which add up to 1, and a half to round.
+    let brightness = |pixel: &[u8]| {
+        let [red, green, blue] = [pixel[0], pixel[1], pixel[2]].map(u32::from);
+        ((red * 19_595 + green * 38_470 + blue * 7_471 + (1 << 15)) >> 16) as u8
+    };
+    rgb.as_raw().chunks_exact(3).map(brightness).collect()
+}
+
+/// First bytes of JPEG 2000: a file, and a bare code stream.
+const JPEG_2000: [&[u8]; 2] = [b"\x00\x00\x00\x0cjP  ", b"\xff\x4f\xff\x51"];
+
 fn decoded(bytes: &[u8]) -> Result<DynamicImage> {
+    if JPEG_2000.iter().any(|begin| bytes.starts_with(begin)) {
+        return Err(Error::new(ErrorKind::UnsupportedModel, "images in JPEG 2000 are not supported: convert them to PNG"));
+    }
     let read = || {
         let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format()?;
         let mut limits = Limits::default();

@@ -3,7 +3,7 @@
 use super::{Attrs, Site, Work, invalid, take};
 use crate::values::{Element, Strings, Value, ValueType};
 use devbay_core::cancel::look;
-use devbay_core::tensor::{F32, F64, I64};
+use devbay_core::tensor::{BF16, F16, F32, F64, I8, I16, I32, I64};
 use devbay_core::{Result, Tensor};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -140,6 +140,11 @@ fn default(attrs: &Attrs, element: Option<Element>) -> Result<Value> {
             Ok(Tensor::from_elements(&[1], &[attrs.float("default_float")?.copied().unwrap_or(-0.0)])?.into())
         }
         Some(Element::Number(F64)) => Ok(Tensor::from_elements(&[1], &[-0.0f64])?.into()),
+        // -1 of any width.
+        Some(Element::Number(dtype @ (I8 | I16 | I32))) => {
+            Ok(Tensor::from_bytes(dtype, &[1], &vec![0xff; usize::from(dtype.bits) / 8])?.into())
+        }
+        Some(Element::Number(dtype @ (F16 | BF16))) => Ok(Tensor::from_bytes(dtype, &[1], &[0, 0x80])?.into()),
         _ => Err(invalid("expected the attribute \"default_tensor\" for values of this type, found none")),
     }
 }

@@ -199,6 +199,7 @@ pub const ROWS: &[Row] = &[
     row((ML, "ZipMap", 1), ("X", "Z"), maps::zip_type, maps::zip),
     row((ML, "CastMap", 1), ("X", "Y"), maps::cast_type, maps::cast),
     row((ML, "DictVectorizer", 1), ("X", "Y"), maps::vector_type, maps::vectorizer),
+    row((OWN, "LabelEncoder", 1), ("X", "Y"), labels::encoder_type, labels::encoder),
     row((OWN, "Encode", 1), ("inputs+", "table codes+"), codes::encode_types, codes::encode),
     row((OWN, "Decode", 1), ("codes table", "output"), codes::decode_type, codes::decode),
 ];

@@ -128,7 +128,7 @@ impl Importer<'_> {
             pool.push(number);
         }
         let encoded = self.fresh(operand);
-        let mut encoder = node(ML, "LabelEncoder", vec![operand.clone()], vec![encoded.clone()]);
+        let mut encoder = node(OWN, "LabelEncoder", vec![operand.clone()], vec![encoded.clone()]);
         let values = (0..keys.len() as i64).collect();
         encoder.attribute = vec![strings("keys_strings", keys), ints("values_int64s", values)];
         let mut on_numbers = proto.clone();
@@ -151,7 +151,7 @@ impl Importer<'_> {
         };
         let position = self.fresh(label);
         let label = std::mem::replace(label, position.clone());
-        let mut decoder = node(ML, "LabelEncoder", vec![position], vec![label]);
+        let mut decoder = node(OWN, "LabelEncoder", vec![position], vec![label]);
         decoder.attribute = vec![ints("keys_int64s", positions), strings("values_strings", list.strings.clone())];
         Ok(vec![classifier, decoder])
     }

@@ -134,8 +134,8 @@ impl<'m> Importer<'m> {
             names.define(info.name(), ty.unwrap_or(ValueType::tensor(None)));
             inputs.push(info.name().to_owned());
         }
-        let known: Vec<&str> = names.own.keys().map(String::as_str).collect();
-        let definitions = definitions(known.into_iter(), &graph.node)?;
+        let constants = graph.initializer.iter().map(TensorProto::name).filter(|name| !free.contains(name));
+        let definitions = definitions(inputs.iter().map(String::as_str).chain(constants), &graph.node)?;
         let order = sorted(&graph.node, &definitions)?;
         let declared = declared_types(graph)?;
         let mut survey = Survey { names, inputs, nodes: Vec::new() };
@@ -205,10 +205,7 @@ impl<'m> Importer<'m> {
             let found = operands.iter().flatten().find(|ty| hosts(ty));
             return match found {
                 None => Ok((Place::Segment, Vec::new())),
-                Some(ty) => Err(unsupported(format!(
-                    "the op {} does not take {ty}; `devbay ops --host` lists those that take values other than numbers",
-                    node.op_type()
-                ))),
+                Some(ty) => Err(unsupported(format!("the op {} does not take {ty}, only tensors of numbers", node.op_type()))),
             };
         };
         // An op of numbers too: only strings among its operands or results make it the host's.

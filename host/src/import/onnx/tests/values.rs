@@ -27,7 +27,7 @@ fn text_input(name: &str) -> ValueInfoProto {
 }
 
 fn session(model: &ModelProto) -> Result<Session> {
-    let runtime = Runtime::builder().link(devbay_plugin_cpu::PLUGIN).search(false).build()?;
+    let runtime = Runtime::builder().link(devbay_plugin_cpu::PLUGIN).build()?;
     let model = Model::from_bytes(model.encode_to_vec())?;
     Session::new(&model, &runtime.device_for(&model)?)
 }
@@ -238,7 +238,7 @@ fn wrong_models_and_values() {
     let x = || [("x", texts(&[2], &["a", "b"]))];
     let encoder = || node("ai.onnx.ml.LabelEncoder", &["x"], &["y"]).with(texts_attribute("keys_strings", &["a", "b"]));
     let bad_bytes = AttributeProto { s: Some(vec![0xff]), ..attribute("pattern", AttributeType::String) };
-    let no_default = TensorProto { int32_data: vec![1, 2], ..tensor("", DataType::Int32, &[2]) };
+    let no_default = TensorProto { int32_data: vec![1, 2], ..tensor("", DataType::Uint8, &[2]) };
     let invalid = [
         ("lists of other lengths", text(encoder().with(ints("values_int64s", &[1]))), "found 2 keys and 1 values"),
         ("no values", text(encoder()), "expected one of the attributes values_*"),
