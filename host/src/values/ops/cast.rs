@@ -1,7 +1,6 @@
 //! Cast and CastLike between numbers and strings.
 //!
-//! Numbers become texts as onnxruntime writes them: eight significant digits of f32, seventeen of f64, `NaN`, `INF` and
-//! `-INF`.
+//! Numbers become texts as onnxruntime writes them: eight significant digits at most, `NaN`, `INF` and `-INF`.
 
 use super::sequences::element_of;
 use super::{Site, Work, invalid, take, wrong};
@@ -56,8 +55,8 @@ pub fn texts(tensor: &Tensor) -> Result<Vec<Arc<str>>> {
         };
     }
     Ok(match tensor.dtype() {
-        F32 => of!(f32, |&x| Arc::from(general(f64::from(x), 8))),
-        F64 => of!(f64, |&x| Arc::from(general(x, 17))),
+        F32 => of!(f32, |&x| Arc::from(general(f64::from(x)))),
+        F64 => of!(f64, |&x| Arc::from(general(x))),
         F16 => halves(tensor, |bits| f16::from_bits(bits).to_f64()),
         BF16 => halves(tensor, |bits| bf16::from_bits(bits).to_f64()),
         I8 => of!(i8, |x| Arc::from(x.to_string())),
@@ -74,7 +73,7 @@ pub fn texts(tensor: &Tensor) -> Result<Vec<Arc<str>>> {
 
 fn halves(tensor: &Tensor, number: fn(u16) -> f64) -> Vec<Arc<str>> {
     let bits = tensor.bytes().chunks_exact(2).map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]));
-    bits.map(|bits| Arc::from(general(number(bits), 8))).collect()
+    bits.map(|bits| Arc::from(general(number(bits)))).collect()
 }
 
 fn no_texts(dtype: DType) -> Error {
@@ -82,26 +81,29 @@ fn no_texts(dtype: DType) -> Error {
     Error::new(ErrorKind::UnsupportedModel, text)
 }
 
-/// Writes a number with so many significant digits at most, as C's `%g` does.
-fn general(value: f64, digits: usize) -> String {
+/// Significant digits of a number at most.
+const DIGITS: i32 = 8;
+
+/// Writes a number as C's `%.8g` does.
+fn general(value: f64) -> String {
     if value.is_nan() {
         return "NaN".to_owned();
     }
     if value.is_infinite() {
         return if value > 0.0 { "INF" } else { "-INF" }.to_owned();
     }
-    let scientific = format!("{value:.*e}", digits - 1);
+    let scientific = format!("{value:.*e}", DIGITS as usize - 1);
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
     let trimmed = |text: &str| match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
         false => text.to_owned(),
     };
-    if exponent < -4 || exponent >= digits as i32 {
+    if exponent < -4 || exponent >= DIGITS {
         let sign = if exponent < 0 { '-' } else { '+' };
         return format!("{}e{sign}{:02}", trimmed(mantissa), exponent.abs());
     }
-    let decimals = usize::try_from(digits as i32 - 1 - exponent).unwrap_or(0);
+    let decimals = usize::try_from(DIGITS - 1 - exponent).unwrap_or(0);
     trimmed(&format!("{value:.decimals$}"))
 }
 

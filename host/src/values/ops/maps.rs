@@ -96,24 +96,34 @@ pub fn cast(site: &Site<'_>) -> Result<Work> {
 
 /// Returns elements at these places, `[1, n]`, in another type; zero or an empty text for none.
 fn converted(values: &Value, places: &[Option<usize>], target: Element) -> Result<Value> {
-    let shape = [1, places.len()];
-    let texts: Vec<Arc<str>> = match values {
-        Value::Strings(strings) => strings.elements().to_vec(),
-        Value::Tensor(tensor) => super::cast::texts(tensor)?,
-        other => return Err(wrong(format!("expected numbers or strings in a map, found {}", other.ty()))),
-    };
-    let empty: Arc<str> = Arc::from("");
-    match target {
-        Element::String => {
-            let text = |place: &Option<usize>| Arc::clone(place.map_or(&empty, |i| &texts[i]));
-            Ok(Strings::new(&shape, places.iter().map(text).collect())?.into())
+    let placed = placed(values, places)?;
+    match (placed, target) {
+        (Value::Tensor(tensor), Element::String) => {
+            let texts = super::cast::texts(&tensor)?;
+            let empty: Arc<str> = Arc::from("");
+            let text = |(text, place): (Arc<str>, &Option<usize>)| if place.is_some() { text } else { Arc::clone(&empty) };
+            Ok(Strings::new(tensor.shape(), texts.into_iter().zip(places).map(text).collect())?.into())
         }
-        Element::Number(dtype) => {
+        (Value::Tensor(tensor), Element::Number(dtype)) => Ok(as_number(&tensor, dtype)?.into()),
+        (Value::Strings(strings), Element::Number(dtype)) => {
             let zero: Arc<str> = Arc::from("0");
-            let text = |place: &Option<usize>| Arc::clone(place.map_or(&zero, |i| &texts[i]));
-            let texts = Strings::new(&shape, places.iter().map(text).collect())?;
-            Ok(super::cast::numbers(&texts, dtype)?.into())
+            let text = |(text, place): (&Arc<str>, &Option<usize>)| Arc::clone(if place.is_some() { text } else { &zero });
+            let texts = strings.elements().iter().zip(places).map(text).collect();
+            Ok(super::cast::numbers(&Strings::new(strings.shape(), texts)?, dtype)?.into())
         }
+        (strings, _) => Ok(strings),
+    }
+}
+
+/// Returns a map's numbers as f32, or without their fractions as i64.
+fn as_number(tensor: &Tensor, dtype: DType) -> Result<Tensor> {
+    let shape = tensor.shape();
+    match (tensor.elements::<f32>(), tensor.elements::<f64>(), tensor.elements::<i64>(), dtype) {
+        (Some(x), _, _, I64) => Tensor::from_elements(shape, &x.iter().map(|&x| x as i64).collect::<Vec<_>>()),
+        (_, Some(x), _, I64) => Tensor::from_elements(shape, &x.iter().map(|&x| x as i64).collect::<Vec<_>>()),
+        (_, Some(x), _, F32) => Tensor::from_elements(shape, &x.iter().map(|&x| x as f32).collect::<Vec<_>>()),
+        (_, _, Some(x), F32) => Tensor::from_elements(shape, &x.iter().map(|&x| x as f32).collect::<Vec<_>>()),
+        _ => Ok(tensor.clone()),
     }
 }
 
@@ -126,7 +136,8 @@ pub fn vector_type(site: &Site<'_>) -> Result<Vec<ValueType>> {
 }
 
 /// DictVectorizer: the elements at the positions of their keys in the vocabulary, `[1, n]`, with zeroes or empty texts
-/// between. A key that is not in the vocabulary is refused.
+/// between. A key that is not in the vocabulary has no place: scikit-learn and onnxruntime leave it out, though ONNX's
+/// specification excludes such keys.
 pub fn vectorizer(site: &Site<'_>) -> Result<Work> {
     let (ints, texts) = (site.attrs.ints("int64_vocabulary")?, site.attrs.texts("string_vocabulary")?);
     let (n, ints, texts): (usize, HashMap<i64, usize>, HashMap<Arc<str>, usize>) = match (ints, texts) {
@@ -138,19 +149,16 @@ pub fn vectorizer(site: &Site<'_>) -> Result<Work> {
     };
     Ok(Box::new(move |mut operands| {
         let map = take(&mut operands, 0)?.into_map()?;
-        let unknown = |key: &dyn std::fmt::Display| wrong(format!("expected keys of the vocabulary, found {key}"));
-        let found: Vec<usize> = match (map.int_keys(), map.text_keys()) {
-            (Some(keys), _) => {
-                keys.iter().map(|key| ints.get(key).copied().ok_or_else(|| unknown(key))).collect::<Result<_>>()?
-            }
-            (_, Some(keys)) => {
-                keys.iter().map(|key| texts.get(key).copied().ok_or_else(|| unknown(key))).collect::<Result<_>>()?
-            }
+        let found: Vec<Option<usize>> = match (map.int_keys(), map.text_keys()) {
+            (Some(keys), _) => keys.iter().map(|key| ints.get(key).copied()).collect(),
+            (_, Some(keys)) => keys.iter().map(|key| texts.get(key).copied()).collect(),
             _ => Vec::new(),
         };
         let mut places = vec![None; n];
         for (i, at) in found.into_iter().enumerate() {
-            places[at] = Some(i);
+            if let Some(at) = at {
+                places[at] = Some(i);
+            }
         }
         Ok(vec![placed(map.values(), &places)?])
     }))

@@ -105,7 +105,7 @@ pub fn split_types(site: &Site<'_>) -> Result<Vec<ValueType>> {
     Ok(types)
 }
 
-/// StringSplit: splits as Python's `str.split` does and pads with empty texts.
+/// StringSplit: splits as Python's `str.split` does, and pads with empty texts.
 pub fn split(site: &Site<'_>) -> Result<Work> {
     let delimiter = site.attrs.text("delimiter")?.cloned().filter(|delimiter| !delimiter.is_empty());
     let splits_max = match site.attrs.int("maxsplit")? {
@@ -141,7 +141,8 @@ fn split_one<'a>(text: &'a str, delimiter: Option<&str>, max: usize) -> Vec<&'a 
         let mut rest = text.trim_start();
         while !rest.is_empty() {
             let end = rest.find(char::is_whitespace).filter(|_| parts.len() < max).unwrap_or(rest.len());
-            parts.push(&rest[..end]);
+            // The last part of all ends before the white space at the end, as the specification says; Python keeps it.
+            parts.push(if parts.len() == max { rest.trim_end() } else { &rest[..end] });
             rest = rest[end..].trim_start();
         }
         return parts;

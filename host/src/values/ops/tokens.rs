@@ -73,12 +73,14 @@ pub fn tokenizer(site: &Site<'_>) -> Result<Work> {
         let mut rows = Vec::with_capacity(strings.elements().len());
         for text in strings.elements() {
             look()?;
-            let mut tokens = cut.tokens(text, min);
-            if marks {
-                tokens.insert(0, MARKS[0]);
-                tokens.push(MARKS[1]);
+            rows.push(cut.tokens(text, min));
+        }
+        // Without any token there are no marks either, as in onnxruntime.
+        if marks && rows.iter().any(|row| !row.is_empty()) {
+            for row in &mut rows {
+                row.insert(0, MARKS[0]);
+                row.push(MARKS[1]);
             }
-            rows.push(tokens);
         }
         let width = rows.iter().map(Vec::len).max().unwrap_or(0);
         let shape = [strings.shape(), &[width]].concat();
