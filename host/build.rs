@@ -1,10 +1,11 @@
-//! Makes the Rust types of ONNX's messages from the vendored `proto/onnx.proto`.
+//! Makes the Rust types of ONNX's messages from the vendored `proto/onnx.proto` and `proto/onnx-data.proto`.
 
 use std::error::Error;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto/onnx.proto");
-    let files = protox::compile(["proto/onnx.proto"], ["proto"])?;
+    println!("cargo::rerun-if-changed=proto/onnx-data.proto");
+    let files = protox::compile(["proto/onnx.proto", "proto/onnx-data.proto"], ["proto"])?;
     prost_build::Config::new()
         // Views of the model's bytes instead of copies.
         .bytes([".onnx.TensorProto.raw_data"])

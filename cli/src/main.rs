@@ -41,6 +41,7 @@ mod shapes;
 mod shares;
 mod table;
 mod usage;
+mod values;
 mod vary;
 mod work;
 

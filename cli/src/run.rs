@@ -6,7 +6,7 @@ use crate::inputs::{InputArguments, types_of};
 use crate::layers::Done;
 use crate::options::{Chosen, DeviceArguments, PluginArguments};
 use crate::profile::{Profile, ProfileArguments};
-use crate::{compile, interrupt, program, say, shares, table, tell};
+use crate::{compile, interrupt, program, say, shares, table, tell, values};
 use anyhow::{Context, Result};
 use devbay_host::internals::auto::Auto;
 use devbay_host::internals::compare::{Tolerance, Verdict, compare};
@@ -137,7 +137,10 @@ fn run(arguments: &Arguments) -> Result<Done> {
     let deadline = arguments.deadline_ms.map(Duration::from_millis);
     // Finished results are written even after the deadline.
     let Ran { profile, chosen, preprocessing, inputs, session, auto, plan, outputs, import, prepare, run } =
-        interrupt::under(deadline, |cancel| ran(arguments, cancel))?;
+        match interrupt::under(deadline, |cancel| ran(arguments, cancel))? {
+            Outcome::Tensors(ran) => *ran,
+            Outcome::Values(ran) => return ran.report(arguments),
+        };
     // After a device failed, the plan is another one, for other devices.
     let plan = if session.failures().is_empty() { plan } else { session.plan_for(&given(&inputs))? };
     let device = session.current().device();
@@ -203,6 +206,14 @@ fn run(arguments: &Arguments) -> Result<Done> {
     Ok(Done { json, verdict: verdict(verdicts.as_deref()) })
 }
 
+/// A run, by the kind of the model.
+enum Outcome {
+    /// A program.
+    Tensors(Box<Ran>),
+    /// A graph with strings, sequences, optionals or maps.
+    Values(values::Ran),
+}
+
 /// The parts of a run, and its results.
 struct Ran {
     profile: Option<Profile>,
@@ -223,12 +234,16 @@ fn given(inputs: &[(String, Tensor)]) -> Vec<(&str, &Tensor)> {
 }
 
 /// Reads the model, plans it and runs it, until `cancel` is set.
-fn ran(arguments: &Arguments, cancel: &Cancel) -> Result<Ran> {
+fn ran(arguments: &Arguments, cancel: &Cancel) -> Result<Outcome> {
     let progress = spinner(&format!("loading {}", arguments.model.display()));
     let begin = Instant::now();
     let checks = if arguments.verify { Checks::Weights } else { Checks::Head };
     let model = arguments.device.load(&arguments.model, checks)?;
     let import = begin.elapsed();
+    if model.has_values() {
+        progress.finish_and_clear();
+        return Ok(Outcome::Values(values::ran(arguments, &model, import, cancel)?));
+    }
     let begin = Instant::now();
     let profile = arguments.profile.start(&arguments.model);
     let recorder = profile.as_ref().map(Profile::recorder);
@@ -272,7 +287,9 @@ fn ran(arguments: &Arguments, cancel: &Cancel) -> Result<Ran> {
     let failed = |_: &_| profile.iter().for_each(Profile::finish_failed);
     let outputs = session.run_with(&given, &options).inspect_err(failed)?;
     let run = begin.elapsed();
-    Ok(Ran { profile, chosen, preprocessing, inputs, session, auto, plan, outputs, import, prepare, run })
+    let ran =
+        Ran { profile, chosen, preprocessing, inputs, session, auto, plan, outputs, import, prepare, run };
+    Ok(Outcome::Tensors(Box::new(ran)))
 }
 
 /// Returns the first output that differs, as an error.
@@ -328,7 +345,7 @@ fn spinner(message: &str) -> ProgressBar {
 ///
 /// # Errors
 /// For a file of another kind, by its extension.
-fn is_archive(path: &Path) -> Result<bool> {
+pub fn is_archive(path: &Path) -> Result<bool> {
     let is_folder = || path.is_dir() || path.to_string_lossy().ends_with(std::path::is_separator);
     match path.extension() {
         Some(extension) if extension == "npz" => Ok(true),
@@ -350,13 +367,16 @@ pub fn write_outputs(path: &Path, outputs: &[(&str, &Tensor)]) -> Result<()> {
     }
     std::fs::create_dir_all(path).with_context(|| format!("cannot make the folder {}", path.display()))?;
     for (i, (name, tensor)) in outputs.iter().enumerate() {
-        // Names of outputs may contain any character; a name that is not a valid file name becomes a number.
-        let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
-        let file =
-            if plain && !name.starts_with('.') { format!("{name}.npy") } else { format!("output_{i}.npy") };
-        arrays::write_npy(&path.join(file), tensor)?;
+        arrays::write_npy(&path.join(format!("{}.npy", file_stem(name, i))), tensor)?;
     }
     Ok(())
+}
+
+/// Returns the name of an output's file without its extension. Names of outputs may contain any character; a name that is not a
+/// valid file name becomes a number.
+pub fn file_stem(name: &str, i: usize) -> String {
+    let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
+    if plain && !name.starts_with('.') { name.to_owned() } else { format!("output_{i}") }
 }
 
 /// Compares outputs with those of an archive; skips its arrays `in0`, `in1`, ... of a program.
@@ -384,7 +404,8 @@ pub fn compare_all(path: &Path, outputs: &[(&str, &Tensor)], arguments: &Argumen
         .collect()
 }
 
-fn first_values(tensor: &Tensor, n: usize) -> Vec<serde_json::Value> {
+/// Returns the first elements as JSON.
+pub fn first_values(tensor: &Tensor, n: usize) -> Vec<serde_json::Value> {
     if let Some(values) = tensor.elements::<f32>() {
         return values.iter().take(n).map(|&v| json!(v)).collect();
     }

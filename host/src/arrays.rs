@@ -1,9 +1,14 @@
-//! Tensors in files: `.npy`, `.npz`, and ONNX's TensorProto (feature `arrays`).
+//! Tensors and strings in files: `.npy`, `.npz`, and ONNX's messages of values, `.pb` (feature `arrays`).
+//!
+//! Arrays of objects are pickles, which are programs: they are refused.
 //!
 //! Errors are [`ErrorKind::Io`] for every fault of a file, or [`ErrorKind::OutOfMemory`]; their causes give the details.
 
+mod texts;
+
 use crate::file::{open_regular, read_regular, write_whole};
 use crate::import;
+use crate::values::{Strings, Value, ValueType};
 use devbay_core::tensor::{
     BOOL, DType, F16, F32, F64, I2, I4, I8, I16, I32, I64, U2, U4, U8, U16, U32, U64, bytes_of, n_elements,
 };
@@ -62,11 +67,22 @@ impl<T> Doing<T> for std::io::Result<T> {
     }
 }
 
-/// Reads one array.
+/// Reads one array of numbers.
 ///
 /// # Errors
 /// For a file that is damaged, or an element type that is not a plain number.
-pub fn read_npy(mut reader: impl Read) -> Result<Tensor> {
+pub fn read_npy(reader: impl Read) -> Result<Tensor> {
+    match read_npy_value(reader)? {
+        Value::Tensor(tensor) => Ok(tensor),
+        _ => Err(wrong("an array of texts, expected numbers")),
+    }
+}
+
+/// Reads one array, of numbers or of texts (`<U`, `S`).
+///
+/// # Errors
+/// For a file that is damaged, and for an array of anything else, such as objects.
+pub fn read_npy_value(mut reader: impl Read) -> Result<Value> {
     let head = read_head(&mut reader)?;
     let header = npyz::NpyHeader::from_reader(&head[..]).doing(|| "not a .npy array")?;
     let npyz::DType::Plain(ty) = header.dtype() else {
@@ -77,11 +93,17 @@ pub fn read_npy(mut reader: impl Read) -> Result<Tensor> {
         return Err(wrong("an array of big-endian numbers, expected little-endian ones"));
     }
     let name = text.trim_start_matches(['<', '|', '=']);
-    let Some((_, dtype)) = TYPES.iter().find(|(known, _)| *known == name) else {
-        return Err(wrong(format!("an array of type {text}, which is not supported")));
+    if name.starts_with('O') {
+        return Err(wrong("an array of objects, which is a pickle and not read: save texts with dtype=str"));
+    }
+    let dtype = TYPES.iter().find(|(known, _)| *known == name).map(|(_, dtype)| *dtype);
+    let (form, element) = match (texts::form_of(name), dtype) {
+        (Some((form, element)), _) => (Some(form), element),
+        (None, Some(dtype)) => (None, usize::from(dtype.bits) / 8),
+        (None, None) => return Err(wrong(format!("an array of type {text}, which is not supported"))),
     };
     let shape: Vec<usize> = header.shape().iter().map(|&extent| extent as usize).collect();
-    let size = n_elements(&shape).and_then(|n| bytes_of(*dtype, n)).ok_or_else(too_large)?;
+    let size = n_elements(&shape).and_then(|n| n.checked_mul(element)).ok_or_else(too_large)?;
     let mut bytes = Vec::new();
     read_into(&mut bytes, &mut reader, size).doing(|| "the array's data cannot be read")?;
     if bytes.len() != size {
@@ -92,9 +114,12 @@ pub fn read_npy(mut reader: impl Read) -> Result<Tensor> {
         return Err(wrong(format!("the array's data goes on behind its {size} bytes")));
     }
     if header.order() == npyz::Order::Fortran && shape.len() > 1 {
-        bytes = from_fortran(&bytes, &shape, dtype.bits as usize / 8)?;
+        bytes = from_fortran(&bytes, &shape, element)?;
     }
-    Tensor::from_bytes(*dtype, &shape, &bytes)
+    match (form, dtype) {
+        (Some(form), _) => Ok(texts::decoded(form, element, &shape, &bytes)?.into()),
+        (None, dtype) => Ok(Tensor::from_bytes(dtype.unwrap_or(U8), &shape, &bytes)?.into()),
+    }
 }
 
 fn too_large() -> Error {
@@ -189,8 +214,23 @@ fn from_fortran(bytes: &[u8], shape: &[usize], element: usize) -> Result<Vec<u8>
 /// Reads all arrays of an archive, by name.
 ///
 /// # Errors
-/// For a file that is damaged.
+/// For a file that is damaged, and for arrays of anything else than numbers.
 pub fn read_npz(path: &Path) -> Result<Vec<(String, Tensor)>> {
+    read_archive(path, read_npy)
+}
+
+/// Reads all arrays of an archive, of numbers or of texts, by name.
+///
+/// # Errors
+/// As [`read_npz`].
+pub fn read_npz_values(path: &Path) -> Result<Vec<(String, Value)>> {
+    read_archive(path, read_npy_value)
+}
+
+fn read_archive<T>(
+    path: &Path,
+    read: fn(zip::read::ZipFile<'_, std::fs::File>) -> Result<T>,
+) -> Result<Vec<(String, T)>> {
     let (file, _) = open_regular(path).doing(|| format!("cannot read {}", path.display()))?;
     let mut archive = ZipArchive::new(file)
         .map_err(std::io::Error::from)
@@ -206,7 +246,7 @@ pub fn read_npz(path: &Path) -> Result<Vec<(String, Tensor)>> {
     for file in files {
         let name = array_name_from_file_name(&file).unwrap_or(&file).to_owned();
         let entry = archive.by_name(&file).map_err(std::io::Error::from);
-        let tensor = entry.doing(|| "the archive is damaged").and_then(read_npy);
+        let tensor = entry.doing(|| "the archive is damaged").and_then(read);
         arrays.push((name.clone(), tensor.doing(|| format!("array `{name}` of {}", path.display()))?));
     }
     Ok(arrays)
@@ -234,11 +274,88 @@ pub fn read_file(path: &Path) -> Result<Tensor> {
     read.doing(|| format!("cannot read the tensor in {}", path.display()))
 }
 
+/// Reads a value of a type: `.npy` for numbers and texts, `.pb` with ONNX's TensorProto, SequenceProto, OptionalProto or
+/// MapProto.
+///
+/// # Errors
+/// For another ending, a damaged file, or a value of another type.
+pub fn read_value_file(path: &Path, ty: &ValueType) -> Result<Value> {
+    let read = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("npy") => open_regular(path)
+            .doing(|| "the file cannot be opened")
+            .and_then(|(file, _)| read_npy_value(std::io::BufReader::new(file))),
+        Some("pb") => {
+            let bytes = read_regular(path, PROTO_SIZE_MAX).doing(|| "the file cannot be opened");
+            bytes.and_then(|bytes| import::read_value(bytes, ty).map_err(|error| wrong(error.to_string())))
+        }
+        _ => Err(wrong("expected a .npy or .pb file")),
+    };
+    read.doing(|| format!("cannot read the value in {}", path.display()))
+}
+
+/// Writes a value: numbers and texts as `.npy`, anything else as ONNX's message. Returns the extension that it adds to
+/// `path`.
+///
+/// # Errors
+/// For a file that cannot be written.
+pub fn write_value(path: &Path, value: &Value) -> Result<&'static str> {
+    let (extension, at) = match value {
+        Value::Tensor(_) | Value::Strings(_) => ("npy", path.with_added_extension("npy")),
+        _ => ("pb", path.with_added_extension("pb")),
+    };
+    match value {
+        Value::Tensor(tensor) => write_npy(&at, tensor)?,
+        other => {
+            let content = match other {
+                Value::Strings(_) => None,
+                other => Some(import::write_value(other)?),
+            };
+            let write = |file: &mut std::fs::File| match (&content, other) {
+                (Some(bytes), _) => file.write_all(bytes),
+                (None, Value::Strings(strings)) => {
+                    let mut file = BufWriter::new(file);
+                    write_texts(&mut file, strings)?;
+                    file.flush()
+                }
+                _ => Ok(()),
+            };
+            write_whole(&at, write).doing(|| format!("cannot write {}", at.display()))?;
+        }
+    }
+    Ok(extension)
+}
+
+/// Writes numbers and texts to an archive.
+///
+/// # Errors
+/// For a file that cannot be written; [`ErrorKind::InvalidArgument`] for a sequence, an optional or a map, which an archive
+/// of arrays does not hold.
+pub fn write_npz_values(path: &Path, values: &[(&str, &Value)]) -> Result<()> {
+    if let Some((name, value)) = values.iter().find(|(_, value)| value.shape().is_err()) {
+        let text =
+            format!("`{name}` is {}, which an archive of arrays does not hold: give a folder", value.ty());
+        return Err(Error::new(ErrorKind::InvalidArgument, text));
+    }
+    write_archive(path, values, |to, value| match value {
+        Value::Tensor(tensor) => write_array(to, tensor),
+        Value::Strings(strings) => write_texts(to, strings),
+        _ => Ok(()),
+    })
+}
+
 /// Writes arrays to an archive.
 ///
 /// # Errors
 /// For a file that cannot be written.
 pub fn write_npz(path: &Path, arrays: &[(&str, &Tensor)]) -> Result<()> {
+    write_archive(path, arrays, |to, tensor| write_array(to, tensor))
+}
+
+fn write_archive<T>(
+    path: &Path,
+    arrays: &[(&str, &T)],
+    write_one: impl Fn(&mut dyn Write, &T) -> std::io::Result<()>,
+) -> Result<()> {
     let write = |file: &mut std::fs::File| -> std::io::Result<()> {
         let mut out = FirstError::new(BufWriter::new(file));
         let mut archive = ZipWriter::new(&mut out);
@@ -246,7 +363,7 @@ pub fn write_npz(path: &Path, arrays: &[(&str, &Tensor)]) -> Result<()> {
         let options = SimpleFileOptions::default().last_modified_time(DateTime::default());
         for (name, tensor) in arrays {
             archive.start_file(file_name_from_array_name(name), options)?;
-            write_array(&mut archive, tensor)?;
+            write_one(&mut archive, tensor)?;
         }
         // Dropping the writer would finish the archive too, and lose its error.
         archive.finish()?;
@@ -337,12 +454,23 @@ fn type_name(dtype: DType) -> String {
 }
 
 /// Writes an array piece by piece, because a copy of a model-sized array would double its memory.
-fn write_array(to: &mut impl Write, tensor: &Tensor) -> std::io::Result<()> {
+fn write_array(to: &mut (impl Write + ?Sized), tensor: &Tensor) -> std::io::Result<()> {
     let (dtype, bits) = (tensor.dtype(), usize::from(tensor.dtype().bits));
+    write_head(to, &type_name(dtype), tensor.shape())?;
+    write_elements(to, tensor, bits)
+}
+
+/// Writes an array of texts.
+fn write_texts(to: &mut (impl Write + ?Sized), strings: &Strings) -> std::io::Result<()> {
+    write_head(to, &texts::name_of(strings), strings.shape())?;
+    texts::write(to, strings)
+}
+
+/// Writes what stands before an array's data.
+fn write_head(to: &mut (impl Write + ?Sized), name: &str, shape: &[usize]) -> std::io::Result<()> {
     // A tuple of one has a trailing comma in Python.
-    let comma = if tensor.shape().len() == 1 { "," } else { "" };
-    let extents = tensor.shape().iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-    let name = type_name(dtype);
+    let comma = if shape.len() == 1 { "," } else { "" };
+    let extents = shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
     let mut header = format!("{{'descr': '{name}', 'fortran_order': False, 'shape': ({extents}{comma}), }}");
     // Magic, version and length take 10 bytes, and the data begins at a multiple of 64.
     let padded = (10 + header.len() + 1).next_multiple_of(64) - 10;
@@ -351,7 +479,11 @@ fn write_array(to: &mut impl Write, tensor: &Tensor) -> std::io::Result<()> {
     let length = u16::try_from(header.len()).map_err(std::io::Error::other)?;
     to.write_all(b"\x93NUMPY\x01\x00")?;
     to.write_all(&length.to_le_bytes())?;
-    to.write_all(header.as_bytes())?;
+    to.write_all(header.as_bytes())
+}
+
+fn write_elements(to: &mut (impl Write + ?Sized), tensor: &Tensor, bits: usize) -> std::io::Result<()> {
+    let dtype = tensor.dtype();
     if bits >= 8 {
         return to.write_all(tensor.bytes());
     }

@@ -324,7 +324,7 @@ fn port(about: &PortAbout) -> Result<Port> {
     let dtype = tensor::dtype_from_name(&about.dtype).ok_or_else(|| {
         Error::new(ErrorKind::InvalidModel, format!("`{}` of unknown type {}", about.name, about.dtype))
     })?;
-    Ok(Port { name: about.name.as_str().into(), ty: Some(TensorType::new(dtype, &about.shape)) })
+    Ok(Port::of_tensor(about.name.as_str().into(), Some(TensorType::new(dtype, &about.shape))))
 }
 
 /// The format's names for dtypes.

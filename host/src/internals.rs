@@ -43,5 +43,6 @@ internals! {
     random: "Reproducible random numbers for inputs, tests and tools.";
     rates_file: "The file of measured device rates.";
     report: "Reports of plugins that were found, loaded and refused.";
+    values: "Strings, sequences, optionals and maps, and the ops of the host on them.";
     support: "Which device runs each node of a model, and why not another.";
 }

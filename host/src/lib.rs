@@ -87,6 +87,7 @@ mod runtime;
 mod seed;
 mod session;
 mod support;
+mod values;
 
 pub use buckets::{BucketOptions, Sizes};
 pub use dbx::Checks;
@@ -109,6 +110,7 @@ pub use report::{DeviceMemory, DeviceVerdict, LoadReport, Outcome, PluginReport}
 pub use run::{OnFull, Run};
 pub use runtime::{Rescan, Runtime, RuntimeBuilder};
 pub use session::{Port, RunOptions, Session, SessionOptions};
+pub use values::{Element, Map, Optional, Sequence, Strings, Value, ValueType};
 
 /// The README's example, compiled with the documentation's.
 #[cfg(doctest)]

@@ -3,6 +3,7 @@
 use crate::dbx::{self, Checks, Compiled};
 use crate::forks;
 use crate::import::{self, Defaults, Imported, ModelFormat, ModelInfo, Reading};
+use crate::values::session::HostModel;
 use bytes::Bytes;
 use devbay_core::device::Device;
 use devbay_core::error::{Error, ErrorKind, Result};
@@ -36,6 +37,8 @@ struct Inner {
     /// The program as each device runs it, with its plans and packed constants. A device is known by its address, which its
     /// unit keeps in use.
     units: Mutex<Vec<Weak<Unit>>>,
+    /// The graph and the segments of a model that the host interprets; `program` is then all of its segments side by side.
+    host: Option<Arc<HostModel>>,
 }
 
 /// Identity of a file, to recognise one that was read before.
@@ -167,16 +170,32 @@ impl Model {
     }
 
     fn of_imported(imported: Imported) -> Self {
-        let Imported { program, info, defaults } = imported;
+        let Imported { program, info, defaults, values } = imported;
         let units = Mutex::default();
-        let inner = Inner { program, info, defaults, is_verified: true, compiled: None, units };
+        let host = values.map(|graph| Arc::new(HostModel::new(graph)));
+        let inner = Inner { program, info, defaults, is_verified: true, compiled: None, units, host };
         Self { inner: Arc::new(inner) }
     }
 
     fn of_program(program: Program, info: ModelInfo, is_verified: bool) -> Self {
         let (defaults, units) = (Vec::new(), Mutex::default());
-        let inner = Inner { program, info, defaults, is_verified, compiled: None, units };
+        let inner = Inner { program, info, defaults, is_verified, compiled: None, units, host: None };
         Self { inner: Arc::new(inner) }
+    }
+
+    /// Makes a model of a verified segment of another one.
+    pub(crate) fn of_segment(program: Program) -> Self {
+        Self::of_program(program, ModelInfo::default(), true)
+    }
+
+    /// Returns the graph of a model that the host interprets, because it has strings, sequences, optionals or maps.
+    pub(crate) fn host(&self) -> Option<&Arc<HostModel>> {
+        self.inner.host.as_ref()
+    }
+
+    /// Returns whether the model has strings, sequences, optionals or maps, so that the host interprets its graph.
+    pub fn has_values(&self) -> bool {
+        self.inner.host.is_some()
     }
 
     fn of_compiled(mut compiled: Compiled) -> Self {
@@ -189,6 +208,7 @@ impl Model {
                 is_verified: true,
                 compiled: Some(compiled),
                 units: Mutex::default(),
+                host: None,
             }),
         }
     }
@@ -207,7 +227,9 @@ impl Model {
         &self.inner.info
     }
 
-    /// Returns the program as imported; for a compiled model, as left by the passes that need no types.
+    /// Returns the program as imported; for a compiled model, as left by the passes that need no types. For a model with
+    /// strings, sequences, optionals or maps ([`Model::has_values`]), these are its segments side by side: the ops that
+    /// devices run, but not what the model computes.
     pub fn program(&self) -> &Program {
         &self.inner.program
     }

@@ -25,6 +25,18 @@ impl RunSeed {
         Self([key_low, key_high, run_low, run_high])
     }
 
+    /// Returns a seed for the n-th part of the run, by the steps of SplitMix64 (Steele, Lea and Flood 2014).
+    pub fn part(&self, n: u64) -> u64 {
+        let mixed = |state: u64| {
+            let state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            state ^ (state >> 31)
+        };
+        let [key_low, key_high, run_low, run_high] = self.0.map(u64::from);
+        mixed(mixed(mixed(key_high << 32 | key_low) ^ (run_high << 32 | run_low)) ^ n)
+    }
+
     /// Returns it as an input.
     ///
     /// # Errors
@@ -91,6 +103,8 @@ mod tests {
         // A fixed run is the first of its own session, and leaves the sequence alone.
         assert_eq!(a.next(Some(1 << 32 | 7)), first);
         assert_eq!(a.next(None), RunSeed([7, 1, 3, 0]));
+        assert!(first.part(0) != first.part(1) && first.part(0) != second.part(0));
+        assert_eq!(first.part(5), RunSeed([7, 1, 0, 0]).part(5));
         let drawn = [(); 2].map(|()| Seeds::new(None).unwrap().next(None));
         assert!(drawn[0] != drawn[1], "the chance of equal seeds is 2^-64");
     }

@@ -12,6 +12,7 @@ mod reports;
 mod runtime;
 mod session;
 mod tensor;
+mod values;
 
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;

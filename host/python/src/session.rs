@@ -7,18 +7,21 @@ use crate::progress::Watched;
 use crate::reports;
 use crate::runtime::{Runtime, shared};
 use crate::tensor::{Tensor, from_python, to_python};
+use crate::values::{value_from, value_to};
 use devbay_host::internals::devices::missing_ops;
 use devbay_host::internals::forks::Here;
 use devbay_host::internals::options::Options;
 use devbay_host::trace::Recorder;
-use devbay_host::{DeviceTensor, DeviceVerdict, Error, ErrorKind, Model, ModelInfo, RunOptions};
+use devbay_host::{
+    DeviceTensor, DeviceVerdict, Element, Error, ErrorKind, Model, ModelInfo, RunOptions, Value, ValueType,
+};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyString, PyTuple};
 use smallvec::SmallVec;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A model on a device. Any number of threads may run it at once.
@@ -87,17 +90,25 @@ impl Port {
         &self.0.name
     }
 
-    /// The element type; None if the model does not say.
+    /// The element type, `string` for texts; None if the model does not say, and for sequences, optionals and maps.
     #[getter]
     fn dtype(&self) -> Option<String> {
-        let ty = self.0.ty.as_ref()?;
-        Some(devbay_host::internals::core::tensor::dtype_name(ty.dtype))
+        match self.0.value.element()? {
+            Element::Number(dtype) => Some(devbay_host::internals::core::tensor::dtype_name(dtype)),
+            Element::String => Some("string".to_owned()),
+        }
+    }
+
+    /// The type in ONNX's words, such as `tensor(float)`, `tensor(string)` or `seq(map(int64,tensor(float)))`.
+    #[getter]
+    fn r#type(&self) -> String {
+        self.0.value.to_string()
     }
 
     /// The shape; None if the model does not say how many extents there are.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        let Some(shape) = self.0.ty.as_ref().and_then(|ty| ty.shape.as_ref()) else { return Ok(None) };
+        let ValueType::Tensor { shape: Some(shape), .. } = &self.0.value else { return Ok(None) };
         let extent = |dim: &devbay_host::Dim| match dim {
             devbay_host::Dim::Known(extent) => Ok(extent.into_pyobject(py)?.into_any()),
             devbay_host::Dim::Unknown(name) if name.is_empty() => Ok(py.None().into_bound(py)),
@@ -108,8 +119,8 @@ impl Port {
     }
 
     fn __repr__(&self) -> String {
-        let ty = self.0.ty.as_ref().map(|ty| format!(" {ty}")).unwrap_or_default();
-        format!("<devbay.Port {}{ty}>", self.0.name)
+        let ty = self.0.ty.as_ref().map_or_else(|| self.0.value.to_string(), ToString::to_string);
+        format!("<devbay.Port {} {ty}>", self.0.name)
     }
 }
 
@@ -284,6 +295,9 @@ impl Session {
 
     /// Runs the model on inputs by name, and returns NumPy arrays by output name.
     ///
+    /// Strings are arrays of `str`, also of NumPy's `<U` and `S`; sequences are lists, maps dictionaries, and an optional is None
+    /// or its value.
+    ///
     /// Inputs are NumPy arrays, objects with `__dlpack__`, `devbay.Tensor`s, or lists of numbers. They are not copied if they
     /// are dense, and must not be written until the call returns. `deadline` is in seconds. `cancel` ends the run when it is
     /// set; so does Ctrl-C, which sets it. `seed` gives the random numbers of the first run of a session with that seed. A result of a type that NumPy does not have is an array of ml_dtypes if that package
@@ -299,6 +313,9 @@ impl Session {
         let py = inputs.py();
         let options = options(py, deadline, cancel, seed)?;
         let opened = self.opened(py)?;
+        if opened.session.has_values() {
+            return opened.run_on_values(inputs, &options);
+        }
         let begin = Instant::now();
         let is_long = self.last_ns.load(Ordering::Relaxed) > SHORT.as_nanos() as u64;
         let is_watched = is_long && is_main_thread(py)?;
@@ -419,6 +436,52 @@ impl Opened {
         }
     }
 
+    /// Runs a model with strings, sequences, optionals or maps. The main thread looks for signals meanwhile.
+    fn run_on_values<'py>(
+        &self,
+        inputs: &Bound<'py, PyDict>,
+        options: &RunOptions,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let py = inputs.py();
+        let mut given: Vec<(String, Value)> = Vec::new();
+        for (name, object) in &inputs.copy()? {
+            let name: String = name.extract()?;
+            let port = self.port(py, &name)?;
+            given.push((
+                name.clone(),
+                value_from(&object, &format!("input `{name}`"), &port.value, &self.device)?,
+            ));
+        }
+        for (name, tensor) in &self.defaults {
+            let is_input = self.session.inputs().iter().any(|port| *port.name == **name);
+            if is_input && !given.iter().any(|(known, _)| known == name) {
+                given.push((name.clone(), detached(py, || tensor.to_tensor())?.into()));
+            }
+        }
+        let named: Vec<(&str, &Value)> = given.iter().map(|(name, value)| (name.as_str(), value)).collect();
+        let cancel = options.cancel.clone().unwrap_or_default();
+        let options = RunOptions { cancel: Some(cancel.clone()), ..options.clone() };
+        let run = || self.session.run_values(&named, &options);
+        let outputs = match is_main_thread(py)? {
+            true => watched(py, &cancel, run)?,
+            false => detached(py, run)?,
+        };
+        let results = PyDict::new(py);
+        for (name, output) in self.output_names.iter().zip(outputs) {
+            results.set_item(name, value_to(py, output)?)?;
+        }
+        Ok(results)
+    }
+
+    /// Returns an input by its name.
+    fn port(&self, py: Python<'_>, name: &str) -> PyResult<&devbay_host::Port> {
+        self.session.inputs().iter().find(|port| *port.name == *name).ok_or_else(|| {
+            let known: Vec<&str> = self.session.inputs().iter().map(|port| &*port.name).collect();
+            let text = format!("the model has no input `{name}`; it takes {}", known.join(", "));
+            exception(py, &Error::new(ErrorKind::InvalidInput, text))
+        })
+    }
+
     /// Runs in the background, and looks for signals until the run has ended. A signal whose handler raises, as that of Ctrl-C
     /// does, ends the run.
     fn run_interruptibly(
@@ -447,11 +510,7 @@ impl Opened {
         // A copy: an object's `__dlpack__`, or another thread, may change the dictionary meanwhile.
         for (name, value) in &inputs.copy()? {
             let name: String = name.extract()?;
-            let Some(port) = self.session.inputs().iter().find(|port| *port.name == *name) else {
-                let known: Vec<&str> = self.session.inputs().iter().map(|port| &*port.name).collect();
-                let text = format!("the model has no input `{name}`; it takes {}", known.join(", "));
-                return Err(exception(inputs.py(), &Error::new(ErrorKind::InvalidInput, text)));
-            };
+            let port = self.port(inputs.py(), &name)?;
             let wanted = port.ty.as_ref().map(|ty| ty.dtype);
             let tensor = from_python(&value, &format!("input `{name}`"), wanted, &self.device)?;
             given.push((name, tensor));
@@ -464,6 +523,45 @@ impl Opened {
         }
         Ok(given)
     }
+}
+
+/// Runs in another thread, and looks for signals until the run has ended. A signal whose handler raises ends the run.
+fn watched(
+    py: Python<'_>,
+    cancel: &devbay_host::Cancel,
+    run: impl FnOnce() -> devbay_host::Result<Vec<Value>> + Send,
+) -> PyResult<Vec<Value>> {
+    let done = (Mutex::new(None), Condvar::new());
+    let (slot, changed) = (&done.0, &done.1);
+    std::thread::scope(|scope| {
+        let work = move || {
+            let outcome = run();
+            *lock(slot) = Some(outcome);
+            changed.notify_all();
+        };
+        let spawned = std::thread::Builder::new().name("devbay-run".to_owned()).spawn_scoped(scope, work);
+        spawned.map_err(|error| {
+            pyo3::exceptions::PyRuntimeError::new_err(format!("no thread for the run: {error}"))
+        })?;
+        let wait = || {
+            let waited = changed.wait_timeout_while(lock(slot), LOOK, |outcome| outcome.is_none());
+            waited.map_or_else(|poisoned| poisoned.into_inner().0.take(), |(mut outcome, _)| outcome.take())
+        };
+        loop {
+            if let Some(outcome) = py.detach(wait) {
+                return outcome.map_err(|error| exception(py, &error));
+            }
+            if let Err(raised) = py.check_signals() {
+                cancel.cancel();
+                while py.detach(wait).is_none() {}
+                return Err(raised);
+            }
+        }
+    })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Refuses a model with an op that no device of the session has a kernel for: its first run would fail.

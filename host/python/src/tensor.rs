@@ -127,7 +127,7 @@ impl DlpackExporter for Tensor {
 static ARRAYS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
 
 /// Returns the module that converts arrays.
-fn arrays(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
+pub fn arrays(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
     let import = || Ok::<_, PyErr>(py.import("devbay._arrays")?.unbind());
     Ok(ARRAYS.get_or_try_init(py, import)?.bind(py))
 }

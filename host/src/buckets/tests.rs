@@ -77,7 +77,7 @@ fn an_element_has_the_value_or_there_is_none() {
 fn port(name: &str, dims: &[&str]) -> Port {
     let dim = |text: &&str| text.parse().map_or_else(|_| Dim::Unknown(Arc::from(*text)), Dim::Known);
     let ty = TensorType { dtype: F32, shape: Some(dims.iter().map(dim).collect()) };
-    Port { name: Arc::from(name), ty: Some(ty) }
+    Port::of_tensor(Arc::from(name), Some(ty))
 }
 
 /// Applies options to two inputs.

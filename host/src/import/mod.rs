@@ -9,6 +9,8 @@ pub(crate) mod file;
 mod info;
 mod onnx;
 
+use crate::values::graph::HostGraph;
+use crate::values::{Value, ValueType};
 use bytes::Bytes;
 use devbay_core::program::{Program, text, verify};
 use devbay_core::{Error, ErrorKind, Result, Tensor};
@@ -50,6 +52,19 @@ pub struct Imported {
     pub info: ModelInfo,
     /// Values of initializers that are also inputs, by name.
     pub defaults: Vec<(String, Tensor)>,
+    /// The graph of a model with strings, sequences, optionals or maps; `program` is then all of its segments side by side.
+    pub values: Option<HostGraph>,
+}
+
+impl Imported {
+    /// Returns the program, for callers that run programs only.
+    fn into_program(self) -> Result<Program> {
+        if self.values.is_some() {
+            let text = "the model has strings, sequences, optionals or maps, so it is no program: run it in a session";
+            return Err(Error::new(ErrorKind::UnsupportedModel, text));
+        }
+        Ok(self.program)
+    }
 }
 
 /// Reads the model in a file, and the data files beside it that the model refers to.
@@ -59,7 +74,7 @@ pub struct Imported {
 /// [`ErrorKind::UnsupportedModel`] if it uses features that devbay lacks; with the file, and the node at fault if there is
 /// one.
 pub fn open(path: impl AsRef<Path>, reading: Reading) -> Result<Program> {
-    open_all(path.as_ref(), reading, Defaults::Constants).map(|imported| imported.program)
+    open_all(path.as_ref(), reading, Defaults::Constants)?.into_program()
 }
 
 /// Reads the model in a file as [`open`] does, with all that the file says.
@@ -81,7 +96,7 @@ pub fn open_all(path: &Path, reading: Reading, defaults: Defaults) -> Result<Imp
 /// # Errors
 /// As [`open`]; [`ErrorKind::UnsupportedModel`] if it refers to data files and there is no folder.
 pub fn from_bytes(bytes: impl Into<Bytes>, folder: Option<&Path>) -> Result<Program> {
-    all_from_bytes(bytes.into(), folder, Defaults::Constants).map(|imported| imported.program)
+    all_from_bytes(bytes.into(), folder, Defaults::Constants)?.into_program()
 }
 
 /// Reads a model in memory as [`from_bytes`] does, with all that the file says.
@@ -100,16 +115,34 @@ pub fn read_tensor(bytes: impl Into<Bytes>) -> Result<Tensor> {
     onnx::read_tensor(bytes.into())
 }
 
+/// Reads a value of a type in the form of stored test data: TensorProto, SequenceProto, OptionalProto or MapProto.
+///
+/// # Errors
+/// As [`open`]; [`ErrorKind::InvalidModel`] for a value of another type.
+pub fn read_value(bytes: impl Into<Bytes>, ty: &ValueType) -> Result<Value> {
+    onnx::read_value(bytes.into(), ty)
+}
+
+/// Writes a value in the form of stored test data.
+///
+/// # Errors
+/// [`ErrorKind::UnsupportedModel`] for an element type that ONNX lacks.
+pub fn write_value(value: &Value) -> Result<Vec<u8>> {
+    onnx::write_value(value)
+}
+
 fn import(bytes: Bytes, folder: Option<&Path>, reading: Reading, defaults: Defaults) -> Result<Imported> {
     let imported = if bytes.starts_with(TEXT_MAGIC) {
         let text = str::from_utf8(&bytes).map_err(|e| {
             Error::new(ErrorKind::InvalidModel, "expected UTF-8 in a program's text").because(e)
         })?;
         let (program, info) = (text::parse(text)?, ModelInfo::of(ModelFormat::Text));
-        Imported { program, info, defaults: Vec::new() }
+        Imported { program, info, defaults: Vec::new(), values: None }
     } else {
         onnx::import(bytes, folder, reading, defaults)?
     };
-    verify::verify(&imported.program)?;
+    if imported.values.is_none() {
+        verify::verify(&imported.program)?;
+    }
     Ok(imported)
 }

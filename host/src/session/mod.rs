@@ -1,6 +1,7 @@
 //! Sessions: a model on a device, run from many threads at once, or in the background.
 
 mod ports;
+mod values;
 
 pub use ports::Port;
 
@@ -12,6 +13,7 @@ use crate::failover::{Failover, Failure};
 use crate::model::Model;
 use crate::run::{Admission, InFlight, OnFull, Run};
 use crate::seed::{self, RunSeed, Seeds};
+use crate::values::session::HostSession;
 use devbay_core::device::Device;
 use devbay_core::error::{Error, ErrorKind, Result, caught};
 use devbay_core::exec::cancel::Cancel;
@@ -72,6 +74,8 @@ pub struct Session {
     buckets: Option<Arc<Buckets>>,
     /// Seeds of the runs, if the model has random numbers.
     seeds: Option<Seeds>,
+    /// Sessions of the segments, if the host interprets the model's graph.
+    values: Option<Arc<HostSession>>,
 }
 
 /// Options of a session.
@@ -162,6 +166,9 @@ impl Session {
         options: impl Into<SessionOptions>,
     ) -> Result<Self> {
         let options = options.into();
+        if let Some(host) = model.host() {
+            return Self::of_values(model, host, device, options);
+        }
         let SessionOptions { plans, others, pins, by, failover, runs_max, buckets, seed } = options;
         let placement = Placement { device: Arc::clone(device), others, pins, by };
         let unit = model.placed(&placement, plans.clone())?;
@@ -183,6 +190,7 @@ impl Session {
             failover,
             buckets: None,
             seeds,
+            values: None,
         };
         if let Some(buckets) = &buckets {
             session.buckets = Some(Arc::new(Buckets::new(buckets, &all_inputs, &session.outputs)?));
@@ -251,6 +259,7 @@ impl Session {
     /// # Errors
     /// As [`Session::run`].
     pub fn plan_for(&self, inputs: &[(&str, &Tensor)]) -> Result<Arc<Plan>> {
+        self.refuse_values("there is no plan of the whole")?;
         let inputs = ports::in_order(&self.inputs, inputs)?;
         let types: Vec<_> = inputs.iter().map(|input| (input.dtype(), input.shape())).collect();
         self.plan_for_types(&types)
@@ -261,6 +270,7 @@ impl Session {
     /// # Errors
     /// As [`Session::run`].
     pub fn plan_for_types(&self, types: &[(DType, &[usize])]) -> Result<Arc<Plan>> {
+        self.refuse_values("there is no plan of the whole")?;
         ports::check(&self.inputs, types.iter().copied())?;
         let types = || types.iter().copied().chain(self.seeds.as_ref().map(|_| seed::TYPE));
         if let Some(buckets) = &self.buckets
@@ -283,6 +293,7 @@ impl Session {
     /// # Errors
     /// [`ErrorKind::Io`]; errors of devices that return constants.
     pub fn compile_to(&self, path: &Path) -> Result<Written> {
+        self.refuse_values("the model cannot be compiled ahead of time")?;
         dbx::write(path, &self.current().unit)
     }
 
@@ -355,6 +366,10 @@ impl Session {
     /// # Errors
     /// As [`Session::run`]; [`ErrorKind::Cancelled`] and [`ErrorKind::DeadlineExceeded`].
     pub fn run_with(&self, inputs: &[(&str, &Tensor)], options: &RunOptions) -> Result<Vec<Tensor>> {
+        if self.values.is_some() {
+            let tensors = ports::in_order(&self.inputs, inputs)?.into_iter().cloned().collect();
+            return self.run_hosted_tensors(tensors, options);
+        }
         if let Some(deadline) = options.deadline.filter(|_| self.may_not_return()) {
             let tensors = ports::in_order(&self.inputs, inputs)?.into_iter().cloned().collect();
             return self.run_apart(tensors, options, deadline);
@@ -367,6 +382,9 @@ impl Session {
     /// # Errors
     /// As [`Session::run_with`].
     pub fn run_in_order(&self, inputs: &[InputView<'_>], options: &RunOptions) -> Result<Vec<Tensor>> {
+        if self.values.is_some() {
+            return self.run_hosted_tensors(owned(inputs)?, options);
+        }
         match options.deadline.filter(|_| self.may_not_return()) {
             Some(deadline) => self.run_apart(owned(inputs)?, options, deadline),
             None => self.run_views(inputs, options),
@@ -446,6 +464,7 @@ impl Session {
         after: Option<Point<'_>>,
         options: &RunOptions,
     ) -> Result<Vec<DeviceTensor>> {
+        self.refuse_values("values cannot stay on a device between the model's parts")?;
         let inputs = ports::in_order(&self.inputs, inputs)?;
         let shapes: Vec<(DType, &[usize])> =
             inputs.iter().map(|input| (input.dtype(), input.shape())).collect();
@@ -477,6 +496,9 @@ impl Session {
     /// Starts a run as [`Session::run_async`] does, on inputs in the model's order; with `apart`, on a thread that no other
     /// run waits for, for all devices.
     fn start(&self, mut inputs: Vec<Tensor>, options: &RunOptions, apart: bool) -> Result<Run> {
+        if self.values.is_some() {
+            return self.start_hosted(inputs, options);
+        }
         let views: Vec<InputView<'_>> = inputs.iter().map(InputView::of).collect();
         ports::check(&self.inputs, views.iter().map(InputView::ty))?;
         let cancel = options.cancel.clone().unwrap_or_default();
@@ -522,6 +544,9 @@ impl Session {
         outputs: &mut [OutputView<'_>],
         options: &RunOptions,
     ) -> Result<()> {
+        if self.values.is_some() {
+            return copy_into(&self.run_hosted_tensors(owned(inputs)?, options)?, outputs);
+        }
         if let Some(deadline) = options.deadline.filter(|_| self.may_not_return()) {
             return self.run_apart_into(inputs, outputs, options, deadline);
         }
@@ -577,20 +602,7 @@ impl Session {
         options: &RunOptions,
         deadline: Duration,
     ) -> Result<()> {
-        let results = self.run_apart(owned(inputs)?, options, deadline)?;
-        if results.len() != outputs.len() {
-            let text = format!("memory for {} results, the model has {}", outputs.len(), results.len());
-            return Err(Error::new(ErrorKind::InvalidArgument, text));
-        }
-        for (result, output) in results.iter().zip(outputs) {
-            let (found, wanted) = (output.len(), result.bytes().len());
-            if found != wanted {
-                let text = format!("{found} bytes for a result of {wanted}");
-                return Err(Error::new(ErrorKind::InvalidArgument, text));
-            }
-            output.copy_from_slice(result.bytes());
-        }
-        Ok(())
+        copy_into(&self.run_apart(owned(inputs)?, options, deadline)?, outputs)
     }
 
     #[inline(never)]
@@ -651,6 +663,7 @@ impl Session {
         inputs: &[InputView<'a>],
         outputs: &mut [OutputView<'a>],
     ) -> Result<Option<Bound<'a>>> {
+        self.refuse_values("runs cannot be bound")?;
         ports::check(&self.inputs, inputs.iter().map(InputView::ty))?;
         self.check_unpadded(inputs.iter().map(|input| input.shape()))?;
         if self.seeds.is_some() {
@@ -736,6 +749,23 @@ fn owned(inputs: &[InputView<'_>]) -> Result<Vec<Tensor>> {
         Tensor::from_bytes(dtype, shape, input.bytes())
     };
     inputs.iter().map(copy).collect()
+}
+
+/// Copies results into the caller's memory.
+fn copy_into(results: &[Tensor], outputs: &mut [OutputView<'_>]) -> Result<()> {
+    if results.len() != outputs.len() {
+        let text = format!("memory for {} results, the model has {}", outputs.len(), results.len());
+        return Err(Error::new(ErrorKind::InvalidArgument, text));
+    }
+    for (result, output) in results.iter().zip(outputs) {
+        let (found, wanted) = (output.len(), result.bytes().len());
+        if found != wanted {
+            let text = format!("{found} bytes for a result of {wanted}");
+            return Err(Error::new(ErrorKind::InvalidArgument, text));
+        }
+        output.copy_from_slice(result.bytes());
+    }
+    Ok(())
 }
 
 /// Runs a unit on valid inputs, padded if the session has buckets.

@@ -1,5 +1,7 @@
 //! Inputs and outputs of a model, and their checks: inputs are put into the model's order, then checked.
 
+use crate::values::graph::GraphPort;
+use crate::values::{Element, Value, ValueType};
 use devbay_core::error::{Error, ErrorKind, Result};
 use devbay_core::program::{Program, ValueId};
 use devbay_core::tensor::{DType, TensorType};
@@ -10,8 +12,10 @@ use std::sync::Arc;
 pub struct Port {
     /// Its name.
     pub name: Arc<str>,
-    /// Its type, if the model declares it.
+    /// Its type, if the model declares it; None for strings, sequences, optionals and maps.
     pub ty: Option<TensorType>,
+    /// Its type as a value, also of strings, sequences, optionals and maps.
+    pub value: ValueType,
 }
 
 impl Port {
@@ -20,16 +24,28 @@ impl Port {
         ids.iter()
             .map(|&id| {
                 let value = program.value(id);
-                Self { name: value.name.clone(), ty: value.ty.clone() }
+                Self::of_tensor(value.name.clone(), value.ty.clone())
             })
             .collect()
+    }
+
+    /// Makes the port of a tensor.
+    pub(crate) fn of_tensor(name: Arc<str>, ty: Option<TensorType>) -> Self {
+        let (element, shape) = ty.clone().map(|ty| (Element::Number(ty.dtype), ty.shape)).unzip();
+        Self { name, ty, value: ValueType::Tensor { element, shape: shape.flatten() } }
+    }
+
+    /// Makes the port of a graph of the host.
+    pub(super) fn of_graph(port: &GraphPort) -> Self {
+        Self { name: Arc::clone(&port.name), ty: port.ty.as_tensor(), value: port.ty.clone() }
     }
 
     /// Describes it by name and type, for messages.
     fn describe(&self) -> String {
         match &self.ty {
             Some(ty) => format!("`{}` {ty}", self.name),
-            None => format!("`{}`", self.name),
+            None if self.value == ValueType::tensor(None) => format!("`{}`", self.name),
+            None => format!("`{}` {}", self.name, self.value),
         }
     }
 }
@@ -72,6 +88,28 @@ pub fn check<'a>(ports: &[Port], types: impl ExactSizeIterator<Item = (DType, &'
         if !port.ty.as_ref().is_none_or(|ty| ty.takes(dtype, shape)) {
             let given = TensorType::new(dtype, shape);
             let text = format!("input {} is given as {given}", port.describe());
+            return Err(Error::new(ErrorKind::InvalidInput, text));
+        }
+    }
+    Ok(())
+}
+
+/// Checks the types of values in the model's order.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`] for a type that the model does not take.
+pub fn check_values(ports: &[Port], values: &[Value]) -> Result<()> {
+    if values.len() != ports.len() {
+        let text = format!("{} inputs are given, the model takes {}", values.len(), ports.len());
+        return Err(Error::new(ErrorKind::InvalidInput, text));
+    }
+    for (port, value) in ports.iter().zip(values) {
+        if !port.value.is_of(value) {
+            let found = match value {
+                Value::Tensor(tensor) => tensor.tensor_type().to_string(),
+                other => other.ty().to_string(),
+            };
+            let text = format!("input {} is given as {found}", port.describe());
             return Err(Error::new(ErrorKind::InvalidInput, text));
         }
     }

@@ -110,3 +110,31 @@ def of_bytes(data, name, shape):
         # A byte of a signed type repeats the sign above its bits.
         codes = ((codes ^ (1 << (bits - 1))).astype(numpy.int8) - (1 << (bits - 1))).astype(numpy.int8)
     return codes.astype(codes.dtype).view(dtype).reshape(shape)
+
+
+def is_text(value):
+    """Returns whether a value is a text, or an array or a list of texts."""
+    return isinstance(value, (str, bytes)) or numpy.asarray(value).dtype.kind in "UST"
+
+
+def texts(value):
+    """Returns the texts of an array, a list or a single text, row-major, and their shape. Bytes are read as UTF-8."""
+    array = value if isinstance(value, numpy.ndarray) else numpy.asarray(value, dtype=object)
+    if array.dtype.kind not in "USTO":
+        raise TypeError(f"expected texts, found an array of {array.dtype}")
+    return [_text(item) for item in array.reshape(-1).tolist()], array.shape
+
+
+def _text(item):
+    if isinstance(item, bytes):
+        return item.decode("utf-8")
+    if not isinstance(item, str):
+        raise TypeError(f"expected texts, found {type(item).__name__}")
+    return item
+
+
+def of_texts(texts, shape):
+    """Returns an array of `str` objects, as onnxruntime returns strings."""
+    array = numpy.empty(len(texts), object)
+    array[:] = texts
+    return array.reshape(shape)

@@ -53,6 +53,8 @@ class Port:
     @property
     def dtype(self) -> str | None: ...
     @property
+    def type(self) -> str: ...
+    @property
     def shape(self) -> tuple[int | str | None, ...] | None: ...
 
 @final
@@ -113,7 +115,7 @@ class Session:
         deadline: float | None = None,
         cancel: Cancel | None = None,
         seed: int | None = None,
-    ) -> dict[str, ndarray]: ...
+    ) -> dict[str, Any]: ...
     async def run_async(
         self,
         inputs: Mapping[str, Any],
@@ -121,7 +123,7 @@ class Session:
         deadline: float | None = None,
         cancel: Cancel | None = None,
         seed: int | None = None,
-    ) -> dict[str, ndarray]: ...
+    ) -> dict[str, Any]: ...
     def run_on_device(
         self,
         inputs: Mapping[str, Any],

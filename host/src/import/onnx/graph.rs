@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Attributes of Constant, each a different form of its value.
-const CONSTANT_FORMS: &[&str] = &[
+pub(super) const CONSTANT_FORMS: &[&str] = &[
     "value",
     "value_int",
     "value_ints",

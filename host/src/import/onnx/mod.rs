@@ -4,8 +4,10 @@
 //! programs hold. Unused opset domains are tolerated. Nodes of domains other than ONNX's stay as they are, because domains
 //! are open to vendors.
 //!
-//! Refused with a typed error: opsets outside [`OPSETS`], sequences, optionals, strings, sparse tensors, element types that
-//! devbay lacks, and violations of ONNX's rules.
+//! A model with strings, sequences, optionals or maps is divided between the host and devices ([`hosted`]).
+//!
+//! Refused with a typed error: opsets outside [`OPSETS`], sparse tensors, element types that devbay lacks, and violations of
+//! ONNX's rules.
 //!
 //! The cost of a small model is limited: nesting, calls, nodes and bytes after inlining.
 
@@ -13,6 +15,7 @@ mod attributes;
 mod external;
 mod functions;
 mod graph;
+mod hosted;
 mod lift;
 mod order;
 pub(super) mod proto;
@@ -51,13 +54,26 @@ pub(super) fn import(
         invalid("expected a program's text or an ONNX model, found neither, or a damaged one").because(cause)
     })?;
     let info = ModelInfo::take(&mut model);
+    if hosted::touches(&model) {
+        return hosted::import_all(&model, info, folder, reading, defaults);
+    }
     let graph = model.graph.as_ref().ok_or_else(|| invalid("expected a graph in the model, found none"))?;
     let opsets = opsets(&model.opset_import)?;
     let mut builder = Builder::new(&model.functions, folder, reading)?;
     // Files before version 4 had to list all initializers among the inputs, so that this says nothing about defaults.
     let defaults = if model.ir_version() < 4 { Defaults::Ignored } else { defaults };
     builder.build_main(graph, opsets, defaults)?;
-    Ok(Imported { program: builder.program, info, defaults: builder.defaults })
+    Ok(Imported { program: builder.program, info, defaults: builder.defaults, values: None })
+}
+
+/// Reads a value of a type from the form of ONNX's test data.
+pub(super) fn read_value(bytes: Bytes, ty: &crate::values::ValueType) -> Result<crate::values::Value> {
+    hosted::values::read_value(bytes, ty)
+}
+
+/// Writes a value in the form of ONNX's test data.
+pub(super) fn write_value(value: &crate::values::Value) -> Result<Vec<u8>> {
+    hosted::values::write_value(value)
 }
 
 /// Reads one tensor on its own.

@@ -14,6 +14,7 @@ _TABLE = [
     ("i16", "int16", 5),
     ("i32", "int32", 6),
     ("i64", "int64", 7),
+    ("string", "string", 8),
     ("bool", "bool", 9),
     ("f16", "float16", 10),
     ("f64", "double", 11),

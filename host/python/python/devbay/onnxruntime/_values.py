@@ -16,7 +16,9 @@ class NodeArg:
 
     def __init__(self, port, overrides):
         self.name = port.name
-        self.type = _types.type_name(port.dtype)
+        # The numbers of few bits have names in onnxruntime that the table knows.
+        is_number = port.dtype not in (None, "string") or port.type == "tensor"
+        self.type = _types.type_name(port.dtype) if is_number else port.type
         self.shape = [overrides.get(extent, extent) for extent in port.shape or ()]
 
     @classmethod
@@ -94,7 +96,7 @@ class OrtDevice:
 
 
 class OrtValue:
-    """A tensor: an array in host memory, or a `devbay.Tensor` on a device."""
+    """A value: an array in host memory, a `devbay.Tensor` on a device, a list, a dictionary, or None."""
 
     def __init__(self, value, dtype=None):
         self._value = value
@@ -147,9 +149,9 @@ class OrtValue:
             return cls(devbay.Tensor.from_dlpack(data))
 
     def numpy(self):
-        """Returns the content as an array; it shares host memory."""
+        """Returns the content as an array; it shares host memory. A sequence or a map is returned as it is."""
         with translated():
-            return self._value if isinstance(self._value, numpy.ndarray) else self._value.numpy()
+            return self._value.numpy() if isinstance(self._value, devbay.Tensor) else self._value
 
     def __array__(self, dtype=None, copy=None):
         return numpy.array(self.numpy(), dtype=dtype, copy=copy)
@@ -166,6 +168,9 @@ class OrtValue:
 
     def data_type(self):
         """Returns the type's name, such as `tensor(float)`."""
+        if isinstance(self._value, list):
+            first = OrtValue(self._value[0]).data_type() if self._value else "tensor(undefined)"
+            return f"seq({first})"
         return _types.type_name(self._dtype)
 
     def element_type(self):
@@ -190,20 +195,20 @@ class OrtValue:
         return self.numpy().nbytes if self.device_name() == "cpu" else self._value.nbytes
 
     def has_value(self):
-        """Returns True: optionals without a value are not supported."""
-        return True
+        """Returns False for an optional without a value."""
+        return self._value is not None
 
     def is_tensor(self):
-        """Returns True: only tensors are supported."""
-        return True
+        """Returns whether it is a tensor, also of strings."""
+        return isinstance(self._value, (numpy.ndarray, devbay.Tensor))
 
     def is_sparse_tensor(self):
         """Returns False: only dense tensors are supported."""
         return False
 
     def is_tensor_sequence(self):
-        """Returns False: only tensors are supported."""
-        return False
+        """Returns whether it is a sequence of tensors."""
+        return isinstance(self._value, list) and not any(isinstance(item, dict) for item in self._value)
 
     def as_sparse_tensor(self):
         """Raises an exception: only dense tensors are supported."""
@@ -229,8 +234,12 @@ def copy_tensors(src, dst, stream=None):
 
 
 def _dtype_of(value):
-    if not isinstance(value, numpy.ndarray):
+    if isinstance(value, devbay.Tensor):
         return value.dtype
+    if not isinstance(value, numpy.ndarray):
+        return None
+    if value.dtype.kind in "OUST":
+        return "string"
     return _types.devbay_name(value.dtype)
 
 

@@ -10,6 +10,7 @@ mod random;
 mod refusals;
 mod rules;
 mod stored;
+mod values;
 
 use super::proto::attribute_proto::AttributeType;
 use super::proto::tensor_proto::DataType;

@@ -190,15 +190,15 @@ fn what_devbay_does_not_do() {
         (
             "a sequence",
             with_input(type_proto::Value::SequenceType(Default::default())),
-            "the value \"x\": expected a tensor, found a sequence",
+            "it is no program: run it in a session",
         ),
-        ("a map", with_input(type_proto::Value::MapType(Default::default())), "found a map"),
-        ("an optional", with_input(type_proto::Value::OptionalType(Default::default())), "found an optional"),
         (
-            "text",
-            of_type(8),
-            "the value \"x\": expected an element type that devbay has, found ONNX's STRING",
+            "a map",
+            with_input(type_proto::Value::MapType(Default::default())),
+            "expected an element type that programs have, found UNDEFINED",
         ),
+        ("an optional", with_input(type_proto::Value::OptionalType(Default::default())), "it is no program"),
+        ("text", of_type(8), "it is no program: run it in a session"),
         ("a tiny float", of_type(27), "found ONNX's FLOAT6E2M3"),
         ("a complex number", of_type(14), "expected an element type that programs have, found COMPLEX64"),
         ("many extents", many_extents, "the value \"x\": expected at most 64 extents, found 65"),
@@ -206,7 +206,7 @@ fn what_devbay_does_not_do() {
         (
             "a constant of text",
             constant(string("value_string", "a")),
-            "constants with a value_string are not supported",
+            "it is no program: run it in a session",
         ),
         (
             "a sparse constant",
