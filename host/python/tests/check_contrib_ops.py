@@ -13,7 +13,8 @@ import sys
 from math import erf
 
 import numpy as np
-from beside_onnxruntime import Case, main, maybe, pick, reals, shape_of
+import onnxruntime
+from beside_onnxruntime import Case, main, maybe, model, pick, reals, shape_of
 from onnx import TensorProto
 
 # Quantised results may be rounded to the other side of a tie.
