@@ -363,13 +363,15 @@ fn softmax_zero(l: &mut Lowering<'_>, x: ValueId) -> Result<ValueId> {
 /// The normal distribution's quantile by Winitzki's approximation, with onnxruntime's digits of pi.
 fn probit(l: &mut Lowering<'_>, p: ValueId) -> Result<ValueId> {
     const A: f32 = 0.147;
+    /// A times pi, which is 3.14159 there.
+    const PI_A: f32 = 0.461_813_7;
     let one = l.number(1.0, p)?;
     let twice = l.times(p, 2.0)?;
     let x = l.op("Sub", &[twice, one])?;
     let (above, below) = (l.op("Add", &[one, x])?, l.op("Sub", &[one, x])?);
     let product = l.op("Mul", &[below, above])?;
     let log = l.op("Log", &[product])?;
-    let (half, shift) = (l.times(log, 0.5)?, l.number(2.0 / (3.14159 * A), p)?);
+    let (half, shift) = (l.times(log, 0.5)?, l.number(2.0 / PI_A, p)?);
     let v = l.op("Add", &[half, shift])?;
     let (square, part) = (l.op("Mul", &[v, v])?, l.times(log, 1.0 / A)?);
     let inner = l.op("Sub", &[square, part])?;

@@ -96,9 +96,11 @@ fn softmax_zero(scores: &mut [f64]) {
 /// Winitzki's approximation of the error function's inverse, with onnxruntime's digits of pi.
 pub(super) fn probit(p: f64) -> f64 {
     const A: f64 = 0.147;
+    /// A times pi, which is 3.14159 there.
+    const PI_A: f64 = 0.461_813_73;
     let x = 2.0 * p - 1.0;
     let log = ((1.0 - x) * (1.0 + x)).ln();
-    let v = 2.0 / (3.14159 * A) + 0.5 * log;
+    let v = 2.0 / PI_A + 0.5 * log;
     let root = ((v * v - log / A).sqrt() - v).sqrt();
     f64::from(std::f32::consts::SQRT_2) * if x < 0.0 { -root } else { root }
 }
