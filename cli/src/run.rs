@@ -287,7 +287,8 @@ fn ran(arguments: &Arguments, cancel: &Cancel) -> Result<Outcome> {
     let failed = |_: &_| profile.iter().for_each(Profile::finish_failed);
     let outputs = session.run_with(&given, &options).inspect_err(failed)?;
     let run = begin.elapsed();
-    let ran = Ran { profile, chosen, preprocessing, inputs, session, auto, plan, outputs, import, prepare, run };
+    let ran =
+        Ran { profile, chosen, preprocessing, inputs, session, auto, plan, outputs, import, prepare, run };
     Ok(Outcome::Tensors(Box::new(ran)))
 }
 

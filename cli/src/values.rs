@@ -26,8 +26,13 @@ pub struct Ran {
 /// # Errors
 /// For files that cannot be read, options that need a program, and errors of the run.
 pub fn ran(arguments: &Arguments, model: &Model, import: Duration, cancel: &Cancel) -> Result<Ran> {
-    if arguments.image.is_some() || arguments.inputs.random.is_some() || !arguments.inputs.given.shape.is_empty() {
-        return Err(usage("a model with strings, sequences, optionals or maps takes its inputs from --input"));
+    if arguments.image.is_some()
+        || arguments.inputs.random.is_some()
+        || !arguments.inputs.given.shape.is_empty()
+    {
+        return Err(usage(
+            "a model with strings, sequences, optionals or maps takes its inputs from --input",
+        ));
     }
     let begin = Instant::now();
     let chosen = arguments.device.choose(&arguments.plugins, model.program(), None)?;
@@ -72,7 +77,8 @@ impl Ran {
         if let Some(path) = &arguments.output {
             write(path, &named)?;
         }
-        let verdicts = arguments.compare.as_ref().map(|path| compared(path, &named, arguments)).transpose()?;
+        let verdicts =
+            arguments.compare.as_ref().map(|path| compared(path, &named, arguments)).transpose()?;
         let verdict = run::verdict(verdicts.as_deref());
         let [import, prepare, time] = self.times;
         if arguments.json {
@@ -149,7 +155,9 @@ fn text_of(value: &Value, n: usize) -> String {
             let values = sequence.values().iter().take(n).map(|value| text_of(value, n)).collect();
             format!("[{}]", listed(values, sequence.values().len()))
         }
-        Value::Optional(optional) => optional.value().map_or_else(|| "none".to_owned(), |value| text_of(value, n)),
+        Value::Optional(optional) => {
+            optional.value().map_or_else(|| "none".to_owned(), |value| text_of(value, n))
+        }
         Value::Map(map) => format!("{{{}}}: {{{}}}", text_of(map.keys(), n), text_of(map.values(), n)),
     }
 }
@@ -181,7 +189,9 @@ fn compared(path: &Path, outputs: &[(&str, &Value)], arguments: &Arguments) -> R
         };
         Ok(match (found, expected) {
             (Value::Tensor(found), Value::Tensor(expected)) => compare(name, found, expected, tolerance),
-            (Value::Strings(found), Value::Strings(expected)) => texts(name, (found != expected).then_some("texts differ")),
+            (Value::Strings(found), Value::Strings(expected)) => {
+                texts(name, (found != expected).then_some("texts differ"))
+            }
             _ => texts(name, Some("it is of another type than the expected value")),
         })
     };

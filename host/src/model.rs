@@ -3,6 +3,7 @@
 use crate::dbx::{self, Checks, Compiled};
 use crate::forks;
 use crate::import::{self, Defaults, Imported, ModelFormat, ModelInfo, Reading};
+use crate::values::session::HostModel;
 use bytes::Bytes;
 use devbay_core::device::Device;
 use devbay_core::error::{Error, ErrorKind, Result};
@@ -12,7 +13,6 @@ use devbay_core::plan::{Env, Placement, PlanOptions};
 use devbay_core::program::verify::verify;
 use devbay_core::program::{Program, Region, text};
 use devbay_core::tensor::{Tensor, TensorType};
-use crate::values::session::HostModel;
 use devbay_plugin_api::locks::lock;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -8,9 +8,9 @@
 
 pub(crate) mod compare;
 pub(crate) mod corpus;
-mod values;
 #[cfg(test)]
 mod mutants;
+mod values;
 
 pub use corpus::{About, index};
 
@@ -86,8 +86,14 @@ impl Loaded {
             }
             // A model with strings, sequences, optionals or maps is no program, but a session runs it.
             Err(_) => {
-                let verdicts = test.sets.values().map(|set| values::in_session(name, &test.model, set, device, tolerance));
-                return verdicts.into_iter().find(|verdict| *verdict != Verdict::Passed).unwrap_or(Verdict::Passed);
+                let verdicts = test
+                    .sets
+                    .values()
+                    .map(|set| values::in_session(name, &test.model, set, device, tolerance));
+                return verdicts
+                    .into_iter()
+                    .find(|verdict| *verdict != Verdict::Passed)
+                    .unwrap_or(Verdict::Passed);
             }
         };
         let verdicts = test.sets.values().map(|set| match path {

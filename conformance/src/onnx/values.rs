@@ -26,13 +26,19 @@ pub fn in_session(
         Ok(session) => session,
         Err(error) => return from_error(&error),
     };
-    let data = || Ok::<_, devbay_host::Error>((values(session.inputs(), &set.inputs)?, values(session.outputs(), &set.outputs)?));
+    let data = || {
+        Ok::<_, devbay_host::Error>((
+            values(session.inputs(), &set.inputs)?,
+            values(session.outputs(), &set.outputs)?,
+        ))
+    };
     let (inputs, expected) = match data() {
         Ok(data) => data,
         Err(error) => return host_only(format!("no value: {}", one_line(&error))),
     };
     if inputs.len() != session.inputs().len() || expected.len() != session.outputs().len() {
-        let reason = format!("the test has {} inputs and {} outputs, the model others", inputs.len(), expected.len());
+        let reason =
+            format!("the test has {} inputs and {} outputs, the model others", inputs.len(), expected.len());
         return Verdict::Failed { failure: Failure::Suite, reason };
     }
     let names = session.inputs().iter().map(|port| &*port.name);
@@ -41,21 +47,30 @@ pub fn in_session(
         Ok(found) => found,
         Err(error) => return from_error(&error),
     };
-    if let ([Value::Tensor(found), ..], [Value::Tensor(expected), ..], true) = (&found[..], &expected[..], name.starts_with(JPEG)) {
+    if let ([Value::Tensor(found), ..], [Value::Tensor(expected), ..], true) =
+        (&found[..], &expected[..], name.starts_with(JPEG))
+    {
         let mut pairs = found.bytes().iter().zip(expected.bytes());
         let far = pairs.position(|(found, expected)| found.abs_diff(*expected) > JPEG_LEVELS);
         return match far {
             None if found.tensor_type() == expected.tensor_type() => Verdict::Passed,
             _ => {
-                let max = found.bytes().iter().zip(expected.bytes()).map(|(found, expected)| found.abs_diff(*expected)).max();
-                let reason = format!("byte {far:?} differs by more than {JPEG_LEVELS} levels, at most {max:?}");
+                let max = found
+                    .bytes()
+                    .iter()
+                    .zip(expected.bytes())
+                    .map(|(found, expected)| found.abs_diff(*expected))
+                    .max();
+                let reason =
+                    format!("byte {far:?} differs by more than {JPEG_LEVELS} levels, at most {max:?}");
                 Verdict::Failed { failure: Failure::Wrong, reason }
             }
         };
     }
     let pairs = found.iter().zip(&expected).enumerate();
-    let mut wrong =
-        pairs.filter_map(|(i, (found, expected))| Some(format!("output {i}: {}", differs(found, expected, tolerance)?)));
+    let mut wrong = pairs.filter_map(|(i, (found, expected))| {
+        Some(format!("output {i}: {}", differs(found, expected, tolerance)?))
+    });
     match wrong.next() {
         Some(reason) => Verdict::Failed { failure: Failure::Wrong, reason },
         None => Verdict::Passed,

@@ -7,11 +7,11 @@ use crate::progress::Watched;
 use crate::reports;
 use crate::runtime::{Runtime, shared};
 use crate::tensor::{Tensor, from_python, to_python};
+use crate::values::{value_from, value_to};
 use devbay_host::internals::devices::missing_ops;
 use devbay_host::internals::forks::Here;
 use devbay_host::internals::options::Options;
 use devbay_host::trace::Recorder;
-use crate::values::{value_from, value_to};
 use devbay_host::{
     DeviceTensor, DeviceVerdict, Element, Error, ErrorKind, Model, ModelInfo, RunOptions, Value, ValueType,
 };
@@ -20,8 +20,8 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyString, PyTuple};
 use smallvec::SmallVec;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A model on a device. Any number of threads may run it at once.
@@ -429,13 +429,20 @@ impl Opened {
     }
 
     /// Runs a model with strings, sequences, optionals or maps. The main thread looks for signals meanwhile.
-    fn run_on_values<'py>(&self, inputs: &Bound<'py, PyDict>, options: &RunOptions) -> PyResult<Bound<'py, PyDict>> {
+    fn run_on_values<'py>(
+        &self,
+        inputs: &Bound<'py, PyDict>,
+        options: &RunOptions,
+    ) -> PyResult<Bound<'py, PyDict>> {
         let py = inputs.py();
         let mut given: Vec<(String, Value)> = Vec::new();
         for (name, object) in &inputs.copy()? {
             let name: String = name.extract()?;
             let port = self.port(py, &name)?;
-            given.push((name.clone(), value_from(&object, &format!("input `{name}`"), &port.value, &self.device)?));
+            given.push((
+                name.clone(),
+                value_from(&object, &format!("input `{name}`"), &port.value, &self.device)?,
+            ));
         }
         for (name, tensor) in &self.defaults {
             let is_input = self.session.inputs().iter().any(|port| *port.name == **name);
@@ -525,7 +532,9 @@ fn watched(
             changed.notify_all();
         };
         let spawned = std::thread::Builder::new().name("devbay-run".to_owned()).spawn_scoped(scope, work);
-        spawned.map_err(|error| pyo3::exceptions::PyRuntimeError::new_err(format!("no thread for the run: {error}")))?;
+        spawned.map_err(|error| {
+            pyo3::exceptions::PyRuntimeError::new_err(format!("no thread for the run: {error}"))
+        })?;
         let wait = || {
             let waited = changed.wait_timeout_while(lock(slot), LOOK, |outcome| outcome.is_none());
             waited.map_or_else(|poisoned| poisoned.into_inner().0.take(), |(mut outcome, _)| outcome.take())

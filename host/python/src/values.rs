@@ -3,7 +3,9 @@
 use crate::errors::exception;
 use crate::tensor::{arrays, from_python, to_python};
 use devbay_host::internals::core::tensor::{F32, F64, I64};
-use devbay_host::{Device, Element, Error, ErrorKind, Map, Optional, Sequence, Strings, Tensor, Value, ValueType};
+use devbay_host::{
+    Device, Element, Error, ErrorKind, Map, Optional, Sequence, Strings, Tensor, Value, ValueType,
+};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
@@ -41,7 +43,8 @@ pub fn value_from(
             if object.cast::<PyString>().is_ok() || object.cast::<PyDict>().is_ok() {
                 return Err(refused(py, format!("{what} is {wanted}: give a list")));
             }
-            let items = object.try_iter().map_err(|_| refused(py, format!("{what} is {wanted}: give a list")))?;
+            let items =
+                object.try_iter().map_err(|_| refused(py, format!("{what} is {wanted}: give a list")))?;
             let item = |(i, item): (usize, PyResult<Bound<'_, PyAny>>)| {
                 value_from(&item?, &format!("element {i} of {what}"), of, device)
             };
@@ -52,7 +55,8 @@ pub fn value_from(
         ValueType::Optional(of) => Ok(Optional::some(value_from(object, what, of, device)?).into()),
         ValueType::Map { keys, values } => {
             let dictionary = object.cast::<PyDict>();
-            let dictionary = dictionary.map_err(|_| refused(py, format!("{what} is {wanted}: give a dictionary")))?;
+            let dictionary =
+                dictionary.map_err(|_| refused(py, format!("{what} is {wanted}: give a dictionary")))?;
             let (mut all_keys, mut all_values) = (Vec::new(), Vec::new());
             for (key, value) in &dictionary.copy()? {
                 all_keys.push(key);
@@ -141,6 +145,9 @@ fn plain<'py>(py: Python<'py>, list: &Value) -> PyResult<Vec<Bound<'py, PyAny>>>
     }
 }
 
-fn objects<'py, T: Copy + IntoPyObjectExt<'py>>(py: Python<'py>, numbers: Option<&[T]>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+fn objects<'py, T: Copy + IntoPyObjectExt<'py>>(
+    py: Python<'py>,
+    numbers: Option<&[T]>,
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
     numbers.unwrap_or_default().iter().map(|&number| number.into_bound_py_any(py)).collect()
 }

@@ -45,12 +45,18 @@ pub fn decoded(form: Form, size: usize, shape: &[usize], bytes: &[u8]) -> Result
         texts.push(match form {
             Form::Bytes => {
                 let end = element.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-                Arc::from(str::from_utf8(&element[..end]).map_err(|_| wrong("an array of bytes that are no UTF-8, expected texts"))?)
+                Arc::from(
+                    str::from_utf8(&element[..end])
+                        .map_err(|_| wrong("an array of bytes that are no UTF-8, expected texts"))?,
+                )
             }
             Form::Characters => {
-                let codes = element.chunks_exact(CHARACTER).map(|code| u32::from_le_bytes([code[0], code[1], code[2], code[3]]));
+                let codes = element
+                    .chunks_exact(CHARACTER)
+                    .map(|code| u32::from_le_bytes([code[0], code[1], code[2], code[3]]));
                 let text: Option<String> = codes.map(char::from_u32).collect();
-                let text = text.ok_or_else(|| wrong("an array with codes that are no characters, expected texts"))?;
+                let text =
+                    text.ok_or_else(|| wrong("an array with codes that are no characters, expected texts"))?;
                 Arc::from(text.trim_end_matches('\0'))
             }
         });

@@ -1,10 +1,10 @@
 //! Inputs and outputs of a model, and their checks: inputs are put into the model's order, then checked.
 
+use crate::values::graph::GraphPort;
+use crate::values::{Element, Value, ValueType};
 use devbay_core::error::{Error, ErrorKind, Result};
 use devbay_core::program::{Program, ValueId};
 use devbay_core::tensor::{DType, TensorType};
-use crate::values::graph::GraphPort;
-use crate::values::{Element, Value, ValueType};
 use std::sync::Arc;
 
 /// One input or output of a model.

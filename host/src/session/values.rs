@@ -82,7 +82,11 @@ impl Session {
     }
 
     /// Runs on tensors a model whose ports are all tensors of numbers, in the model's order.
-    pub(super) fn run_hosted_tensors(&self, inputs: Vec<Tensor>, options: &RunOptions) -> Result<Vec<Tensor>> {
+    pub(super) fn run_hosted_tensors(
+        &self,
+        inputs: Vec<Tensor>,
+        options: &RunOptions,
+    ) -> Result<Vec<Tensor>> {
         self.check_only_tensors()?;
         let given: Vec<Value> = inputs.into_iter().map(Value::from).collect();
         ports::check_values(&self.inputs, &given)?;
@@ -103,7 +107,11 @@ impl Session {
             let work = || {
                 Cancel::check(Some(&cancel))?;
                 let Some(values) = &values else { return Ok(Vec::new()) };
-                values.run(given, &options, Some(&cancel), until)?.into_iter().map(Value::into_tensor).collect()
+                values
+                    .run(given, &options, Some(&cancel), until)?
+                    .into_iter()
+                    .map(Value::into_tensor)
+                    .collect()
             };
             let outcome = caught("the run", work).flatten();
             drop(limits);
@@ -133,7 +141,10 @@ impl Session {
         match self.inputs.iter().chain(&self.outputs).find(|port| !port.value.is_numeric()) {
             None => Ok(()),
             Some(port) => {
-                let text = format!("`{}` is {}, no tensor of numbers: run the model with `Session::run_values`", port.name, port.value);
+                let text = format!(
+                    "`{}` is {}, no tensor of numbers: run the model with `Session::run_values`",
+                    port.name, port.value
+                );
                 Err(Error::new(ErrorKind::InvalidInput, text))
             }
         }

@@ -98,7 +98,9 @@ impl Map {
     pub fn new(keys: Value, values: Value) -> Result<Self> {
         let (n_keys, n_values) = (keys.shape()?.to_vec(), values.shape()?.to_vec());
         if n_keys.len() != 1 || n_keys != n_values {
-            return Err(invalid(format!("expected a list of keys and one of as many elements, found extents {n_keys:?} and {n_values:?}")));
+            return Err(invalid(format!(
+                "expected a list of keys and one of as many elements, found extents {n_keys:?} and {n_values:?}"
+            )));
         }
         let is_key = matches!(keys.ty().element(), Some(Element::String | Element::Number(I64)));
         let is_value =

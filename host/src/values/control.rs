@@ -15,7 +15,9 @@ fn wrong(text: impl Into<String>) -> Error {
 /// Returns one integer or truth value.
 fn int(value: Value) -> Result<i64> {
     let tensor = value.into_tensor()?;
-    tensor.to_int().ok_or_else(|| wrong(format!("expected one integer or truth value, found {}", tensor.tensor_type())))
+    tensor
+        .to_int()
+        .ok_or_else(|| wrong(format!("expected one integer or truth value, found {}", tensor.tensor_type())))
 }
 
 /// If: runs one of two graphs.
@@ -97,7 +99,8 @@ pub fn map(run: &Run<'_>, body: &Body, captures: &[Value], inputs: Vec<Option<Va
         if let Value::Sequence(sequence) = input
             && sequence.values().len() != n
         {
-            let text = format!("expected sequences of {n} elements, found one of {}", sequence.values().len());
+            let text =
+                format!("expected sequences of {n} elements, found one of {}", sequence.values().len());
             return Err(wrong(text));
         }
     }
@@ -112,7 +115,8 @@ pub fn map(run: &Run<'_>, body: &Body, captures: &[Value], inputs: Vec<Option<Va
         results.iter_mut().zip(found).for_each(|(values, value)| values.push(value));
     }
     let sequences = results.into_iter().zip(&body.graph.outputs).map(|(values, (port, _))| {
-        let element = values.first().map_or_else(|| port.ty.without_shape(), |value| value.ty().without_shape());
+        let element =
+            values.first().map_or_else(|| port.ty.without_shape(), |value| value.ty().without_shape());
         Ok(Sequence::new(element, values)?.into())
     });
     sequences.collect()

@@ -27,7 +27,13 @@ fn element_size(tensor: &Tensor) -> Result<usize> {
 }
 
 /// Copies the range `start..end` of the axis, whose elements have `width` units.
-fn cut<T: Clone>(from: &[T], shape: &[usize], axis: usize, (start, end): (usize, usize), width: usize) -> Vec<T> {
+fn cut<T: Clone>(
+    from: &[T],
+    shape: &[usize],
+    axis: usize,
+    (start, end): (usize, usize),
+    width: usize,
+) -> Vec<T> {
     let inner = shape[axis + 1..].iter().product::<usize>() * width;
     let outer: usize = shape[..axis].iter().product();
     let row = shape[axis] * inner;
@@ -41,7 +47,10 @@ fn cut<T: Clone>(from: &[T], shape: &[usize], axis: usize, (start, end): (usize,
 pub fn part(value: &Value, axis: usize, start: usize, end: usize) -> Result<Value> {
     let mut shape = value.shape()?.to_vec();
     if start > end || end > shape[axis] {
-        let text = format!("expected a part of the {} elements along axis {axis}, found {start}..{end}", shape[axis]);
+        let text = format!(
+            "expected a part of the {} elements along axis {axis}, found {start}..{end}",
+            shape[axis]
+        );
         return Err(Error::new(ErrorKind::InvalidInput, text));
     }
     let whole = std::mem::replace(&mut shape[axis], end - start);
@@ -86,7 +95,12 @@ pub fn joined(values: &[Value], axis: usize) -> Result<Value> {
         let fits = other.len() == shape.len() && (0..shape.len()).all(|j| j == axis || other[j] == shape[j]);
         if !fits || value.ty().element() != first.ty().element() {
             let found = (value.ty().without_shape(), other);
-            let text = format!("element {i} is {} {:?}, which does not fit {} {shape:?}", found.0, found.1, first.ty());
+            let text = format!(
+                "element {i} is {} {:?}, which does not fit {} {shape:?}",
+                found.0,
+                found.1,
+                first.ty()
+            );
             return Err(invalid(text));
         }
         extent += other[axis];

@@ -50,7 +50,9 @@ impl Value {
     /// Returns its type, with its own extents.
     pub fn ty(&self) -> ValueType {
         match self {
-            Self::Tensor(tensor) => ValueType::of_shape(Some(Element::Number(tensor.dtype())), tensor.shape()),
+            Self::Tensor(tensor) => {
+                ValueType::of_shape(Some(Element::Number(tensor.dtype())), tensor.shape())
+            }
             Self::Strings(strings) => ValueType::of_shape(Some(Element::String), strings.shape()),
             Self::Sequence(sequence) => ValueType::sequence(sequence.element().clone()),
             Self::Optional(optional) => ValueType::optional(optional.of().clone()),

@@ -66,7 +66,9 @@ impl Run<'_> {
                 let captures = [captured(&bodies[0].captures)?, captured(&bodies[1].captures)?];
                 control::branch(self, bodies, &captures, inputs)?
             }
-            Kind::Loop(body) => control::repeat(self, body, &captured(&body.captures)?, inputs, step.outputs.len())?,
+            Kind::Loop(body) => {
+                control::repeat(self, body, &captured(&body.captures)?, inputs, step.outputs.len())?
+            }
             Kind::Map(body) => control::map(self, body, &captured(&body.captures)?, inputs)?,
         };
         for (slot, value) in step.outputs.iter().zip(results) {

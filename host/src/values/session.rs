@@ -51,7 +51,9 @@ impl HostSession {
             segment.program().main.visit(&mut |node| found |= !name.is_empty() && *node.name == *name);
             found
         };
-        if let Some((name, _)) = options.pins.iter().find(|(name, _)| !model.segments.iter().any(|s| has(s, name))) {
+        if let Some((name, _)) =
+            options.pins.iter().find(|(name, _)| !model.segments.iter().any(|s| has(s, name)))
+        {
             let text = format!("there is no node `{name}` that a device runs, to be pinned");
             return Err(Error::new(ErrorKind::InvalidArgument, text));
         }

@@ -5,7 +5,9 @@
 use super::sequences::element_of;
 use super::{Site, Work, invalid, take, wrong};
 use crate::values::{Element, Strings, Value, ValueType};
-use devbay_core::tensor::{BF16, BOOL, DType, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, dtype_name};
+use devbay_core::tensor::{
+    BF16, BOOL, DType, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, dtype_name,
+};
 use devbay_core::{Error, ErrorKind, Result, Tensor};
 use half::{bf16, f16};
 use std::sync::Arc;
@@ -37,7 +39,9 @@ pub fn cast_like(_: &Site<'_>) -> Result<Work> {
 
 fn converted(value: Value, to: Option<Element>) -> Result<Value> {
     match (value, to) {
-        (Value::Tensor(tensor), Some(Element::String)) => Ok(Strings::new(tensor.shape(), texts(&tensor)?)?.into()),
+        (Value::Tensor(tensor), Some(Element::String)) => {
+            Ok(Strings::new(tensor.shape(), texts(&tensor)?)?.into())
+        }
         (Value::Strings(strings), Some(Element::Number(dtype))) => Ok(numbers(&strings, dtype)?.into()),
         (strings @ Value::Strings(_), _) => Ok(strings),
         (other, _) => Err(wrong(format!("expected numbers or strings to cast, found {}", other.ty()))),
@@ -115,7 +119,8 @@ fn general(value: f64) -> String {
 pub fn numbers(strings: &Strings, dtype: DType) -> Result<Tensor> {
     fn all<T: std::str::FromStr + devbay_core::tensor::Element>(strings: &Strings) -> Result<Tensor> {
         let number = |text: &Arc<str>| {
-            let refused = || wrong(format!("expected a number of type {}, found {text:?}", dtype_name(T::DTYPE)));
+            let refused =
+                || wrong(format!("expected a number of type {}, found {text:?}", dtype_name(T::DTYPE)));
             text.trim().parse::<T>().map_err(|_| refused())
         };
         let numbers = strings.elements().iter().map(number).collect::<Result<Vec<T>>>()?;

@@ -4,7 +4,7 @@
 //! Concat, Where, Equal, Unique and the like on i64, and no second implementation of these ops is needed. Import puts
 //! Encode before such a node and Decode behind each of its results that is strings again.
 
-use super::{Site, Work, take_strings, take, wrong};
+use super::{Site, Work, take, take_strings, wrong};
 use crate::values::{Strings, Value, ValueType};
 use devbay_core::tensor::I64;
 use devbay_core::{Result, Tensor};
@@ -76,7 +76,8 @@ pub fn encode(_: &Site<'_>) -> Result<Work> {
     Ok(Box::new(|mut operands| {
         let strings: Vec<Strings> =
             (0..operands.len()).map(|i| take_strings(&mut operands, i)).collect::<Result<_>>()?;
-        let mut table: Vec<Arc<str>> = strings.iter().flat_map(|strings| strings.elements().iter().cloned()).collect();
+        let mut table: Vec<Arc<str>> =
+            strings.iter().flat_map(|strings| strings.elements().iter().cloned()).collect();
         table.sort_unstable();
         table.dedup();
         let code = |text: &Arc<str>| table.binary_search(text).map_or(-1, |at| at as i64);
@@ -103,7 +104,9 @@ pub fn decode(_: &Site<'_>) -> Result<Work> {
         let elements = codes.elements::<i64>().unwrap_or_default().iter();
         let texts = elements.map(|&code| {
             let found = usize::try_from(code).ok().and_then(|at| table.elements().get(at)).cloned();
-            found.ok_or_else(|| wrong(format!("expected a code of one of {} strings, found {code}", table.elements().len())))
+            found.ok_or_else(|| {
+                wrong(format!("expected a code of one of {} strings, found {code}", table.elements().len()))
+            })
         });
         Ok(vec![Strings::new(codes.shape(), texts.collect::<Result<_>>()?)?.into()])
     }))

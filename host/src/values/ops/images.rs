@@ -23,7 +23,9 @@ fn pixels(site: &Site<'_>) -> Result<Pixels> {
         "RGB" => Pixels::Rgb,
         "BGR" => Pixels::Bgr,
         "Grayscale" => Pixels::Grey,
-        other => return Err(invalid(format!("expected RGB, BGR or Grayscale as pixel_format, found {other:?}"))),
+        other => {
+            return Err(invalid(format!("expected RGB, BGR or Grayscale as pixel_format, found {other:?}")));
+        }
     })
 }
 
@@ -77,7 +79,10 @@ const JPEG_2000: [&[u8]; 2] = [b"\x00\x00\x00\x0cjP  ", b"\xff\x4f\xff\x51"];
 
 fn decoded(bytes: &[u8]) -> Result<DynamicImage> {
     if JPEG_2000.iter().any(|begin| bytes.starts_with(begin)) {
-        return Err(Error::new(ErrorKind::UnsupportedModel, "images in JPEG 2000 are not supported: convert them to PNG"));
+        return Err(Error::new(
+            ErrorKind::UnsupportedModel,
+            "images in JPEG 2000 are not supported: convert them to PNG",
+        ));
     }
     let read = || {
         let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format()?;

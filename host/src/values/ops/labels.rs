@@ -37,7 +37,10 @@ fn labels(value: &Value) -> Result<Vec<Label>> {
     }
     match tensor.to_ints()? {
         Some(values) => Ok(values.into_iter().map(Label::Int).collect()),
-        None => Err(invalid(format!("expected labels of integers, floats or strings, found {}", tensor.tensor_type()))),
+        None => Err(invalid(format!(
+            "expected labels of integers, floats or strings, found {}",
+            tensor.tensor_type()
+        ))),
     }
 }
 
@@ -52,10 +55,15 @@ struct Table {
 impl Table {
     /// Makes a table. A key that is there twice has its last value.
     fn new(keys: &Value, values: Value, default: Value) -> Result<Self> {
-        let element = |value: &Value| value.ty().element().ok_or_else(|| invalid("expected labels, found another value"));
-        let (n_keys, n_values) = (keys.shape()?.iter().product::<usize>(), values.shape()?.iter().product::<usize>());
+        let element = |value: &Value| {
+            value.ty().element().ok_or_else(|| invalid("expected labels, found another value"))
+        };
+        let (n_keys, n_values) =
+            (keys.shape()?.iter().product::<usize>(), values.shape()?.iter().product::<usize>());
         if n_keys != n_values {
-            return Err(invalid(format!("expected as many values as keys, found {n_keys} keys and {n_values} values")));
+            return Err(invalid(format!(
+                "expected as many values as keys, found {n_keys} keys and {n_values} values"
+            )));
         }
         if element(&values)? != element(&default)? {
             let (values, default) = (element(&values)?, element(&default)?);
@@ -144,7 +152,9 @@ fn default(attrs: &Attrs, element: Option<Element>) -> Result<Value> {
         Some(Element::Number(dtype @ (I8 | I16 | I32))) => {
             Ok(Tensor::from_bytes(dtype, &[1], &vec![0xff; usize::from(dtype.bits) / 8])?.into())
         }
-        Some(Element::Number(dtype @ (F16 | BF16))) => Ok(Tensor::from_bytes(dtype, &[1], &[0, 0x80])?.into()),
+        Some(Element::Number(dtype @ (F16 | BF16))) => {
+            Ok(Tensor::from_bytes(dtype, &[1], &[0, 0x80])?.into())
+        }
         _ => Err(invalid("expected the attribute \"default_tensor\" for values of this type, found none")),
     }
 }
@@ -155,8 +165,11 @@ fn table(site: &Site<'_>) -> Result<Table> {
     if let Some(classes) = site.attrs.texts("classes_strings")? {
         let positions: Vec<i64> = (0..classes.len() as i64).collect();
         let (names, numbers) = (texts(classes)?, ints(&positions)?);
-        let (keys, values) =
-            if site.input(0)?.element() == Some(Element::String) { (names, numbers) } else { (numbers, names) };
+        let (keys, values) = if site.input(0)?.element() == Some(Element::String) {
+            (names, numbers)
+        } else {
+            (numbers, names)
+        };
         let default = default(site.attrs, values.ty().element())?;
         return Table::new(&keys, values, default);
     }

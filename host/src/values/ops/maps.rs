@@ -33,7 +33,8 @@ pub fn zip(site: &Site<'_>) -> Result<Work> {
     Ok(Box::new(move |mut operands| {
         let tensor = take(&mut operands, 0)?.into_tensor()?;
         let found = tensor.tensor_type();
-        let refused = || wrong(format!("expected numbers f32[n, {n_keys}], one column a label, found {found}"));
+        let refused =
+            || wrong(format!("expected numbers f32[n, {n_keys}], one column a label, found {found}"));
         let values = tensor.elements::<f32>().ok_or_else(refused)?;
         if !matches!(tensor.shape(), [n] | [_, n] if *n == n_keys) {
             return Err(refused());
@@ -53,7 +54,11 @@ fn target(site: &Site<'_>) -> Result<Element> {
         "TO_FLOAT" => Element::Number(F32),
         "TO_INT64" => Element::Number(I64),
         "TO_STRING" => Element::String,
-        other => return Err(invalid(format!("expected TO_FLOAT, TO_STRING or TO_INT64 as cast_to, found {other:?}"))),
+        other => {
+            return Err(invalid(format!(
+                "expected TO_FLOAT, TO_STRING or TO_INT64 as cast_to, found {other:?}"
+            )));
+        }
     })
 }
 
@@ -69,13 +74,20 @@ pub fn cast(site: &Site<'_>) -> Result<Work> {
         "DENSE" => None,
         "SPARSE" => {
             let n = site.attrs.int_or("max_map", 1)?;
-            Some(usize::try_from(n).ok().filter(|&n| n > 0).ok_or_else(|| invalid(format!("expected max_map of 1 or more, found {n}")))?)
+            Some(
+                usize::try_from(n)
+                    .ok()
+                    .filter(|&n| n > 0)
+                    .ok_or_else(|| invalid(format!("expected max_map of 1 or more, found {n}")))?,
+            )
         }
         other => return Err(invalid(format!("expected DENSE or SPARSE as map_form, found {other:?}"))),
     };
     Ok(Box::new(move |mut operands| {
         let map = take(&mut operands, 0)?.into_map()?;
-        let keys = map.int_keys().ok_or_else(|| wrong(format!("expected keys of int64, found {}", map.key_type())))?;
+        let keys = map
+            .int_keys()
+            .ok_or_else(|| wrong(format!("expected keys of int64, found {}", map.key_type())))?;
         let mut order: Vec<usize> = (0..keys.len()).collect();
         order.sort_unstable_by_key(|&i| keys[i]);
         let places: Vec<Option<usize>> = match length {
@@ -85,7 +97,9 @@ pub fn cast(site: &Site<'_>) -> Result<Work> {
                 places.resize(length, None);
                 for i in order {
                     let place = usize::try_from(keys[i]).ok().and_then(|at| places.get_mut(at));
-                    *place.ok_or_else(|| wrong(format!("expected keys from 0 to {}, found {}", length - 1, keys[i])))? = Some(i);
+                    *place.ok_or_else(|| {
+                        wrong(format!("expected keys from 0 to {}, found {}", length - 1, keys[i]))
+                    })? = Some(i);
                 }
                 places
             }
@@ -101,13 +115,17 @@ fn converted(values: &Value, places: &[Option<usize>], target: Element) -> Resul
         (Value::Tensor(tensor), Element::String) => {
             let texts = super::cast::texts(&tensor)?;
             let empty: Arc<str> = Arc::from("");
-            let text = |(text, place): (Arc<str>, &Option<usize>)| if place.is_some() { text } else { Arc::clone(&empty) };
+            let text = |(text, place): (Arc<str>, &Option<usize>)| {
+                if place.is_some() { text } else { Arc::clone(&empty) }
+            };
             Ok(Strings::new(tensor.shape(), texts.into_iter().zip(places).map(text).collect())?.into())
         }
         (Value::Tensor(tensor), Element::Number(dtype)) => Ok(as_number(&tensor, dtype)?.into()),
         (Value::Strings(strings), Element::Number(dtype)) => {
             let zero: Arc<str> = Arc::from("0");
-            let text = |(text, place): (&Arc<str>, &Option<usize>)| Arc::clone(if place.is_some() { text } else { &zero });
+            let text = |(text, place): (&Arc<str>, &Option<usize>)| {
+                Arc::clone(if place.is_some() { text } else { &zero })
+            };
             let texts = strings.elements().iter().zip(places).map(text).collect();
             Ok(super::cast::numbers(&Strings::new(strings.shape(), texts)?, dtype)?.into())
         }
@@ -119,10 +137,18 @@ fn converted(values: &Value, places: &[Option<usize>], target: Element) -> Resul
 fn as_number(tensor: &Tensor, dtype: DType) -> Result<Tensor> {
     let shape = tensor.shape();
     match (tensor.elements::<f32>(), tensor.elements::<f64>(), tensor.elements::<i64>(), dtype) {
-        (Some(x), _, _, I64) => Tensor::from_elements(shape, &x.iter().map(|&x| x as i64).collect::<Vec<_>>()),
-        (_, Some(x), _, I64) => Tensor::from_elements(shape, &x.iter().map(|&x| x as i64).collect::<Vec<_>>()),
-        (_, Some(x), _, F32) => Tensor::from_elements(shape, &x.iter().map(|&x| x as f32).collect::<Vec<_>>()),
-        (_, _, Some(x), F32) => Tensor::from_elements(shape, &x.iter().map(|&x| x as f32).collect::<Vec<_>>()),
+        (Some(x), _, _, I64) => {
+            Tensor::from_elements(shape, &x.iter().map(|&x| x as i64).collect::<Vec<_>>())
+        }
+        (_, Some(x), _, I64) => {
+            Tensor::from_elements(shape, &x.iter().map(|&x| x as i64).collect::<Vec<_>>())
+        }
+        (_, Some(x), _, F32) => {
+            Tensor::from_elements(shape, &x.iter().map(|&x| x as f32).collect::<Vec<_>>())
+        }
+        (_, _, Some(x), F32) => {
+            Tensor::from_elements(shape, &x.iter().map(|&x| x as f32).collect::<Vec<_>>())
+        }
         _ => Ok(tensor.clone()),
     }
 }
@@ -141,10 +167,14 @@ pub fn vector_type(site: &Site<'_>) -> Result<Vec<ValueType>> {
 pub fn vectorizer(site: &Site<'_>) -> Result<Work> {
     let (ints, texts) = (site.attrs.ints("int64_vocabulary")?, site.attrs.texts("string_vocabulary")?);
     let (n, ints, texts): (usize, HashMap<i64, usize>, HashMap<Arc<str>, usize>) = match (ints, texts) {
-        (Some(keys), None) => (keys.len(), keys.iter().enumerate().map(|(i, &key)| (key, i)).collect(), HashMap::new()),
-        (None, Some(keys)) => {
-            (keys.len(), HashMap::new(), keys.iter().enumerate().map(|(i, key)| (Arc::clone(key), i)).collect())
+        (Some(keys), None) => {
+            (keys.len(), keys.iter().enumerate().map(|(i, &key)| (key, i)).collect(), HashMap::new())
         }
+        (None, Some(keys)) => (
+            keys.len(),
+            HashMap::new(),
+            keys.iter().enumerate().map(|(i, key)| (Arc::clone(key), i)).collect(),
+        ),
         _ => return Err(invalid("expected int64_vocabulary or string_vocabulary, found neither or both")),
     };
     Ok(Box::new(move |mut operands| {

@@ -180,16 +180,42 @@ pub const ROWS: &[Row] = &[
     row(("", "RegexFullMatch", 20), ("X", "Y"), text::regex_type, text::regex),
     row((MICROSOFT, "Tokenizer", 1), ("X", "Y"), tokens::result, tokens::tokenizer),
     row(("", "Cast", 6), ("input", "output"), cast::result, cast::cast).for_values(),
-    row(("", "CastLike", 15), ("input target_type", "output"), cast::like_result, cast::cast_like).for_values(),
+    row(("", "CastLike", 15), ("input target_type", "output"), cast::like_result, cast::cast_like)
+        .for_values(),
     row(("", "ImageDecoder", 20), ("encoded_stream", "image"), images::result, images::decoder),
-    row(("", "SequenceConstruct", 11), ("inputs+", "output_sequence"), sequences::of_first, sequences::construct),
+    row(
+        ("", "SequenceConstruct", 11),
+        ("inputs+", "output_sequence"),
+        sequences::of_first,
+        sequences::construct,
+    ),
     row(("", "SequenceEmpty", 11), ("", "output"), sequences::of_dtype, sequences::empty),
     row(("", "SequenceAt", 11), ("input_sequence position", "tensor"), sequences::element, sequences::at),
-    row(("", "SequenceInsert", 11), ("input_sequence tensor position?", "output_sequence"), sequences::same, sequences::insert),
-    row(("", "SequenceErase", 11), ("input_sequence position?", "output_sequence"), sequences::same, sequences::erase),
+    row(
+        ("", "SequenceInsert", 11),
+        ("input_sequence tensor position?", "output_sequence"),
+        sequences::same,
+        sequences::insert,
+    ),
+    row(
+        ("", "SequenceErase", 11),
+        ("input_sequence position?", "output_sequence"),
+        sequences::same,
+        sequences::erase,
+    ),
     row(("", "SequenceLength", 11), ("input_sequence", "length"), sequences::count, sequences::length),
-    row(("", "SplitToSequence", 11), ("input split?", "output_sequence"), sequences::of_first, sequences::split),
-    row(("", "ConcatFromSequence", 11), ("input_sequence", "concat_result"), sequences::element, sequences::concat),
+    row(
+        ("", "SplitToSequence", 11),
+        ("input split?", "output_sequence"),
+        sequences::of_first,
+        sequences::split,
+    ),
+    row(
+        ("", "ConcatFromSequence", 11),
+        ("input_sequence", "concat_result"),
+        sequences::element,
+        sequences::concat,
+    ),
     row(("", "Optional", 15), ("input?", "output"), optionals::wrapped, optionals::optional),
     row(("", "OptionalGetElement", 15), ("input", "output"), optionals::element, optionals::get),
     row(("", "OptionalHasElement", 15), ("input?", "output"), optionals::truth, optionals::has),
@@ -218,12 +244,18 @@ impl Row {
         let names: Vec<&str> = self.operands.split_whitespace().collect();
         let repeats = names.last().is_some_and(|name| name.ends_with('+'));
         if inputs.len() > names.len() && !repeats {
-            return Err(invalid(format!("expected at most {} operands, found {}", names.len(), inputs.len())));
+            return Err(invalid(format!(
+                "expected at most {} operands, found {}",
+                names.len(),
+                inputs.len()
+            )));
         }
         let is_absent = |i: usize| inputs.get(i).is_none_or(Option::is_none);
         let missing = (0..names.len()).find(|&i| !names[i].ends_with('?') && is_absent(i));
         match missing {
-            Some(i) => Err(invalid(format!("expected the operand {:?}, found none", names[i].trim_end_matches('+')))),
+            Some(i) => {
+                Err(invalid(format!("expected the operand {:?}, found none", names[i].trim_end_matches('+'))))
+            }
             None => Ok(()),
         }
     }
@@ -245,7 +277,10 @@ fn take_int(operands: &mut Operands, i: usize) -> Result<Option<i64>> {
     let Some(value) = operands.get_mut(i).and_then(Option::take) else { return Ok(None) };
     let tensor = value.into_tensor()?;
     let found = tensor.tensor_type();
-    tensor.to_int().map(Some).ok_or_else(|| wrong(format!("expected one integer in operand {i}, found {found}")))
+    tensor
+        .to_int()
+        .map(Some)
+        .ok_or_else(|| wrong(format!("expected one integer in operand {i}, found {found}")))
 }
 
 /// Returns a tensor of truth values.

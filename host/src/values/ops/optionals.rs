@@ -16,7 +16,9 @@ pub fn wrapped(site: &Site<'_>) -> Result<Vec<ValueType>> {
 
 /// Optional: wraps a value, or none.
 pub fn optional(site: &Site<'_>) -> Result<Work> {
-    let ValueType::Optional(of) = wrapped(site)?.remove(0) else { return Err(invalid("expected an optional")) };
+    let ValueType::Optional(of) = wrapped(site)?.remove(0) else {
+        return Err(invalid("expected an optional"));
+    };
     Ok(Box::new(move |mut operands| {
         let value = operands.first_mut().and_then(Option::take);
         let optional = value.map_or_else(|| Optional::none((*of).clone()), Optional::some);

@@ -62,7 +62,9 @@ pub fn construct(site: &Site<'_>) -> Result<Work> {
 
 /// SequenceEmpty.
 pub fn empty(site: &Site<'_>) -> Result<Work> {
-    let ValueType::Sequence(of) = of_dtype(site)?.remove(0) else { return Err(invalid("expected a sequence")) };
+    let ValueType::Sequence(of) = of_dtype(site)?.remove(0) else {
+        return Err(invalid("expected a sequence"));
+    };
     Ok(Box::new(move |_| Ok(vec![Sequence::new((*of).clone(), Vec::new())?.into()])))
 }
 
@@ -190,7 +192,8 @@ fn equal_parts(size: usize, extent: usize) -> Result<Vec<usize>> {
 
 /// ConcatFromSequence: along an axis, or along a new one.
 pub fn concat(site: &Site<'_>) -> Result<Work> {
-    let axis = *site.attrs.int("axis")?.ok_or_else(|| invalid("expected the attribute \"axis\", found none"))?;
+    let axis =
+        *site.attrs.int("axis")?.ok_or_else(|| invalid("expected the attribute \"axis\", found none"))?;
     let is_new = site.attrs.int_or("new_axis", 0)? != 0;
     Ok(Box::new(move |mut operands| {
         let sequence = sequence(&mut operands)?;

@@ -24,7 +24,11 @@ fn case_change(site: &Site<'_>) -> Result<fn(&str) -> Arc<str>> {
         "NONE" => |text| Arc::from(text),
         "LOWER" => |text| Arc::from(text.to_lowercase()),
         "UPPER" => |text| Arc::from(text.to_uppercase()),
-        other => return Err(invalid(format!("expected NONE, LOWER or UPPER as case_change_action, found {other:?}"))),
+        other => {
+            return Err(invalid(format!(
+                "expected NONE, LOWER or UPPER as case_change_action, found {other:?}"
+            )));
+        }
     })
 }
 
@@ -41,7 +45,9 @@ pub fn normalizer(site: &Site<'_>) -> Result<Work> {
         let leading: &[usize] = match strings.shape() {
             [_] => &[],
             [1, _] => &[1],
-            other => return Err(wrong(format!("expected strings of extents [c] or [1, c], found {other:?}"))),
+            other => {
+                return Err(wrong(format!("expected strings of extents [c] or [1, c], found {other:?}")));
+            }
         };
         let kept = strings.elements().iter().filter(|text| stop.is_empty() || !stop.contains(&folded(text)));
         let mut texts: Vec<Arc<str>> = kept.map(|text| change(text)).collect();
@@ -63,7 +69,8 @@ pub fn concat(_: &Site<'_>) -> Result<Work> {
     Ok(Box::new(|mut operands| {
         let (a, b) = (take_strings(&mut operands, 0)?, take_strings(&mut operands, 1)?);
         let shape = broadcast(a.shape(), b.shape())?;
-        let n = n_elements(&shape).ok_or_else(|| wrong(format!("strings of extents {shape:?} are larger than memory")))?;
+        let n = n_elements(&shape)
+            .ok_or_else(|| wrong(format!("strings of extents {shape:?} are larger than memory")))?;
         let (from_a, from_b) = (positions(a.shape(), &shape), positions(b.shape(), &shape));
         let join = |i| Arc::from([&*a.elements()[from_a(i)], &*b.elements()[from_b(i)]].concat());
         Ok(vec![Strings::new(&shape, (0..n).map(join).collect())?.into()])
@@ -110,7 +117,9 @@ pub fn split(site: &Site<'_>) -> Result<Work> {
     let delimiter = site.attrs.text("delimiter")?.cloned().filter(|delimiter| !delimiter.is_empty());
     let splits_max = match site.attrs.int("maxsplit")? {
         None => usize::MAX,
-        Some(&n) => usize::try_from(n).map_err(|_| invalid(format!("expected maxsplit of 0 or more, found {n}")))?,
+        Some(&n) => {
+            usize::try_from(n).map_err(|_| invalid(format!("expected maxsplit of 0 or more, found {n}")))?
+        }
     };
     let n_outputs = site.n_outputs;
     Ok(Box::new(move |mut operands| {
@@ -119,7 +128,8 @@ pub fn split(site: &Site<'_>) -> Result<Work> {
             strings.elements().iter().map(|text| split_one(text, delimiter.as_deref(), splits_max)).collect();
         let width = parts.iter().map(Vec::len).max().unwrap_or(0);
         let shape = [strings.shape(), &[width]].concat();
-        let n = n_elements(&shape).ok_or_else(|| wrong(format!("strings of extents {shape:?} are larger than memory")))?;
+        let n = n_elements(&shape)
+            .ok_or_else(|| wrong(format!("strings of extents {shape:?} are larger than memory")))?;
         let mut texts: Vec<Arc<str>> = devbay_plugin_api::reserve::with_capacity(n, "parts of strings")?;
         let empty: Arc<str> = Arc::from("");
         for parts in &parts {
@@ -127,8 +137,10 @@ pub fn split(site: &Site<'_>) -> Result<Work> {
             texts.extend(std::iter::repeat_n(Arc::clone(&empty), width - parts.len()));
         }
         let counts: Vec<i64> = parts.iter().map(|parts| parts.len() as i64).collect();
-        let mut results: Vec<Value> =
-            vec![Strings::new(&shape, texts)?.into(), Tensor::from_elements(strings.shape(), &counts)?.into()];
+        let mut results: Vec<Value> = vec![
+            Strings::new(&shape, texts)?.into(),
+            Tensor::from_elements(strings.shape(), &counts)?.into(),
+        ];
         results.truncate(n_outputs.max(1));
         Ok(results)
     }))
@@ -157,7 +169,10 @@ pub fn regex_type(_: &Site<'_>) -> Result<Vec<ValueType>> {
 
 /// RegexFullMatch: whether a pattern matches a whole text. The matcher needs time linear in the text, as RE2's does.
 pub fn regex(site: &Site<'_>) -> Result<Work> {
-    let pattern = site.attrs.text("pattern")?.ok_or_else(|| invalid("expected the attribute \"pattern\", found none"))?;
+    let pattern = site
+        .attrs
+        .text("pattern")?
+        .ok_or_else(|| invalid("expected the attribute \"pattern\", found none"))?;
     let regex = RegexBuilder::new(&format!(r"\A(?:{pattern})\z")).size_limit(PATTERN_SIZE_MAX).build();
     let regex = regex.map_err(|cause| {
         let kind = match cause {

@@ -45,10 +45,14 @@ impl Cut {
         match self {
             Self::Characters => text.split("").filter(|token| !token.is_empty()).collect(),
             Self::Separators(separators) => {
-                let cut = |tokens: Vec<&'a str>, by: &Regex| tokens.into_iter().flat_map(|token| by.split(token)).collect();
+                let cut = |tokens: Vec<&'a str>, by: &Regex| {
+                    tokens.into_iter().flat_map(|token| by.split(token)).collect()
+                };
                 separators.iter().fold(vec![text], cut).into_iter().filter(long).collect()
             }
-            Self::Expression(regex) => regex.find_iter(text).map(|found| found.as_str()).filter(long).collect(),
+            Self::Expression(regex) => {
+                regex.find_iter(text).map(|found| found.as_str()).filter(long).collect()
+            }
         }
     }
 }
@@ -63,12 +67,16 @@ pub fn tokenizer(site: &Site<'_>) -> Result<Work> {
     let cut = cut(site)?;
     let marks = site.attrs.int_or("mark", 0)? != 0;
     let min = site.attrs.int_or("mincharnum", 1)?;
-    let min = usize::try_from(min).map_err(|_| invalid(format!("expected mincharnum of 0 or more, found {min}")))?;
+    let min = usize::try_from(min)
+        .map_err(|_| invalid(format!("expected mincharnum of 0 or more, found {min}")))?;
     let pad = site.attrs.text("pad_value")?.cloned().unwrap_or_else(|| Arc::from("#"));
     Ok(Box::new(move |mut operands| {
         let strings = take_strings(&mut operands, 0)?;
         if !matches!(strings.shape().len(), 1 | 2) {
-            return Err(wrong(format!("expected strings of extents [c] or [n, c], found {:?}", strings.shape())));
+            return Err(wrong(format!(
+                "expected strings of extents [c] or [n, c], found {:?}",
+                strings.shape()
+            )));
         }
         let mut rows = Vec::with_capacity(strings.elements().len());
         for text in strings.elements() {

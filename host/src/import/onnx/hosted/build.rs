@@ -9,16 +9,18 @@ use super::super::graph::Builder;
 use super::super::order::uses;
 use super::super::proto::{GraphProto, NodeProto, TensorProto, ValueInfoProto};
 use super::super::{Opsets, about, invalid, label};
-use super::survey::{Constant, Known, Names, Place, Survey, Surveyed, control_inputs, control_results, refined};
+use super::survey::{
+    Constant, Known, Names, Place, Survey, Surveyed, control_inputs, control_results, refined,
+};
 use super::{Hosted, Importer, body, values};
 use crate::import::{Defaults, Reading};
 use crate::values::graph::{Body, Graph, GraphPort, HostGraph, Kind, Operand, Step};
 use crate::values::ops::{Row, Site};
 use crate::values::{Element, Value, ValueType};
+use devbay_core::Result;
 use devbay_core::program::Program;
 use devbay_core::program::infer::infer_program;
 use devbay_core::program::verify::verify;
-use devbay_core::Result;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -59,7 +61,8 @@ impl<'m> Importer<'m> {
         };
         let Built { graph: main, .. } = self.graph(graph, None, &[], &free)?;
         let mut values = Vec::new();
-        for tensor in both.iter().filter(|tensor| defaults != Defaults::Ignored && !values::is_string(tensor)) {
+        for tensor in both.iter().filter(|tensor| defaults != Defaults::Ignored && !values::is_string(tensor))
+        {
             let value = values::value(tensor, &mut External::new(self.folder, self.reading))?;
             values.push((tensor.name().to_owned(), value.into_tensor()?));
         }
@@ -75,8 +78,7 @@ impl<'m> Importer<'m> {
         free: &HashSet<&str>,
     ) -> Result<Built> {
         let Survey { mut names, inputs, nodes } = self.survey(proto, outer, given, free)?;
-        let mut slots =
-            Slots { by_name: HashMap::new(), n: 0, constants: Vec::new(), captures: Vec::new() };
+        let mut slots = Slots { by_name: HashMap::new(), n: 0, constants: Vec::new(), captures: Vec::new() };
         let ports: Vec<GraphPort> = inputs.iter().map(|name| port(name, &names)).collect::<Result<_>>()?;
         for name in &inputs {
             slots.add(name);
@@ -94,14 +96,17 @@ impl<'m> Importer<'m> {
                 continue;
             }
             let later = nodes.iter().enumerate().filter(|(i, _)| !in_segment.contains(i));
-            let used: HashSet<&str> = later.flat_map(|(_, other)| uses(&other.node)).chain(outputs.iter().copied()).collect();
+            let used: HashSet<&str> =
+                later.flat_map(|(_, other)| uses(&other.node)).chain(outputs.iter().copied()).collect();
             let own: Vec<&NodeProto> = stage.iter().map(|&i| &nodes[i].node).collect();
             steps.extend(self.segment(&own, &used, &mut names, &mut slots)?);
         }
         let mut results = Vec::new();
         for info in &proto.output {
             let name = info.name();
-            let slot = self.slot(name, &names, &mut slots).map_err(|error| about(&format!("the output {name:?}"), error))?;
+            let slot = self
+                .slot(name, &names, &mut slots)
+                .map_err(|error| about(&format!("the output {name:?}"), error))?;
             let declared = info.r#type.as_ref().map(values::value_type).transpose()?.flatten();
             // What the graph says of its outputs, with extents that only it knows.
             let known = names.ty(name)?.clone();
@@ -126,7 +131,8 @@ impl<'m> Importer<'m> {
         if let Some(&slot) = slots.by_name.get(name) {
             return Ok(slot);
         }
-        let known = names.get(name).ok_or_else(|| invalid(format!("the value {name:?} is used and not defined")))?;
+        let known =
+            names.get(name).ok_or_else(|| invalid(format!("the value {name:?} is used and not defined")))?;
         let constant = known.constant.as_ref().map(|constant| self.constant(constant)).transpose();
         let constant = constant.map_err(|error| about(&format!("the constant {name:?}"), error))?;
         let slot = slots.add(name);
@@ -158,7 +164,9 @@ impl<'m> Importer<'m> {
             inputs.push(slot.map(|slot| Operand { slot, is_last: false }));
         }
         let (kind, types) = match surveyed.place {
-            Place::Host(row) => (Kind::Work(self.work(row, node, &operands)?), self.types(row, node, &operands)?),
+            Place::Host(row) => {
+                (Kind::Work(self.work(row, node, &operands)?), self.types(row, node, &operands)?)
+            }
             _ => self.control(node, &operands, names, slots)?,
         };
         let mut outputs = Vec::new();
@@ -175,7 +183,12 @@ impl<'m> Importer<'m> {
         Ok(Step { label: label(node), inputs, outputs, kind })
     }
 
-    fn work(&self, row: &Row, node: &NodeProto, operands: &[Option<ValueType>]) -> Result<crate::values::ops::Work> {
+    fn work(
+        &self,
+        row: &Row,
+        node: &NodeProto,
+        operands: &[Option<ValueType>],
+    ) -> Result<crate::values::ops::Work> {
         let (attrs, version) = (self.attrs(node)?, self.version(node)?);
         (row.make)(&Site { version, attrs: &attrs, inputs: operands, n_outputs: node.output.len() })
     }
@@ -190,20 +203,30 @@ impl<'m> Importer<'m> {
     ) -> Result<(Kind, Vec<ValueType>)> {
         let given = control_inputs(node.op_type(), operands);
         let mut nested = |name: &str, n_inputs: Option<usize>| -> Result<Body> {
-            let Built { graph, captures } = self.graph(body(node, name)?, Some(names), &given, &HashSet::new())?;
+            let Built { graph, captures } =
+                self.graph(body(node, name)?, Some(names), &given, &HashSet::new())?;
             if let Some(n) = n_inputs.filter(|&n| n != graph.inputs.len()) {
-                return Err(invalid(format!("expected {n} inputs of the graph {name:?}, found {}", graph.inputs.len())));
+                return Err(invalid(format!(
+                    "expected {n} inputs of the graph {name:?}, found {}",
+                    graph.inputs.len()
+                )));
             }
-            let captures = captures.iter().map(|name| Ok(Operand { slot: self.slot(name, names, slots)?, is_last: false }));
+            let captures = captures
+                .iter()
+                .map(|name| Ok(Operand { slot: self.slot(name, names, slots)?, is_last: false }));
             Ok(Body { graph, captures: captures.collect::<Result<_>>()? })
         };
-        let types = |body: &Body| body.graph.outputs.iter().map(|(port, _)| port.ty.clone()).collect::<Vec<_>>();
+        let types =
+            |body: &Body| body.graph.outputs.iter().map(|(port, _)| port.ty.clone()).collect::<Vec<_>>();
         let (kind, results) = match node.op_type() {
             "If" => {
                 let bodies = [nested("then_branch", Some(0))?, nested("else_branch", Some(0))?];
                 let [n, m] = [bodies[0].graph.outputs.len(), bodies[1].graph.outputs.len()];
                 if n != m || n < node.output.len() {
-                    return Err(invalid(format!("expected both branches to give {} results, found {n} and {m}", node.output.len())));
+                    return Err(invalid(format!(
+                        "expected both branches to give {} results, found {n} and {m}",
+                        node.output.len()
+                    )));
                 }
                 let results = types(&bodies[0]);
                 (Kind::If(Box::new(bodies)), results)
@@ -212,7 +235,9 @@ impl<'m> Importer<'m> {
                 let body = nested("body", Some(node.input.len().max(2)))?;
                 let n = body.graph.outputs.len();
                 if n <= node.input.len().saturating_sub(2) || n - 1 < node.output.len() {
-                    return Err(invalid(format!("expected a body that gives a condition and all results, found {n} outputs")));
+                    return Err(invalid(format!(
+                        "expected a body that gives a condition and all results, found {n} outputs"
+                    )));
                 }
                 let results = types(&body);
                 (Kind::Loop(Box::new(body)), results)
@@ -234,33 +259,53 @@ impl<'m> Importer<'m> {
         names: &mut Names<'_>,
         slots: &mut Slots,
     ) -> Result<Option<Step>> {
-        let made: Vec<&str> =
-            nodes.iter().flat_map(|node| &node.output).map(String::as_str).filter(|name| !name.is_empty()).collect();
+        let made: Vec<&str> = nodes
+            .iter()
+            .flat_map(|node| &node.output)
+            .map(String::as_str)
+            .filter(|name| !name.is_empty())
+            .collect();
         let own: HashSet<&str> = made.iter().copied().collect();
         let outputs: Vec<&str> = made.into_iter().filter(|name| used.contains(name)).collect();
         if outputs.is_empty() {
             return Ok(None);
         }
-        let mut graph = GraphProto { name: self.model.graph.as_ref().and_then(|graph| graph.name.clone()), ..GraphProto::default() };
+        let mut graph = GraphProto {
+            name: self.model.graph.as_ref().and_then(|graph| graph.name.clone()),
+            ..GraphProto::default()
+        };
         let mut seen = HashSet::new();
         for name in nodes.iter().flat_map(|node| uses(node)).filter(|name| !own.contains(name)) {
             if !seen.insert(name) {
                 continue;
             }
-            let known = names.get(name).ok_or_else(|| invalid(format!("the value {name:?} is used and not defined")))?;
+            let known = names
+                .get(name)
+                .ok_or_else(|| invalid(format!("the value {name:?} is used and not defined")))?;
             match &known.constant {
-                Some(Constant::Initializer(tensor)) => graph.initializer.push(self.stored(tensor)?),
+                Some(Constant::Initializer(tensor)) => {
+                    let tensor = Arc::clone(tensor);
+                    graph.initializer.push(self.stored(&tensor)?);
+                }
                 Some(Constant::Node(node)) => graph.node.push((**node).clone()),
                 None => {
                     let r#type = values::tensor_type_proto(&known.ty).ok_or_else(|| {
-                        invalid(format!("expected the element type of {name:?}, found {}: declare it in the model", known.ty))
+                        invalid(format!(
+                            "expected the element type of {name:?}, found {}: declare it in the model",
+                            known.ty
+                        ))
                     })?;
-                    graph.input.push(ValueInfoProto { name: Some(name.to_owned()), r#type: Some(r#type), ..ValueInfoProto::default() });
+                    graph.input.push(ValueInfoProto {
+                        name: Some(name.to_owned()),
+                        r#type: Some(r#type),
+                        ..ValueInfoProto::default()
+                    });
                 }
             }
         }
         graph.node.extend(nodes.iter().map(|node| (*node).clone()));
-        let output = |name: &&str| ValueInfoProto { name: Some((*name).to_owned()), ..ValueInfoProto::default() };
+        let output =
+            |name: &&str| ValueInfoProto { name: Some((*name).to_owned()), ..ValueInfoProto::default() };
         graph.output = outputs.iter().map(output).collect();
         let program = self.program(&graph)?;
         let mut typed = program.clone();
@@ -272,7 +317,8 @@ impl<'m> Importer<'m> {
         let mut results = Vec::new();
         for (name, id) in outputs.iter().zip(&typed.main.outputs) {
             if let Some(ty) = &typed.value(*id).ty {
-                let ty = ValueType::Tensor { element: Some(Element::Number(ty.dtype)), shape: ty.shape.clone() };
+                let ty =
+                    ValueType::Tensor { element: Some(Element::Number(ty.dtype)), shape: ty.shape.clone() };
                 names.own.insert((*name).to_owned(), Known { ty, constant: None });
             }
             results.push(Some(slots.add(name)));
@@ -282,20 +328,28 @@ impl<'m> Importer<'m> {
         Ok(Some(Step { label: label(nodes[0]), inputs, outputs: results, kind }))
     }
 
-    /// Returns a message of the same tensor whose copies share its content.
-    fn stored(&self, tensor: &Arc<TensorProto>) -> Result<TensorProto> {
+    /// Returns a message of the same tensor whose copies share its content: many segments may use it.
+    fn stored(&mut self, tensor: &Arc<TensorProto>) -> Result<TensorProto> {
         let is_shared = tensor.raw_data.is_some() || !tensor.external_data.is_empty();
         if is_shared || tensor.dims.is_empty() {
             return Ok((**tensor).clone());
         }
+        let key = Arc::as_ptr(tensor);
+        if let Some((_, stored)) = self.stored.get(&key) {
+            return Ok(stored.clone());
+        }
         let value = values::value(tensor, &mut External::new(self.folder, self.reading))
             .map_err(|error| about(&format!("the initializer {:?}", tensor.name()), error))?;
-        Ok(TensorProto { name: tensor.name.clone(), ..values::tensor_proto(&value)? })
+        let stored = TensorProto { name: tensor.name.clone(), ..values::tensor_proto(&value)? };
+        // Kept with its message, so that no other one gets its address.
+        self.stored.insert(key, (Arc::clone(tensor), stored.clone()));
+        Ok(stored)
     }
 
     /// Imports a segment's graph.
     fn program(&self, graph: &GraphProto) -> Result<Program> {
-        let opsets: Opsets<'_> = self.opsets.iter().map(|(domain, version)| (domain.as_str(), *version)).collect();
+        let opsets: Opsets<'_> =
+            self.opsets.iter().map(|(domain, version)| (domain.as_str(), *version)).collect();
         built(graph, &self.model.functions, opsets, self.folder, self.reading)
     }
 }

@@ -15,7 +15,10 @@ impl Importer<'_> {
     pub fn inlined(&mut self, call: &NodeProto, function: &FunctionProto) -> Result<Vec<NodeProto>> {
         if call.input.len() > function.input.len() || call.output.len() > function.output.len() {
             let (n, m) = (function.input.len(), function.output.len());
-            return Err(invalid(format!("expected at most {n} inputs and {m} outputs of the function {:?}", function.name())));
+            return Err(invalid(format!(
+                "expected at most {n} inputs and {m} outputs of the function {:?}",
+                function.name()
+            )));
         }
         for import in &function.opset_import {
             let own = i64::from(self.opsets.get(domain(import.domain())).copied().unwrap_or(0));
@@ -34,9 +37,14 @@ impl Importer<'_> {
         for (i, name) in function.input.iter().enumerate() {
             names.insert(name, call.input.get(i).cloned().unwrap_or_default());
         }
-        for (name, actual) in function.output.iter().zip(&call.output).filter(|(_, actual)| !actual.is_empty()) {
+        for (name, actual) in
+            function.output.iter().zip(&call.output).filter(|(_, actual)| !actual.is_empty())
+        {
             if names.contains_key(name.as_str()) {
-                return Err(unsupported(format!("the function {:?} returns an input, which is not supported here", function.name())));
+                return Err(unsupported(format!(
+                    "the function {:?} returns an input, which is not supported here",
+                    function.name()
+                )));
             }
             names.insert(name, actual.clone());
         }

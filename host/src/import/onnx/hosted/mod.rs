@@ -16,7 +16,9 @@ use super::external::External;
 use super::functions::Functions;
 use super::proto::attribute_proto::AttributeType;
 use super::proto::type_proto::Value as Kind;
-use super::proto::{AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto};
+use super::proto::{
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto,
+};
 use super::{attributes, domain, invalid, opsets, unsupported};
 use crate::import::{Defaults, ModelInfo, Reading};
 use crate::values::graph::HostGraph;
@@ -24,6 +26,7 @@ use crate::values::ops::{self, Attr, Attrs, When};
 use devbay_core::{Result, Tensor};
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 
 /// ONNX's number of the element type string.
 const STRING: i32 = 8;
@@ -62,7 +65,9 @@ fn is_hosted_type(ty: &TypeProto) -> bool {
 fn node_touches(node: &NodeProto) -> bool {
     let op = node.op_type();
     let row = ops::find(domain(node.domain()), op);
-    if row.is_some_and(|row| row.when == When::Always) || (op == "SequenceMap" && domain(node.domain()).is_empty()) {
+    if row.is_some_and(|row| row.when == When::Always)
+        || (op == "SequenceMap" && domain(node.domain()).is_empty())
+    {
         return true;
     }
     node.attribute.iter().any(|attribute| {
@@ -90,10 +95,14 @@ pub fn import(
     let mut importer = Importer {
         model,
         functions,
-        opsets: opsets(&model.opset_import)?.into_iter().map(|(domain, version)| (domain.to_owned(), version)).collect(),
+        opsets: opsets(&model.opset_import)?
+            .into_iter()
+            .map(|(domain, version)| (domain.to_owned(), version))
+            .collect(),
         folder,
         reading,
         segments: Vec::new(),
+        stored: HashMap::new(),
         n_fresh: 0,
     };
     importer.main(graph, defaults)
@@ -108,6 +117,8 @@ struct Importer<'m> {
     reading: Reading,
     /// Programs of the segments so far.
     segments: Vec<devbay_core::program::Program>,
+    /// Initializers of segments by message, in a form whose copies share their content.
+    stored: HashMap<*const TensorProto, (Arc<TensorProto>, TensorProto)>,
     /// Number of names that were made up.
     n_fresh: usize,
 }
@@ -127,7 +138,9 @@ impl<'m> Importer<'m> {
         }
         let named = if domain.is_empty() { "ai.onnx" } else { domain };
         let opset = self.opsets.get(domain);
-        let opset = *opset.ok_or_else(|| invalid(format!("expected an imported opset of the domain {named:?}, found none")))?;
+        let opset = *opset.ok_or_else(|| {
+            invalid(format!("expected an imported opset of the domain {named:?}, found none"))
+        })?;
         let since = devbay_core::program::onnx_versions::since_version(node.op_type(), opset);
         Ok(since.filter(|_| domain.is_empty()).unwrap_or(opset))
     }
@@ -166,7 +179,10 @@ impl<'m> Importer<'m> {
             }
             AttributeType::Graph => return Ok(None),
             other => {
-                return Err(unsupported(format!("attributes of type {} are not supported", other.as_str_name())));
+                return Err(unsupported(format!(
+                    "attributes of type {} are not supported",
+                    other.as_str_name()
+                )));
             }
         }))
     }

@@ -112,7 +112,10 @@ impl Importer<'_> {
 
     /// Replaces a list of strings by integers: the positions at which the strings are in it first.
     fn with_vocabulary(&mut self, proto: &NodeProto, texts: &str, numbers: &str) -> Result<Vec<NodeProto>> {
-        let list = proto.attribute.iter().find(|attribute| attribute.name() == texts && !attribute.strings.is_empty());
+        let list = proto
+            .attribute
+            .iter()
+            .find(|attribute| attribute.name() == texts && !attribute.strings.is_empty());
         let Some(list) = list else { return Ok(vec![proto.clone()]) };
         let operand = proto.input.first().filter(|name| !name.is_empty());
         let operand = operand.ok_or_else(|| invalid("expected an operand of strings, found none"))?;
@@ -140,7 +143,10 @@ impl Importer<'_> {
 
     /// Replaces a classifier's labels by their positions, and those by the labels behind it.
     fn with_labels(&mut self, proto: &NodeProto, texts: &str, numbers: &str) -> Result<Vec<NodeProto>> {
-        let list = proto.attribute.iter().find(|attribute| attribute.name() == texts && !attribute.strings.is_empty());
+        let list = proto
+            .attribute
+            .iter()
+            .find(|attribute| attribute.name() == texts && !attribute.strings.is_empty());
         let Some(list) = list else { return Ok(vec![proto.clone()]) };
         let positions: Vec<i64> = (0..list.strings.len() as i64).collect();
         let mut classifier = proto.clone();
@@ -152,7 +158,8 @@ impl Importer<'_> {
         let position = self.fresh(label);
         let label = std::mem::replace(label, position.clone());
         let mut decoder = node(OWN, "LabelEncoder", vec![position], vec![label]);
-        decoder.attribute = vec![ints("keys_int64s", positions), strings("values_strings", list.strings.clone())];
+        decoder.attribute =
+            vec![ints("keys_int64s", positions), strings("values_strings", list.strings.clone())];
         Ok(vec![classifier, decoder])
     }
 }

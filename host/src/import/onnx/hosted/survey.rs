@@ -47,7 +47,8 @@ impl Names<'_> {
 
     /// Returns the type of a name.
     pub fn ty(&self, name: &str) -> Result<&ValueType> {
-        let known = self.get(name).ok_or_else(|| invalid(format!("the value {name:?} is used and not defined")))?;
+        let known =
+            self.get(name).ok_or_else(|| invalid(format!("the value {name:?} is used and not defined")))?;
         Ok(&known.ty)
     }
 
@@ -127,7 +128,8 @@ impl<'m> Importer<'m> {
             names.own.insert(tensor.name().to_owned(), Known { ty: values::tensor_type(tensor), constant });
         }
         let mut inputs = Vec::new();
-        for info in graph.input.iter().filter(|info| !names.own.contains_key(info.name())).collect::<Vec<_>>() {
+        for info in graph.input.iter().filter(|info| !names.own.contains_key(info.name())).collect::<Vec<_>>()
+        {
             let declared = info.r#type.as_ref().map(values::value_type).transpose()?.flatten();
             let from_outer = given.get(inputs.len()).cloned().flatten();
             let ty = refined(declared, from_outer);
@@ -190,7 +192,8 @@ impl<'m> Importer<'m> {
         if is_own_domain && matches!(node.op_type(), "If" | "Loop" | "Scan" | "SequenceMap") {
             let captures = uses(node);
             is_hosted |= captures.iter().any(|name| names.get(name).is_some_and(|known| hosts(&known.ty)));
-            is_hosted |= node.attribute.iter().filter_map(|attribute| attribute.g.as_deref()).any(graph_touches);
+            is_hosted |=
+                node.attribute.iter().filter_map(|attribute| attribute.g.as_deref()).any(graph_touches);
             if !is_hosted {
                 return Ok((Place::Segment, Vec::new()));
             }
@@ -205,7 +208,10 @@ impl<'m> Importer<'m> {
             let found = operands.iter().flatten().find(|ty| hosts(ty));
             return match found {
                 None => Ok((Place::Segment, Vec::new())),
-                Some(ty) => Err(unsupported(format!("the op {} does not take {ty}, only tensors of numbers", node.op_type()))),
+                Some(ty) => Err(unsupported(format!(
+                    "the op {} does not take {ty}, only tensors of numbers",
+                    node.op_type()
+                ))),
             };
         };
         // An op of numbers too: only strings among its operands or results make it the host's.
@@ -223,12 +229,20 @@ impl<'m> Importer<'m> {
     }
 
     /// Returns the types of a host's node.
-    pub fn types(&self, row: &Row, node: &NodeProto, operands: &[Option<ValueType>]) -> Result<Vec<ValueType>> {
+    pub fn types(
+        &self,
+        row: &Row,
+        node: &NodeProto,
+        operands: &[Option<ValueType>],
+    ) -> Result<Vec<ValueType>> {
         row.check(operands)?;
         let attrs = self.attrs(node)?;
         let version = self.version(node)?;
         if version < row.since {
-            return Err(unsupported(format!("expected {} of version {} or newer, found {version}", row.name, row.since)));
+            return Err(unsupported(format!(
+                "expected {} of version {} or newer, found {version}",
+                row.name, row.since
+            )));
         }
         (row.infer)(&Site { version, attrs: &attrs, inputs: operands, n_outputs: node.output.len() })
     }
@@ -254,7 +268,8 @@ impl<'m> Importer<'m> {
 pub fn control_inputs(op: &str, operands: &[Option<ValueType>]) -> Vec<Option<ValueType>> {
     match op {
         "Loop" => {
-            let fixed = [ValueType::number(devbay_core::tensor::I64), ValueType::number(devbay_core::tensor::BOOL)];
+            let fixed =
+                [ValueType::number(devbay_core::tensor::I64), ValueType::number(devbay_core::tensor::BOOL)];
             // Carried tensors may change their extents.
             let carried = operands.iter().skip(2).map(|ty| ty.as_ref().map(ValueType::without_shape));
             fixed.into_iter().map(Some).chain(carried).collect()
@@ -286,9 +301,10 @@ pub fn control_results(op: &str, operands: &[Option<ValueType>], body: Vec<Value
 /// Returns the more exact one of two types of a value; the first one if they differ in kind.
 pub fn refined(first: Option<ValueType>, second: Option<ValueType>) -> Option<ValueType> {
     match (first, second) {
-        (Some(ValueType::Tensor { element: None, shape }), Some(ValueType::Tensor { element, shape: other })) => {
-            Some(ValueType::Tensor { element, shape: shape.or(other) })
-        }
+        (
+            Some(ValueType::Tensor { element: None, shape }),
+            Some(ValueType::Tensor { element, shape: other }),
+        ) => Some(ValueType::Tensor { element, shape: shape.or(other) }),
         (Some(ValueType::Sequence(of)), Some(ValueType::Sequence(other))) => {
             refined(Some((*of).clone()), Some((*other).clone())).map(ValueType::sequence)
         }

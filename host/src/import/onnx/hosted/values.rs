@@ -3,7 +3,9 @@
 use super::super::external::External;
 use super::super::proto::tensor_proto::DataType;
 use super::super::proto::type_proto::{self, Value as Kind};
-use super::super::proto::{MapProto, OptionalProto, SequenceProto, TensorProto, TypeProto, optional_proto, sequence_proto};
+use super::super::proto::{
+    MapProto, OptionalProto, SequenceProto, TensorProto, TypeProto, optional_proto, sequence_proto,
+};
 use super::super::{invalid, tensors, unsupported};
 use crate::values::{Element, Map, Optional, Sequence, Strings, Value, ValueType};
 use bytes::Bytes;
@@ -18,7 +20,8 @@ const DEPTH_MAX: usize = 16;
 
 /// Returns a text of a message.
 pub fn text(bytes: &[u8]) -> Result<Arc<str>> {
-    let text = str::from_utf8(bytes).map_err(|cause| invalid("expected text in UTF-8, found other bytes").because(cause))?;
+    let text = str::from_utf8(bytes)
+        .map_err(|cause| invalid("expected text in UTF-8, found other bytes").because(cause))?;
     Ok(Arc::from(text))
 }
 
@@ -58,7 +61,8 @@ fn nested_type(proto: &TypeProto, depth: usize) -> Result<Option<ValueType>> {
     Ok(Some(match &proto.value {
         None => return Ok(None),
         Some(Kind::TensorType(tensor)) if tensor.elem_type() == DataType::String as i32 => {
-            let as_numbers = type_proto::Tensor { elem_type: Some(DataType::Int64 as i32), shape: tensor.shape.clone() };
+            let as_numbers =
+                type_proto::Tensor { elem_type: Some(DataType::Int64 as i32), shape: tensor.shape.clone() };
             let proto = TypeProto { value: Some(Kind::TensorType(as_numbers)), ..TypeProto::default() };
             let shape = tensors::value_type(&proto)?.and_then(|ty| ty.shape);
             ValueType::Tensor { element: Some(Element::String), shape }
@@ -73,21 +77,34 @@ fn nested_type(proto: &TypeProto, depth: usize) -> Result<Option<ValueType>> {
             let values = inner(&map.value_type)?.element().unwrap_or(Element::Number(F32));
             ValueType::Map { keys: element(map.key_type())?, values }
         }
-        Some(Kind::SparseTensorType(_)) => return Err(unsupported("expected a value that devbay has, found a sparse tensor")),
-        Some(Kind::OpaqueType(_)) => return Err(unsupported("expected a value that devbay has, found an opaque value")),
+        Some(Kind::SparseTensorType(_)) => {
+            return Err(unsupported("expected a value that devbay has, found a sparse tensor"));
+        }
+        Some(Kind::OpaqueType(_)) => {
+            return Err(unsupported("expected a value that devbay has, found an opaque value"));
+        }
     }))
 }
 
 fn element(number: i32) -> Result<Element> {
-    if number == DataType::String as i32 { Ok(Element::String) } else { Ok(Element::Number(tensors::dtype(number)?)) }
+    if number == DataType::String as i32 {
+        Ok(Element::String)
+    } else {
+        Ok(Element::Number(tensors::dtype(number)?))
+    }
 }
 
 /// Returns a tensor's type as a message, without extents.
 pub fn tensor_type_proto(ty: &ValueType) -> Option<TypeProto> {
     let ty = ty.as_tensor()?;
     let elem_type = i32::try_from(dtype_to_onnx(ty.dtype).ok()?).ok();
-    let shape = ty.shape.map(|dims| super::super::proto::TensorShapeProto { dim: dims.into_iter().map(dim_proto).collect() });
-    Some(TypeProto { value: Some(Kind::TensorType(type_proto::Tensor { elem_type, shape })), ..TypeProto::default() })
+    let shape = ty
+        .shape
+        .map(|dims| super::super::proto::TensorShapeProto { dim: dims.into_iter().map(dim_proto).collect() });
+    Some(TypeProto {
+        value: Some(Kind::TensorType(type_proto::Tensor { elem_type, shape })),
+        ..TypeProto::default()
+    })
 }
 
 fn dim_proto(dim: Dim) -> super::super::proto::tensor_shape_proto::Dimension {
@@ -106,7 +123,9 @@ fn dim_proto(dim: Dim) -> super::super::proto::tensor_shape_proto::Dimension {
 /// # Errors
 /// [`ErrorKind::InvalidModel`](devbay_core::ErrorKind::InvalidModel) for other bytes, and for a value of another type.
 pub fn read_value(bytes: Bytes, ty: &ValueType) -> Result<Value> {
-    let damaged = |cause: prost::DecodeError| invalid("expected a value, found something else, or a damaged one").because(cause);
+    let damaged = |cause: prost::DecodeError| {
+        invalid("expected a value, found something else, or a damaged one").because(cause)
+    };
     match ty {
         ValueType::Tensor { .. } => tensor(&TensorProto::decode(bytes).map_err(damaged)?),
         ValueType::Sequence(of) => sequence(&SequenceProto::decode(bytes).map_err(damaged)?, of, 0),
@@ -120,7 +139,11 @@ fn tensor(proto: &TensorProto) -> Result<Value> {
 }
 
 fn check_depth(depth: usize) -> Result<()> {
-    if depth <= DEPTH_MAX { Ok(()) } else { Err(unsupported(format!("values nest too deeply, at most {DEPTH_MAX} in each other"))) }
+    if depth <= DEPTH_MAX {
+        Ok(())
+    } else {
+        Err(unsupported(format!("values nest too deeply, at most {DEPTH_MAX} in each other")))
+    }
 }
 
 fn sequence(proto: &SequenceProto, of: &ValueType, depth: usize) -> Result<Value> {
@@ -131,14 +154,20 @@ fn sequence(proto: &SequenceProto, of: &ValueType, depth: usize) -> Result<Value
         _ => ValueType::tensor(None),
     };
     let values = match Form::try_from(proto.elem_type()).unwrap_or(Form::Undefined) {
-        Form::Tensor | Form::Undefined => proto.tensor_values.iter().map(tensor).collect::<Result<Vec<_>>>()?,
-        Form::Sequence => {
-            proto.sequence_values.iter().map(|value| sequence(value, &inner(), depth + 1)).collect::<Result<_>>()?
+        Form::Tensor | Form::Undefined => {
+            proto.tensor_values.iter().map(tensor).collect::<Result<Vec<_>>>()?
         }
+        Form::Sequence => proto
+            .sequence_values
+            .iter()
+            .map(|value| sequence(value, &inner(), depth + 1))
+            .collect::<Result<_>>()?,
         Form::Map => proto.map_values.iter().map(map).collect::<Result<_>>()?,
-        Form::Optional => {
-            proto.optional_values.iter().map(|value| optional(value, &inner(), depth + 1)).collect::<Result<_>>()?
-        }
+        Form::Optional => proto
+            .optional_values
+            .iter()
+            .map(|value| optional(value, &inner(), depth + 1))
+            .collect::<Result<_>>()?,
         Form::SparseTensor => return Err(unsupported("sparse tensors are not supported")),
     };
     Ok(Sequence::new(of.without_shape(), values)?.into())
@@ -151,18 +180,22 @@ fn optional(proto: &OptionalProto, of: &ValueType, depth: usize) -> Result<Value
         Form::Undefined => None,
         Form::Tensor => proto.tensor_value.as_ref().map(tensor),
         Form::Sequence => {
-            let inner = if let ValueType::Sequence(of) = of { (**of).clone() } else { ValueType::tensor(None) };
+            let inner =
+                if let ValueType::Sequence(of) = of { (**of).clone() } else { ValueType::tensor(None) };
             proto.sequence_value.as_ref().map(|value| sequence(value, &inner, depth + 1))
         }
         Form::Map => proto.map_value.as_ref().map(map),
         Form::Optional => proto.optional_value.as_ref().map(|value| {
-            let inner = if let ValueType::Optional(of) = of { (**of).clone() } else { ValueType::tensor(None) };
+            let inner =
+                if let ValueType::Optional(of) = of { (**of).clone() } else { ValueType::tensor(None) };
             optional(value, &inner, depth + 1)
         }),
         Form::SparseTensor => return Err(unsupported("sparse tensors are not supported")),
     };
     match value.transpose()? {
-        Some(value) if !of.is_of(&value) => Err(invalid(format!("expected an optional of {of}, found {}", value.ty()))),
+        Some(value) if !of.is_of(&value) => {
+            Err(invalid(format!("expected an optional of {of}, found {}", value.ty())))
+        }
         Some(value) => Ok(Optional::some(value).into()),
         None => Ok(Optional::none(of.without_shape()).into()),
     }
@@ -170,19 +203,26 @@ fn optional(proto: &OptionalProto, of: &ValueType, depth: usize) -> Result<Value
 
 fn map(proto: &MapProto) -> Result<Value> {
     let keys: Value = if proto.key_type() == DataType::String as i32 {
-        let texts: Vec<Arc<str>> = proto.string_keys.iter().map(|bytes| text(bytes)).collect::<Result<_>>()?;
+        let texts: Vec<Arc<str>> =
+            proto.string_keys.iter().map(|bytes| text(bytes)).collect::<Result<_>>()?;
         Strings::new(&[texts.len()], texts)?.into()
     } else {
         Tensor::from_elements(&[proto.keys.len()], &proto.keys)?.into()
     };
-    let values = proto.values.as_ref().map(|values| values.tensor_values.iter().map(tensor).collect::<Result<Vec<_>>>());
+    let values = proto
+        .values
+        .as_ref()
+        .map(|values| values.tensor_values.iter().map(tensor).collect::<Result<Vec<_>>>());
     let values = values.transpose()?.unwrap_or_default();
     // A tensor of all elements, or one each.
     let joined = match &values[..] {
         [one] if one.shape()?.len() == 1 => one.clone(),
         [] => Tensor::zeros(F32, &[0])?.into(),
         several => {
-            let flat = several.iter().map(|value| crate::values::layout::reshaped(value, &[1])).collect::<Result<Vec<_>>>()?;
+            let flat = several
+                .iter()
+                .map(|value| crate::values::layout::reshaped(value, &[1]))
+                .collect::<Result<Vec<_>>>()?;
             crate::values::layout::joined(&flat, 0)?
         }
     };
@@ -309,7 +349,8 @@ pub fn constant<'m>(node: &'m super::super::proto::NodeProto, external: &mut Ext
         "value" => value(attribute.t.as_deref().ok_or_else(missing)?, external),
         "value_string" => Ok(Strings::new(&[], vec![text(attribute.s())?])?.into()),
         "value_strings" => {
-            let texts: Vec<Arc<str>> = attribute.strings.iter().map(|bytes| text(bytes)).collect::<Result<_>>()?;
+            let texts: Vec<Arc<str>> =
+                attribute.strings.iter().map(|bytes| text(bytes)).collect::<Result<_>>()?;
             Ok(Strings::new(&[texts.len()], texts)?.into())
         }
         "value_int" => Ok(Tensor::from_elements(&[], &[attribute.i()])?.into()),
@@ -322,7 +363,10 @@ pub fn constant<'m>(node: &'m super::super::proto::NodeProto, external: &mut Ext
 
 /// Returns the type of a constant, without decoding its numbers.
 pub fn constant_type(node: &super::super::proto::NodeProto) -> ValueType {
-    let attribute = node.attribute.iter().find(|attribute| super::super::graph::CONSTANT_FORMS.contains(&attribute.name()));
+    let attribute = node
+        .attribute
+        .iter()
+        .find(|attribute| super::super::graph::CONSTANT_FORMS.contains(&attribute.name()));
     let element = match attribute.map(|attribute| (attribute.name(), attribute.t.as_deref())) {
         Some(("value", Some(tensor))) => return tensor_type(tensor),
         Some(("value_string" | "value_strings", _)) => Some(Element::String),
