@@ -216,7 +216,7 @@ fn from_fortran(bytes: &[u8], shape: &[usize], element: usize) -> Result<Vec<u8>
 /// # Errors
 /// For a file that is damaged, and for arrays of anything else than numbers.
 pub fn read_npz(path: &Path) -> Result<Vec<(String, Tensor)>> {
-    read_archive(path, read_npy)
+    read_archive(path, |entry| read_npy(entry))
 }
 
 /// Reads all arrays of an archive, of numbers or of texts, by name.
@@ -224,13 +224,10 @@ pub fn read_npz(path: &Path) -> Result<Vec<(String, Tensor)>> {
 /// # Errors
 /// As [`read_npz`].
 pub fn read_npz_values(path: &Path) -> Result<Vec<(String, Value)>> {
-    read_archive(path, read_npy_value)
+    read_archive(path, |entry| read_npy_value(entry))
 }
 
-fn read_archive<T>(
-    path: &Path,
-    read: fn(zip::read::ZipFile<'_, std::fs::File>) -> Result<T>,
-) -> Result<Vec<(String, T)>> {
+fn read_archive<T>(path: &Path, read: impl Fn(&mut dyn Read) -> Result<T>) -> Result<Vec<(String, T)>> {
     let (file, _) = open_regular(path).doing(|| format!("cannot read {}", path.display()))?;
     let mut archive = ZipArchive::new(file)
         .map_err(std::io::Error::from)
@@ -246,7 +243,7 @@ fn read_archive<T>(
     for file in files {
         let name = array_name_from_file_name(&file).unwrap_or(&file).to_owned();
         let entry = archive.by_name(&file).map_err(std::io::Error::from);
-        let tensor = entry.doing(|| "the archive is damaged").and_then(read);
+        let tensor = entry.doing(|| "the archive is damaged").and_then(|mut entry| read(&mut entry));
         arrays.push((name.clone(), tensor.doing(|| format!("array `{name}` of {}", path.display()))?));
     }
     Ok(arrays)
