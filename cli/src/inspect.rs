@@ -6,7 +6,7 @@ use crate::inputs::GivenArguments;
 use crate::layers::Done;
 use crate::options::{DeviceArguments, PluginArguments};
 use crate::passes::{Passes, Subject};
-use crate::{draw, say, shares, table};
+use crate::{draw, say, shares, table, tell};
 use anyhow::{Context, Result};
 use devbay_host::internals::abi_report::{AbiReport, SizeSeen, Slot};
 use devbay_host::internals::core::program::text;
@@ -143,7 +143,12 @@ fn abi(arguments: &Arguments) -> Result<()> {
 
 /// Shows a model.
 fn model(arguments: &Arguments) -> Result<()> {
-    let model = arguments.device.load(&arguments.file, Checks::default())?;
+    let model = arguments.device.load_any(&arguments.file, Checks::default())?;
+    if model.has_values() {
+        tell!(
+            "the model has strings, sequences, optionals or maps: shown are the segments that devices run between the host's nodes"
+        );
+    }
     if arguments.text {
         say!("{}", text::print_elided(model.program()).trim_end());
         return Ok(());

@@ -17,8 +17,8 @@ use devbay_host::internals::options;
 use devbay_host::internals::rates_file;
 use devbay_host::trace::Recorder;
 use devbay_host::{
-    Checks, Choice, Device, LoadOptions, Model, Outcome, Policy, ProbeOptions, Probing, Reading,
-    Requirements, Runtime, RuntimeBuilder, SearchPaths, Session, SessionOptions, TensorType,
+    Checks, Choice, Device, Error, ErrorKind, LoadOptions, Model, Outcome, Policy, ProbeOptions, Probing,
+    Reading, Requirements, Runtime, RuntimeBuilder, SearchPaths, Session, SessionOptions, TensorType,
 };
 use devbay_plugin_api::abi::version::MinorRange;
 use devbay_plugin_api::sdk::export::LinkedPlugin;
@@ -273,11 +273,25 @@ impl DeviceArguments {
         Ok(self.pin.iter().map(|text| options::pin(text)).collect::<devbay_host::Result<_>>()?)
     }
 
-    /// Reads a model's file.
+    /// Reads the file of a model that is a program, for commands that plan it as a whole.
+    ///
+    /// # Errors
+    /// As [`Model::load_with`]; [`ErrorKind::UnsupportedModel`] for one with strings, sequences, optionals or maps.
+    pub fn load(&self, path: &Path, checks: Checks) -> Result<Model> {
+        let model = self.load_any(path, checks)?;
+        if model.has_values() {
+            let text = "the model has strings, sequences, optionals or maps, so it has no plan of the whole; \
+                `devbay run` runs it and `devbay inspect` shows its segments";
+            return Err(Error::new(ErrorKind::UnsupportedModel, text).in_file(path.display()).into());
+        }
+        Ok(model)
+    }
+
+    /// Reads the file of any model.
     ///
     /// # Errors
     /// As [`Model::load_with`].
-    pub fn load(&self, path: &Path, checks: Checks) -> Result<Model> {
+    pub fn load_any(&self, path: &Path, checks: Checks) -> Result<Model> {
         let reading = if self.no_map { Reading::Copied } else { Reading::Mapped };
         Ok(Model::load_with(path, LoadOptions { checks, reading })?)
     }
@@ -401,7 +415,6 @@ fn first_of_named(runtime: &Runtime, plugins: &PluginArguments) -> Result<Option
     if plugins.plugin.is_empty() {
         return Ok(None);
     }
-    use devbay_host::{Error, ErrorKind};
     let named = runtime.report().plugins.iter().find(|plugin| plugin.origin == "named explicitly");
     match named.map(|plugin| (plugin, &plugin.outcome)) {
         Some((plugin, Outcome::Refused(refusal))) => {

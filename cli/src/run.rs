@@ -238,7 +238,7 @@ fn ran(arguments: &Arguments, cancel: &Cancel) -> Result<Outcome> {
     let progress = spinner(&format!("loading {}", arguments.model.display()));
     let begin = Instant::now();
     let checks = if arguments.verify { Checks::Weights } else { Checks::Head };
-    let model = arguments.device.load(&arguments.model, checks)?;
+    let model = arguments.device.load_any(&arguments.model, checks)?;
     let import = begin.elapsed();
     if model.has_values() {
         progress.finish_and_clear();

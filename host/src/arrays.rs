@@ -216,7 +216,7 @@ fn from_fortran(bytes: &[u8], shape: &[usize], element: usize) -> Result<Vec<u8>
 /// # Errors
 /// For a file that is damaged, and for arrays of anything else than numbers.
 pub fn read_npz(path: &Path) -> Result<Vec<(String, Tensor)>> {
-    read_archive(path, read_npy)
+    read_archive(path, |entry| read_npy(entry))
 }
 
 /// Reads all arrays of an archive, of numbers or of texts, by name.
@@ -224,13 +224,10 @@ pub fn read_npz(path: &Path) -> Result<Vec<(String, Tensor)>> {
 /// # Errors
 /// As [`read_npz`].
 pub fn read_npz_values(path: &Path) -> Result<Vec<(String, Value)>> {
-    read_archive(path, read_npy_value)
+    read_archive(path, |entry| read_npy_value(entry))
 }
 
-fn read_archive<T>(
-    path: &Path,
-    read: fn(zip::read::ZipFile<'_, std::fs::File>) -> Result<T>,
-) -> Result<Vec<(String, T)>> {
+fn read_archive<T>(path: &Path, read: impl Fn(&mut dyn Read) -> Result<T>) -> Result<Vec<(String, T)>> {
     let (file, _) = open_regular(path).doing(|| format!("cannot read {}", path.display()))?;
     let mut archive = ZipArchive::new(file)
         .map_err(std::io::Error::from)
@@ -246,7 +243,7 @@ fn read_archive<T>(
     for file in files {
         let name = array_name_from_file_name(&file).unwrap_or(&file).to_owned();
         let entry = archive.by_name(&file).map_err(std::io::Error::from);
-        let tensor = entry.doing(|| "the archive is damaged").and_then(read);
+        let tensor = entry.doing(|| "the archive is damaged").and_then(|mut entry| read(&mut entry));
         arrays.push((name.clone(), tensor.doing(|| format!("array `{name}` of {}", path.display()))?));
     }
     Ok(arrays)
@@ -613,5 +610,57 @@ mod tests {
         assert_eq!(written(U2, &[2, 2], &[0b11_10_01_00]), ("|u1".to_owned(), vec![0, 1, 2, 3]));
         assert_eq!(written(F4E2M1, &[2], &[0x7f]), ("|V1".to_owned(), vec![0xf, 7]));
         assert_eq!(written(I2, &[0], &[]), ("|i1".to_owned(), vec![]));
+    }
+
+    #[test]
+    fn texts_go_through_files_and_pickles_are_refused() {
+        let strings = Strings::from_texts(&[2, 2], &["ä", "", "two words", "b"]).expect("strings");
+        let mut file = Vec::new();
+        write_texts(&mut file, &strings).expect("an array");
+        assert!(file.windows(4).any(|bytes| bytes == b"<U9'"));
+        let again = read_npy_value(&file[..]).and_then(Value::into_strings).expect("texts");
+        assert_eq!(again, strings);
+        let error = read_npy(&file[..]).expect_err("no numbers");
+        assert_eq!(error.text(), "an array of texts, expected numbers");
+
+        let array = |descr: &str, content: &[u8]| {
+            let mut file = Vec::new();
+            write_head(&mut file, descr, &[2]).expect("a head");
+            file.extend_from_slice(content);
+            read_npy_value(&file[..])
+        };
+        let bytes = array("|S3", b"ab\0\xc3\xa4\0").and_then(Value::into_strings).expect("texts");
+        assert_eq!(bytes, Strings::from_texts(&[2], &["ab", "ä"]).expect("strings"));
+        for (descr, content, words) in [
+            ("|S1", &b"a\xff"[..], "bytes that are no UTF-8"),
+            ("<U1", &[0, 0, 0, 0, 0, 0, 0xff, 0], "codes that are no characters"),
+            ("<U2", &[0; 8], "cut off"),
+            ("|O", &[0; 16], "an array of objects, which is a pickle"),
+            (">U1", &[0; 8], "big-endian"),
+        ] {
+            let error = array(descr, content).expect_err(words);
+            assert!(error.kind() == ErrorKind::Io && error.to_string().contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn values_are_written_to_a_folder_or_an_archive() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let strings = Value::from(Strings::from_texts(&[1], &["a"]).expect("strings"));
+        let sequence = Value::from(crate::Sequence::of(vec![strings.clone()]).expect("a sequence"));
+        let archive = folder.path().join("a.npz");
+        write_npz_values(&archive, &[("x", &strings)]).expect("an archive");
+        let [(name, value)] = &read_npz_values(&archive).expect("an archive")[..] else {
+            panic!("one array")
+        };
+        assert_eq!((name.as_str(), value.ty()), ("x", strings.ty()));
+        let error = write_npz_values(&archive, &[("s", &sequence)]).expect_err("no archive of sequences");
+        assert!(error.text().contains("give a folder"), "{error}");
+        for (value, extension) in [(&strings, "npy"), (&sequence, "pb")] {
+            assert_eq!(write_value(&folder.path().join("v"), value).expect("a file"), extension);
+            let read =
+                read_value_file(&folder.path().join(format!("v.{extension}")), &value.ty().without_shape());
+            assert_eq!(read.expect("a value").ty(), value.ty());
+        }
     }
 }

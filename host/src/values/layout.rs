@@ -34,6 +34,10 @@ fn cut<T: Clone>(
     (start, end): (usize, usize),
     width: usize,
 ) -> Vec<T> {
+    // Without elements, the other extents may be of any size.
+    if from.is_empty() {
+        return Vec::new();
+    }
     let inner = shape[axis + 1..].iter().product::<usize>() * width;
     let outer: usize = shape[..axis].iter().product();
     let row = shape[axis] * inner;
@@ -103,13 +107,13 @@ pub fn joined(values: &[Value], axis: usize) -> Result<Value> {
             );
             return Err(invalid(text));
         }
-        extent += other[axis];
+        extent = extent.saturating_add(other[axis]);
     }
     shape[axis] = extent;
-    if n_elements(&shape).is_none() {
-        return Err(invalid(format!("a tensor of extents {shape:?} is larger than memory")));
-    }
-    let outer: usize = shape[..axis].iter().product();
+    let n = n_elements(&shape);
+    let n = n.ok_or_else(|| invalid(format!("a tensor of extents {shape:?} is larger than memory")))?;
+    // Without elements, the other extents may be of any size.
+    let outer: usize = if n == 0 { 0 } else { shape[..axis].iter().product() };
     match first {
         Value::Strings(_) => {
             let mut elements = Vec::new();

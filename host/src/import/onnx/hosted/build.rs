@@ -283,7 +283,10 @@ impl<'m> Importer<'m> {
                 .get(name)
                 .ok_or_else(|| invalid(format!("the value {name:?} is used and not defined")))?;
             match &known.constant {
-                Some(Constant::Initializer(tensor)) => graph.initializer.push(self.stored(tensor)?),
+                Some(Constant::Initializer(tensor)) => {
+                    let tensor = Arc::clone(tensor);
+                    graph.initializer.push(self.stored(&tensor)?);
+                }
                 Some(Constant::Node(node)) => graph.node.push((**node).clone()),
                 None => {
                     let r#type = values::tensor_type_proto(&known.ty).ok_or_else(|| {
@@ -325,15 +328,22 @@ impl<'m> Importer<'m> {
         Ok(Some(Step { label: label(nodes[0]), inputs, outputs: results, kind }))
     }
 
-    /// Returns a message of the same tensor whose copies share its content.
-    fn stored(&self, tensor: &Arc<TensorProto>) -> Result<TensorProto> {
+    /// Returns a message of the same tensor whose copies share its content: many segments may use it.
+    fn stored(&mut self, tensor: &Arc<TensorProto>) -> Result<TensorProto> {
         let is_shared = tensor.raw_data.is_some() || !tensor.external_data.is_empty();
         if is_shared || tensor.dims.is_empty() {
             return Ok((**tensor).clone());
         }
+        let key = Arc::as_ptr(tensor);
+        if let Some((_, stored)) = self.stored.get(&key) {
+            return Ok(stored.clone());
+        }
         let value = values::value(tensor, &mut External::new(self.folder, self.reading))
             .map_err(|error| about(&format!("the initializer {:?}", tensor.name()), error))?;
-        Ok(TensorProto { name: tensor.name.clone(), ..values::tensor_proto(&value)? })
+        let stored = TensorProto { name: tensor.name.clone(), ..values::tensor_proto(&value)? };
+        // Kept with its message, so that no other one gets its address.
+        self.stored.insert(key, (Arc::clone(tensor), stored.clone()));
+        Ok(stored)
     }
 
     /// Imports a segment's graph.

@@ -16,7 +16,9 @@ use super::external::External;
 use super::functions::Functions;
 use super::proto::attribute_proto::AttributeType;
 use super::proto::type_proto::Value as Kind;
-use super::proto::{AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto};
+use super::proto::{
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto,
+};
 use super::{attributes, domain, invalid, opsets, unsupported};
 use crate::import::{Defaults, ModelInfo, Reading};
 use crate::values::graph::HostGraph;
@@ -24,6 +26,7 @@ use crate::values::ops::{self, Attr, Attrs, When};
 use devbay_core::{Result, Tensor};
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 
 /// ONNX's number of the element type string.
 const STRING: i32 = 8;
@@ -99,6 +102,7 @@ pub fn import(
         folder,
         reading,
         segments: Vec::new(),
+        stored: HashMap::new(),
         n_fresh: 0,
     };
     importer.main(graph, defaults)
@@ -113,6 +117,8 @@ struct Importer<'m> {
     reading: Reading,
     /// Programs of the segments so far.
     segments: Vec<devbay_core::program::Program>,
+    /// Initializers of segments by message, in a form whose copies share their content.
+    stored: HashMap<*const TensorProto, (Arc<TensorProto>, TensorProto)>,
     /// Number of names that were made up.
     n_fresh: usize,
 }
