@@ -80,12 +80,14 @@ fn dropout_in_inference_is_its_input() {
     check("old", &model(7, after(&["x"], &["d", "unused"])), gone);
     check("without a mode", &model(13, with(after(&["x", "r"], &["d"]), vec![ratio.clone()])), gone);
     check("off", &model(22, with(after(&["x", "r", "t"], &["d"]), vec![ratio.clone(), falsehood])), gone);
+    let mut on = with(after(&["x", "r", "t"], &["d"]), vec![ratio, truth]);
+    on.node[0].attribute.push(int("seed", 3));
     check(
-        "on",
-        &model(13, with(after(&["x", "r", "t"], &["d"]), vec![ratio, truth])),
+        "on, with a seed of its own",
+        &model(13, on),
         "%r = const f32[1] [0.5]
          %t = const bool[] [true]
-         %d = Dropout@22(%x, %r, %t)
+         %d = Dropout@22(%x, %r, %t) {seed = 3}
          %y = Relu@14(%d)
          return %y",
     );
