@@ -16,7 +16,7 @@ fn of(op: &str, outputs: &[&str], attributes: Vec<AttributeProto>) -> ModelProto
 }
 
 fn texts(name: &str, values: &[&str]) -> AttributeProto {
-    let strings = values.iter().map(|value| value.as_bytes().to_vec().into()).collect();
+    let strings = values.iter().map(|value| value.as_bytes().to_vec()).collect();
     AttributeProto { strings, ..attribute(name, AttributeType::Strings) }
 }
 
