@@ -610,9 +610,8 @@ fn coupled(n: usize, pairs: &[[usize; 2]], r: impl Fn(usize) -> f64) -> Vec<f64>
         rows[a][b] -= first * second;
         rows[b][a] -= first * second;
     }
-    for k in 0..n {
-        (rows[k][n], rows[n][k]) = (1.0, 1.0);
-    }
+    rows[..n].iter_mut().for_each(|row| row[n] = 1.0);
+    rows[n][..n].fill(1.0);
     rows[n][size] = 1.0;
     for column in 0..size {
         let size_of = |row: &usize| (rows[*row][column].abs() * 1e15) as u64;

@@ -233,7 +233,7 @@ fn scaler(l: &mut Lowering<'_>) -> Result<()> {
 
 /// Multiplies rows of features by rows of coefficients, and adds intercepts: a column for each row of coefficients.
 fn linear(l: &mut Lowering<'_>, coefficients: &[f32], n: usize, intercepts: &[f32]) -> Result<ValueId> {
-    if n == 0 || coefficients.len() % n != 0 {
+    if n == 0 || !coefficients.len().is_multiple_of(n) {
         let found = coefficients.len();
         return Err(invalid(format!("expected coefficients of {n} targets, found {found} numbers")));
     }

@@ -16,7 +16,7 @@ fn of(op: &str, outputs: &[&str], attributes: Vec<AttributeProto>) -> ModelProto
 }
 
 fn texts(name: &str, values: &[&str]) -> AttributeProto {
-    let strings = values.iter().map(|value| value.as_bytes().to_vec().into()).collect();
+    let strings = values.iter().map(|value| value.as_bytes().to_vec()).collect();
     AttributeProto { strings, ..attribute(name, AttributeType::Strings) }
 }
 
@@ -82,7 +82,7 @@ fn classifiers_give_labels_and_scores() {
             string("post_transform", "LOGISTIC"),
         ];
         let results = run(&of("LinearClassifier", &["y", "z"], attributes));
-        (results[0].elements::<i64>().unwrap().into_owned(), results[1].clone())
+        (results[0].elements::<i64>().unwrap().to_vec(), results[1].clone())
     };
     let (labels, scores) = classifier(&[0.0, 1.0], &[50, 60]);
     assert_eq!(labels, [50, 60]);

@@ -155,7 +155,7 @@ fn default_value(attrs: &Attrs<'_>, dtype: DType) -> Result<Vec<u8>> {
         if tensor.dtype() != dtype || content.len() != element_size(dtype) {
             return Err(Error::invalid("expected one number of the values' element type as default_tensor"));
         }
-        return Ok(content.to_vec());
+        return Ok(reserve::copied(content, "one number")?);
     }
     let (int, float) = (attrs.int("default_int64", -1)?, attrs.float("default_float", -0.0)?);
     Ok(match dtype {
