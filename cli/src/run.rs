@@ -48,10 +48,10 @@ pub struct Arguments {
     pub compare: Option<PathBuf>,
     /// Tolerance: |a - b| <= rtol * max|expected| + atol
     #[arg(long, default_value_t = 1e-4)]
-    rtol: f64,
+    pub rtol: f64,
     /// See --rtol
     #[arg(long, default_value_t = 1e-5)]
-    atol: f64,
+    pub atol: f64,
     /// Verify the checksums of a .dbx file's weights before running it
     #[arg(long)]
     pub verify: bool,

@@ -10,7 +10,7 @@ use crate::file::{open_regular, read_regular, write_whole};
 use crate::import;
 use crate::values::{Strings, Value, ValueType};
 use devbay_core::tensor::{
-    BOOL, DType, F16, F32, F64, I2, I4, I8, I16, I32, I64, U2, U4, U8, U16, U32, U64, bytes_of, n_elements,
+    BOOL, DType, F16, F32, F64, I2, I4, I8, I16, I32, I64, U2, U4, U8, U16, U32, U64, n_elements,
 };
 use devbay_core::{Error, ErrorKind, Result, Tensor};
 use devbay_plugin_api::reserve;

@@ -192,11 +192,6 @@ fn what_devbay_does_not_do() {
             with_input(type_proto::Value::SequenceType(Default::default())),
             "it is no program: run it in a session",
         ),
-        (
-            "a map",
-            with_input(type_proto::Value::MapType(Default::default())),
-            "expected an element type that programs have, found UNDEFINED",
-        ),
         ("an optional", with_input(type_proto::Value::OptionalType(Default::default())), "it is no program"),
         ("text", of_type(8), "it is no program: run it in a session"),
         ("a tiny float", of_type(27), "found ONNX's FLOAT6E2M3"),
