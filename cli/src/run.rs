@@ -211,7 +211,7 @@ enum Outcome {
     /// A program.
     Tensors(Box<Ran>),
     /// A graph with strings, sequences, optionals or maps.
-    Values(values::Ran),
+    Values(Box<values::Ran>),
 }
 
 /// The parts of a run, and its results.
@@ -242,7 +242,7 @@ fn ran(arguments: &Arguments, cancel: &Cancel) -> Result<Outcome> {
     let import = begin.elapsed();
     if model.has_values() {
         progress.finish_and_clear();
-        return Ok(Outcome::Values(values::ran(arguments, &model, import, cancel)?));
+        return Ok(Outcome::Values(Box::new(values::ran(arguments, &model, import, cancel)?)));
     }
     let begin = Instant::now();
     let profile = arguments.profile.start(&arguments.model);

@@ -176,7 +176,7 @@ fn inverse(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     };
     let shape = [batch.as_slice(), &[n as i64, n as i64]].concat();
     let random = random(dtype, dice, &shape, (-1.0, 1.0));
-    let is_diagonal = |at: usize| at % (n * n) % (n + 1) == 0;
+    let is_diagonal = |at: usize| (at % (n * n)).is_multiple_of(n + 1);
     let heavier = |(at, x): (usize, &f64)| if is_diagonal(at) { x.signum() * (n + 1) as f64 + x } else { *x };
     let values: Vec<f64> = random.values.iter().enumerate().map(heavier).collect();
     let x = HostTensor::new(dtype, &shape, values);

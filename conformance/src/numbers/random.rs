@@ -17,7 +17,7 @@ fn block(counter: [u64; 4], key: [u64; 2]) -> [u64; 4] {
             // The half's words come from the other one's product.
             let product = factors[1 - i] * words[2 - 2 * i];
             let key = (key[i] + round * steps[i]) % WORD;
-            [product / WORD ^ words[2 * i + 1] ^ key, product % WORD]
+            [(product / WORD) ^ words[2 * i + 1] ^ key, product % WORD]
         };
         let ([a, b], [c, d]) = (half(0), half(1));
         [a, b, c, d]
@@ -30,7 +30,7 @@ fn philox(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let seed = [word(), word(), word(), word()];
     // Streams of nodes with a seed of their own have the highest bit.
     let (stream, own) = (word(), [word(), word()]);
-    let key = if i % 2 == 0 { [seed[0], seed[1]] } else { own };
+    let key = if i.is_multiple_of(2) { [seed[0], seed[1]] } else { own };
     let of = |number: usize| block([number as u64, stream, seed[2], seed[3]], key);
     let value = |i: usize| match dtype {
         U32 => of(i / 4)[i % 4] as f64,
@@ -43,11 +43,11 @@ fn philox(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     };
     let number = |word: u64| i64::try_from(word).unwrap_or(0);
     let mut attributes = vec![("stream", AttrValue::Int(number(stream)))];
-    if i % 2 != 0 {
+    if !i.is_multiple_of(2) {
         attributes.push(("key", AttrValue::Ints(own.map(number).into())));
     }
     // f32 is the default.
-    if dtype != F32 || i % 3 == 0 {
+    if dtype != F32 || i.is_multiple_of(3) {
         attributes.push(("dtype", super::index::onnx_dtype(dtype)));
     }
     let seed = HostTensor::new(U32, &[4], seed.map(|word| word as f64).into());

@@ -120,11 +120,7 @@ fn ops_of_texts_and_labels() {
             .with(string("mode", "TF"))
             .with(ints("ngram_counts", &[0, 2]))
             .with(ints("ngram_indexes", &[0, 1, 2]));
-        let node = node
-            .with(int("max_gram_length", 2))
-            .with(int("min_gram_length", 1))
-            .with(int("max_skip_count", 0));
-        node
+        node.with(int("max_gram_length", 2)).with(int("min_gram_length", 1)).with(int("max_skip_count", 0))
     };
     let stop = texts_attribute("stopwords", &["A"]);
     let cases = [
