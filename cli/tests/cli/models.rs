@@ -106,7 +106,7 @@ fn classical_machine_learning() {
         outputs: folder.join("case0.outputs.npz"),
     };
     let cases: Vec<Case> = folders.map(case).collect();
-    assert_eq!(cases.len(), 8, "models of models/sklearn/make_models.py");
+    assert_eq!(cases.len(), 9, "models of models/sklearn/make_models.py");
     check(Way { loaded: false, streams_async: false, isa: None, threads: 2 }, &cases);
 }
 
