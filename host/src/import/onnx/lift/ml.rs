@@ -106,10 +106,22 @@ fn give_single(l: &mut Lowering<'_>, i: usize, y: ValueId) -> Result<()> {
 fn rows(l: &mut Lowering<'_>, i: usize) -> Result<ValueId> {
     let x = l.operand(i)?;
     let x = l.cast(x, F32)?;
-    match l.required_rank(x)? {
-        1 => l.unsqueeze(x, &[0]),
-        2 => Ok(x),
-        rank => Err(invalid(format!("expected rows of features, 1 or 2 dimensions, found {rank}"))),
+    matrix(l, x)
+}
+
+/// Returns a row, or rows, as rows.
+fn matrix(l: &mut Lowering<'_>, x: ValueId) -> Result<ValueId> {
+    match l.rank(x) {
+        Some(1) => l.unsqueeze(x, &[0]),
+        Some(2) => Ok(x),
+        Some(rank) => Err(invalid(format!("expected rows of features, 1 or 2 dimensions, found {rank}"))),
+        // As many rows as there are of the last extent.
+        None => {
+            let (n_rows, width) =
+                (l.ints(&[-1])?, l.op_with("Shape", &[x], &[("start", AttrValue::Int(-1))])?);
+            let shape = l.op_with("Concat", &[n_rows, width], &[("axis", AttrValue::Int(0))])?;
+            l.op("Reshape", &[x, shape])
+        }
     }
 }
 
