@@ -128,11 +128,7 @@ fn output_json(name: &str, value: &Value) -> serde_json::Value {
 fn type_of(value: &Value) -> String {
     match value {
         Value::Tensor(tensor) => tensor.tensor_type().to_string(),
-        Value::Strings(strings) => {
-            let extents: Vec<String> = strings.shape().iter().map(ToString::to_string).collect();
-            format!("string[{}]", extents.join(","))
-        }
-        other => other.ty().to_string(),
+        other => other.ty().with_extents(),
     }
 }
 

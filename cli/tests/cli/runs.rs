@@ -1,7 +1,8 @@
 //! Runs in the background on the CPU plugin, inline and with timelines; threads and their processors; Ctrl-C; seeds.
 
 use crate::support::{
-    Case, DONE, Folder, cases, command, devbay, finish, pjrt_plugin, run_again, wait_until_it_takes_signals,
+    Case, DONE, Folder, cases, command, devbay, finish, pjrt_plugin, root, run_again,
+    wait_until_it_takes_signals,
 };
 use devbay_host::internals::core::program::text;
 use devbay_host::{ErrorKind, Model, Run, RunOptions, Runtime, Session, Tensor, arrays};
@@ -305,4 +306,28 @@ fn a_seed_is_an_option_and_no_input() {
     let mut command = command();
     command.arg("diff").arg(&model).args(sides).args(["--shape", "n=3"]);
     finish(&mut command).expect(0);
+}
+
+#[test]
+fn a_model_of_texts_takes_and_gives_them() {
+    let folder = Folder::new();
+    let model = root().join("models/sklearn/text");
+    let run = |command: &str, arguments: &[&str]| {
+        let mut run = self::command();
+        finish(run.arg(command).arg(model.join("model.onnx")).args(arguments))
+    };
+    let (given, written) = (model.join("case0.inputs.npz"), folder.path("outputs.npz"));
+    let [given, written] = [given, written].map(|path| path.display().to_string());
+    run("run", &["--input", &given, "--output", &written]).expect(0).prints(&["string[15]", "\"weather\""]);
+    // What was written is read again.
+    run("run", &["--input", &given, "--compare", &written]).expect(0).prints(&["label", "match"]);
+
+    let numbers = folder.path("numbers.npz");
+    let number = Tensor::from_elements(&[2, 1], &[1.0f32, 2.0]).unwrap();
+    arrays::write_npz(&numbers, &[("X", &number)]).unwrap();
+    let numbers = numbers.display().to_string();
+    run("run", &["--input", &numbers]).expect(5).says(&["input `X` string[?,1] is given as f32[2,1]"]);
+    run("run", &["--random"]).expect(2).says(&["takes its inputs from --input"]);
+    run("ops", &[]).expect(4).says(&["has no plan of the whole"]);
+    run("inspect", &[]).expect(0).says(&["the segments that devices run"]);
 }

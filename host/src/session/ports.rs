@@ -45,7 +45,7 @@ impl Port {
         match &self.ty {
             Some(ty) => format!("`{}` {ty}", self.name),
             None if self.value == ValueType::tensor(None) => format!("`{}`", self.name),
-            None => format!("`{}` {}", self.name, self.value),
+            None => format!("`{}` {}", self.name, self.value.with_extents()),
         }
     }
 }
@@ -107,7 +107,7 @@ pub fn check_values(ports: &[Port], values: &[Value]) -> Result<()> {
         if !port.value.is_of(value) {
             let found = match value {
                 Value::Tensor(tensor) => tensor.tensor_type().to_string(),
-                other => other.ty().to_string(),
+                other => other.ty().with_extents(),
             };
             let text = format!("input {} is given as {found}", port.describe());
             return Err(Error::new(ErrorKind::InvalidInput, text));

@@ -56,6 +56,17 @@ impl ValueType {
         Self::tensor(Some(Element::String))
     }
 
+    /// Describes it with the extents of strings, if they are known: `string[batch,1]`.
+    pub fn with_extents(&self) -> String {
+        match self {
+            Self::Tensor { element: Some(Element::String), shape: Some(shape) } => {
+                let extents: Vec<String> = shape.iter().map(ToString::to_string).collect();
+                format!("string[{}]", extents.join(","))
+            }
+            other => other.to_string(),
+        }
+    }
+
     /// Returns the type of a tensor with known extents.
     pub fn of_shape(element: Option<Element>, shape: &[usize]) -> Self {
         Self::Tensor { element, shape: Some(shape.iter().map(|&extent| Dim::Known(extent)).collect()) }
