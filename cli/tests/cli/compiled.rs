@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// Models that are not CNNs, transformers or MLPs: with control flow, quantised, of signals.
-const NOT_FOR_PJRT: &[&str] = &["khmercut_int8", "silero_vad", "slanet_1m", "whisper80_stft"];
+const NOT_FOR_PJRT: &[&str] = &["khmercut_int8", "silero_vad", "slanet_1m", "tashkeel", "whisper80_stft"];
 
 fn wanted(case: &Case) -> bool {
     !NOT_FOR_PJRT.iter().any(|name| case.name.starts_with(name))
