@@ -474,6 +474,7 @@ const SHORT: &[(&str, &[&str])] = &[
             "proto.output.len()",
             "self.operands.len()",
             "names.len()",
+            "list.strings.len()",
         ],
     ),
     ("one or two", &["n_directions", "directions as usize"]),

@@ -15,13 +15,14 @@ use devbay_host::trace::Recorder;
 use devbay_host::{
     DeviceTensor, DeviceVerdict, Element, Error, ErrorKind, Model, ModelInfo, RunOptions, Value, ValueType,
 };
+use devbay_plugin_api::locks::{lock, unpoisoned};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyString, PyTuple};
 use smallvec::SmallVec;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 /// A model on a device. Any number of threads may run it at once.
@@ -545,7 +546,7 @@ fn watched(
         })?;
         let wait = || {
             let waited = changed.wait_timeout_while(lock(slot), LOOK, |outcome| outcome.is_none());
-            waited.map_or_else(|poisoned| poisoned.into_inner().0.take(), |(mut outcome, _)| outcome.take())
+            unpoisoned(waited).0.take()
         };
         loop {
             if let Some(outcome) = py.detach(wait) {
@@ -558,10 +559,6 @@ fn watched(
             }
         }
     })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Refuses a model with an op that no device of the session has a kernel for: its first run would fail.

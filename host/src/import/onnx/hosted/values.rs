@@ -12,6 +12,7 @@ use bytes::Bytes;
 use devbay_core::program::onnx_types::dtype_to_onnx;
 use devbay_core::tensor::{Dim, F32, I64, n_elements};
 use devbay_core::{Result, Tensor};
+use devbay_plugin_api::reserve;
 use prost::Message;
 use std::sync::Arc;
 
@@ -242,6 +243,13 @@ pub fn write_value(value: &Value) -> Result<Vec<u8>> {
     })
 }
 
+/// Copies a list.
+fn copied<T: Copy>(list: &[T]) -> Result<Vec<T>> {
+    let mut copy = reserve::with_capacity(list.len(), "a message")?;
+    copy.extend_from_slice(list);
+    Ok(copy)
+}
+
 /// Returns a tensor or strings as a message.
 pub fn tensor_proto(value: &Value) -> Result<TensorProto> {
     let dims = value.shape()?.iter().map(|&extent| extent as i64).collect();
@@ -249,7 +257,11 @@ pub fn tensor_proto(value: &Value) -> Result<TensorProto> {
         Value::Strings(strings) => TensorProto {
             dims,
             data_type: Some(DataType::String as i32),
-            string_data: strings.elements().iter().map(|text| text.as_bytes().to_vec()).collect(),
+            string_data: strings
+                .elements()
+                .iter()
+                .map(|text| copied(text.as_bytes()))
+                .collect::<Result<_>>()?,
             ..TensorProto::default()
         },
         other => {
@@ -326,11 +338,12 @@ fn map_proto(map: &Map) -> Result<MapProto> {
     match (map.int_keys(), map.text_keys()) {
         (Some(keys), _) => {
             proto.key_type = Some(DataType::Int64 as i32);
-            proto.keys = keys.to_vec();
+            proto.keys = copied(keys)?;
         }
         (_, keys) => {
             proto.key_type = Some(DataType::String as i32);
-            proto.string_keys = keys.unwrap_or_default().iter().map(|key| key.as_bytes().to_vec()).collect();
+            let bytes = keys.unwrap_or_default().iter().map(|key| copied(key.as_bytes()));
+            proto.string_keys = bytes.collect::<Result<_>>()?;
         }
     }
     Ok(proto)

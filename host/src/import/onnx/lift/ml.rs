@@ -33,7 +33,7 @@ pub(super) fn find(op: &Op) -> Option<&'static Row> {
 const TEXTS: &[&str] =
     &["cats_strings", "classes_strings", "classlabels_strings", "keys_strings", "values_strings"];
 
-/// Refuses a node of `ai.onnx.ml` whose labels are texts. This is the one place that does: a rewrite to integers goes before it.
+/// Refuses a node of `ai.onnx.ml` with texts that no step of the host has taken (`hosted/rewrite.rs`).
 ///
 /// # Errors
 /// Unsupported, with the attribute.

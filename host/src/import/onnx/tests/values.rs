@@ -232,7 +232,7 @@ fn labels_of_classifiers_become_positions() {
     let host = imported.values.unwrap();
     assert_eq!((host.segments.len(), host.main.steps.len()), (1, 2));
     let segment = text::print(&host.segments[0]);
-    assert!(segment.contains("classlabels_ints = [0, 1]") && !segment.contains("yes"), "{segment}");
+    assert!(segment.contains("const i64[2] [0, 1]") && !segment.contains("yes"), "{segment}");
     assert_eq!(host.main.outputs[0].0.ty, ValueType::strings());
 }
 

@@ -52,7 +52,7 @@ pub(super) fn dynamic_quantize_lstm(l: &mut Lowering<'_>) -> Result<()> {
     };
     let mut results: [Vec<ValueId>; 3] = Default::default();
     for (d, &is_reversed) in reversed.iter().enumerate() {
-        let parts = Direction::new(l, d, is_reversed, activations[3 * d..][..3].to_vec())?;
+        let parts = Direction::new(l, d, is_reversed, &activations[3 * d..])?;
         for (all, of_direction) in results.iter_mut().zip(parts.append(l, &input, shape)?) {
             all.push(of_direction);
         }
@@ -82,7 +82,7 @@ fn activations(l: &Lowering<'_>, n_directions: usize) -> Result<Vec<String>> {
 }
 
 /// Operands of one direction.
-struct Direction {
+struct Direction<'a> {
     w: quantised::Weights,
     r: quantised::Weights,
     /// The sum of both biases, `[4 * hidden]`.
@@ -90,12 +90,13 @@ struct Direction {
     /// For the gates i, o and f.
     peepholes: Option<Vec<ValueId>>,
     initial: [Option<ValueId>; 2],
-    activations: Vec<String>,
+    /// Of the gates, of the cell's input, of its output.
+    activations: &'a [String],
     is_reversed: bool,
 }
 
-impl Direction {
-    fn new(l: &mut Lowering<'_>, d: usize, is_reversed: bool, activations: Vec<String>) -> Result<Self> {
+impl<'a> Direction<'a> {
+    fn new(l: &mut Lowering<'_>, d: usize, is_reversed: bool, activations: &'a [String]) -> Result<Self> {
         let bias = part(l, BIAS, d)?;
         let bias = match bias {
             None => None,
