@@ -6,8 +6,8 @@
 use crate::report::DeviceVerdict;
 use devbay_core::device::{Device, kind_names};
 use devbay_core::error::{Error, ErrorKind, Result};
-use devbay_core::program::Program;
 use devbay_core::program::catalogue::{self, OpKind};
+use devbay_core::program::{Op, Program};
 use devbay_plugin_api::abi::{
     DEVBAY_DEVICE_KIND_CPU, DEVBAY_DEVICE_KIND_DSP, DEVBAY_DEVICE_KIND_FPGA, DEVBAY_DEVICE_KIND_GPU,
     DEVBAY_DEVICE_KIND_NPU, DEVBAY_DEVICE_KIND_TPU,
@@ -110,8 +110,13 @@ pub fn choose(devices: &[Arc<Device>], policy: &Policy, requirements: &Requireme
     match chosen {
         Some(device) => Ok(Choice { device: Arc::clone(device), verdicts }),
         None => {
-            let reasons: Vec<String> =
+            let mut reasons: Vec<String> =
                 verdicts.iter().map(|verdict| format!("{}: {}", verdict.device, verdict.reason)).collect();
+            let missing = |program| devices.iter().flat_map(move |device| missing_ops(device, program));
+            let missing: Vec<MissingOp> =
+                requirements.program.into_iter().flat_map(missing).map(|(_, op)| op).collect();
+            let first_other = missing.iter().find(|missing| !missing.op.domain.is_empty());
+            reasons.extend(first_other.or(missing.first()).map(|missing| missing.op.remedy().to_owned()));
             Err(Error::new(
                 ErrorKind::UnsupportedOp,
                 format!("no device meets the requirements; {}", reasons.join("; ")),
@@ -176,20 +181,30 @@ fn unmet(device: &Device, requirements: &Requirements<'_>) -> Option<String> {
     }
     let missing = missing_ops(device, requirements.program?);
     (!missing.is_empty()).then(|| {
-        let list: Vec<String> = missing.iter().map(|(op, node)| format!("{op} (node {node})")).collect();
+        let list: Vec<String> =
+            missing.iter().map(|(op, missing)| format!("{op} (node {})", missing.node)).collect();
         format!("it has no kernel for {}", list.join(", "))
     })
 }
 
-/// Lists ops of a program for which a device has no kernel of any version or type, each with the first node that needs it.
-pub fn missing_ops(device: &Device, program: &Program) -> BTreeMap<String, String> {
+/// An op without a kernel.
+pub struct MissingOp {
+    /// The op.
+    pub op: Op,
+    /// The first node that needs it.
+    pub node: String,
+}
+
+/// Lists ops of a program for which a device has no kernel of any version or type, by their texts.
+pub fn missing_ops(device: &Device, program: &Program) -> BTreeMap<String, MissingOp> {
     let kernels = device.kernels();
     let mut missing = BTreeMap::new();
     program.main.visit(&mut |node| {
         let host =
             catalogue::find(&node.op.domain, &node.op.name).is_some_and(|def| def.kind != OpKind::Kernel);
         if !host && !kernels.has(&node.op.domain, &node.op.name) {
-            missing.entry(node.op.to_string()).or_insert_with(|| node.label());
+            let entry = missing.entry(node.op.to_string());
+            entry.or_insert_with(|| MissingOp { op: node.op.clone(), node: node.label() });
         }
     });
     missing

@@ -81,10 +81,11 @@ fn unknown_ops_and_opsets() {
     let vendor = vendor.with(7, graph(&nodes));
     // With a policy each device lists its missing kernels; a named device does so during planning.
     let words = ["com.acme.Soften@3", "cpu:0"];
-    run(&vendor, &["--random"])
-        .expect(4)
-        .says(&words)
-        .says(&["no device meets the requirements", "has no kernel for"]);
+    run(&vendor, &["--random"]).expect(4).says(&words).says(&[
+        "no device meets the requirements",
+        "has no kernel for",
+        "to run it, add a device",
+    ]);
     run(&vendor, &["--random", "--device", "cpu"])
         .expect(4)
         .says(&words)

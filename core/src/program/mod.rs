@@ -105,6 +105,14 @@ impl Op {
         Self { domain: row.domain.into(), name: row.name.into(), version: row.version }
     }
 
+    /// Says what can be done about a node of this op that no device takes.
+    pub fn remedy(&self) -> &'static str {
+        match &*self.domain {
+            "" => "to run it, add a device whose plugin takes it",
+            _ => "to run it, add a device whose plugin takes it, or export the model with ONNX's own ops",
+        }
+    }
+
     /// Returns whether it is ONNX's op of that name.
     pub fn is(&self, name: &str) -> bool {
         self.domain.is_empty() && &*self.name == name

@@ -573,10 +573,11 @@ fn check_ops(
         let there = missing_ops(&other, model.program());
         missing.retain(|op, _| there.contains_key(op));
     }
-    let Some((op, node)) = missing.into_iter().next() else { return Ok(()) };
+    let Some((_, missing)) = missing.into_iter().next() else { return Ok(()) };
     let names: Vec<String> = runtime.devices().iter().map(|device| device.name().to_owned()).collect();
-    let text = format!("there is no kernel for op {op} on {}", names.join(" or "));
-    Err(Error::new(ErrorKind::UnsupportedOp, text).at_node(node))
+    let (op, names) = (missing.op, names.join(" or "));
+    let text = format!("there is no kernel for op {op} on {names}; {}", op.remedy());
+    Err(Error::new(ErrorKind::UnsupportedOp, text).at_node(missing.node))
 }
 
 /// Reads options: texts, numbers, truth values, or lists of them, by key.

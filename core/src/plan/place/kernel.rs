@@ -155,10 +155,7 @@ pub fn all_refused(node: &Node, refusals: Vec<Error>) -> Error {
     for other in refusals {
         text += &format!("; on {}: {}", other.place().device, other.text());
     }
-    text += "; to run it, add a device whose plugin takes it";
-    if !node.op.domain.is_empty() {
-        text += ", or export the model with ONNX's own ops";
-    }
+    text += &format!("; {}", node.op.remedy());
     Error::new(first.kind(), text).on_device(&first.place().device)
 }
 
