@@ -33,13 +33,17 @@ const fn fused(name: &'static str, inputs: &'static str, outputs: &'static str) 
 /// devbay's own ops, sorted by name: fused ops that passes create (docs/fused-ops.md), and Philox, which import creates.
 /// Convolutions and products take the attributes `activation` (a name: empty, Relu, LeakyRelu, Clip, HardSigmoid, HardSwish,
 /// Sigmoid, Tanh, Silu) and `activation_params` (its numbers). FusedConv's Z has the result's shape and is added before the
-/// activation; FusedMatMul's bias has the last dimension. [`read::Philox`](crate::read::Philox) defines Philox.
+/// activation; FusedMatMul's bias has the last dimension. Nhwc ops are the ops without that word, on images whose channels come
+/// last. [`read::Philox`](crate::read::Philox) defines Philox.
 #[rustfmt::skip]
 const DEVBAY: &[OpRow] = &[
     fused("FusedConv", "X W B? Z?", "Y").with("activation:string? activation_params:floats? auto_pad:string? dilations:ints? group:int? kernel_shape:ints? pads:ints? strides:ints?").work(Work::Convolution).infer(fused_conv),
     fused("FusedElementwise", "inputs+~", "Y").with("constants:floats? operands:ints ops:strings params:floats").work(Work::Chain).infer(fused_elementwise),
     fused("FusedGemm", "A B C?", "Y").with("activation:string? activation_params:floats? alpha:float? beta:float? transA:int? transB:int?").work(Work::Product).infer(fused_gemm),
     fused("FusedMatMul", "A B bias?", "Y").with("activation:string? activation_params:floats?").work(Work::Product).infer(fused_matmul),
+    fused("NhwcAveragePool", "X", "Y").with("auto_pad:string=NOTSET ceil_mode:int=0 count_include_pad:int=0 dilations:ints? kernel_shape:ints pads:ints? strides:ints?").cannot_fail().work(Work::Pooling).infer(nhwc_pool),
+    fused("NhwcFusedConv", "X W B? Z?", "Y").with("activation:string? activation_params:floats? auto_pad:string? dilations:ints? group:int? kernel_shape:ints? pads:ints? strides:ints?").work(Work::Convolution).infer(nhwc_fused_conv),
+    fused("NhwcMaxPool", "X", "Y").with("auto_pad:string=NOTSET ceil_mode:int=0 dilations:ints? kernel_shape:ints pads:ints? strides:ints?").cannot_fail().work(Work::Pooling).infer(nhwc_pool),
     fused("Philox", "seed shape:1!", "values:2").with("dtype:int=1 key:ints? stream:int").cannot_fail().shaped_by(1).infer(philox),
 ];
 

@@ -21,6 +21,37 @@ pub fn fused_conv(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(dtype, added(node, 3, shape)?)
 }
 
+/// Infers devbay's NhwcFusedConv: FusedConv with the channels of X, Z and the result last.
+pub fn nhwc_fused_conv(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    channels_last(node, &[0, 3], fused_conv)
+}
+
+/// Infers devbay's NhwcMaxPool and NhwcAveragePool: the plain ops with the channels of X and the result last.
+pub fn nhwc_pool(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    channels_last(node, &[0], pool)
+}
+
+/// Infers an op on images whose channels come last, from the op on images whose channels come second. `images` are the
+/// operands that are images.
+fn channels_last(node: &Node<'_>, images: &[usize], infer: super::InferFn) -> Result<Vec<TensorType>> {
+    let mut types = node.types.to_vec();
+    for &image in images {
+        if let Some(Some(TensorType { shape: Some(shape), .. })) = types.get_mut(image)
+            && let [_, rest @ ..] = &mut shape[..]
+            && !rest.is_empty()
+        {
+            rest.rotate_right(1);
+        }
+    }
+    let mut results = infer(&Node { types: &types, ..*node })?;
+    for result in &mut results {
+        if let Some([_, rest @ ..]) = result.shape.as_deref_mut() {
+            rest.rotate_left(1);
+        }
+    }
+    Ok(results)
+}
+
 /// Infers ConvInteger: products of bytes, summed in 32 bits.
 pub fn conv_integer(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(I32, conv_shape(node, 0, 1, None)?)
@@ -375,6 +406,14 @@ mod tests {
         check("Conv", "f32[1,3,0] f32[4,3,1]", "f32[1,4,0]");
         check("ConvInteger", "u8[1,3,8] i8[4,3,3] u8[]", "i32[1,4,6]");
         check("FusedConv activation=Relu", "f32[n,3,w] f32[4,3,3] - f32[n,4,7]", "f32[n,4,7]");
+        check("NhwcFusedConv", "f32[n,w,9,3] f32[4,3,3,3] - f32[n,5,7,4]", "f32[n,5,7,4]");
+        check(
+            "NhwcFusedConv group=2",
+            "f32[1,6,3] f32[4,2,3]",
+            "error: expected weights of 2 groups for 3 channels, found [4,2,3]",
+        );
+        check("NhwcMaxPool kernel_shape=[2,2] strides=[2,2]", "f32[n,8,6,5]", "f32[n,4,3,5]");
+        check("NhwcAveragePool kernel_shape=[3]", "f32[..]", "f32[?,?,?]");
     }
 
     #[test]

@@ -32,7 +32,7 @@ impl WorkKind {
 /// of an image is read for many others, which makes a product of it.
 fn is_of_one_channel(program: &Program, node: &Node) -> bool {
     // Other convolutions have weights of other shapes.
-    if !matches!(&*node.op.name, "Conv" | "FusedConv") {
+    if !matches!(&*node.op.name, "Conv" | "FusedConv" | "NhwcFusedConv") {
         return false;
     }
     let weights = node.input(1).and_then(|id| program.value(id).ty.as_ref()?.known_shape());
