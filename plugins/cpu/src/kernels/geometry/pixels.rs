@@ -1,112 +1,141 @@
-//! What windows see of images whose channels come last: the addresses of pixels, some windows together.
+//! What windows see of images whose channels come last: the addresses of pixels, for some windows of a line of the result
+//! together.
 
 use crate::kernels::geometry::window::Window;
-use devbay_plugin_api::reserve::Size;
-use devbay_plugin_api::sdk::Result;
 use std::ops::Range;
 
-/// Windows that are looked at together.
-pub const GROUP: usize = 8;
+/// Addresses of the first channel of one pixel for each window.
+pub type Seen<const N: usize> = [*const f32; N];
 
-/// The first channel of the pixel that one element of the window sees, for each window.
-pub type Seen = [*const f32; GROUP];
-
-/// Bytes of the addresses of a group of windows.
-///
-/// # Errors
-/// Out of memory for a window of which they cannot be counted.
-pub fn room(window: &Window) -> Result<usize> {
-    Ok((Size::of(window.n_taps()) * size_of::<Seen>()).next_multiple_of(64).get("addresses of pixels")?)
-}
-
-/// Where a pixel's window begins: its image, and the position there, which may lie in the padding.
+/// Neighbouring windows in a line of the result: their number, and where the first one begins in its image. What begins before
+/// the image lies in the padding.
 #[derive(Clone, Copy)]
-pub struct Origin {
+pub struct Line<'a> {
+    window: &'a Window,
     /// The image's first number.
-    pub image: *const f32,
+    image: *const f32,
+    channels: usize,
     /// Depth, row and column.
-    pub at: [isize; 3],
+    at: [isize; 3],
+    /// Windows.
+    pub n: usize,
 }
 
-impl Origin {
-    /// A place for an origin.
-    pub const NONE: Self = Self { image: std::ptr::null(), at: [0; 3] };
-
-    /// The first channel of what an element of the window sees, by its depth, row and column; None for the padding.
+impl<'a> Line<'a> {
+    /// No windows of a line yet. Lines of the results of all images are counted together; `x` is the first image's first
+    /// number, and each pixel has so many channels.
     #[inline]
-    pub fn sees(&self, window: &Window, tap: [usize; 3], channels: usize) -> Option<*const f32> {
+    pub fn of(window: &'a Window, x: *const f32, channels: usize, line: usize) -> Self {
+        let [depth, height, _] = window.output;
+        let (plane, row) = (line / height, line % height);
+        let (image, slice) = (plane / depth, plane % depth);
+        let begin = |i: usize, at: usize| (at * window.stride[i]) as isize - window.pad[i] as isize;
+        let image = x.wrapping_add(image * window.n_input() * channels);
+        Self { window, image, channels, at: [begin(0, slice), begin(1, row), 0], n: 0 }
+    }
+
+    /// The windows of some columns of the line.
+    #[inline]
+    pub fn columns(&self, columns: &Range<usize>) -> Self {
+        let window = self.window;
+        let column = (columns.start * window.stride[2]) as isize - window.pad[2] as isize;
+        Self { at: [self.at[0], self.at[1], column], n: columns.len(), ..*self }
+    }
+
+    /// The line of pixels that a row of the windows sees, by the row's number among all of them; None for the padding.
+    #[inline]
+    pub fn row(&self, row: usize) -> Option<*const f32> {
+        let window = self.window;
+        let tap = [row / window.kernel[1], row % window.kernel[1]];
         let at = |i: usize| {
             let at = self.at[i] + (tap[i] * window.dilation[i]) as isize;
             usize::try_from(at).ok().filter(|&at| at < window.input[i])
         };
-        let (slice, row, column) = (at(0)?, at(1)?, at(2)?);
-        let pixel = (slice * window.input[1] + row) * window.input[2] + column;
-        Some(self.image.wrapping_add(pixel * channels))
+        let line = at(0)? * window.input[1] + at(1)?;
+        Some(self.image.wrapping_add(line * window.input[2] * self.channels))
+    }
+
+    /// Returns whether each element of a row lies within the image, for all windows.
+    #[inline]
+    pub fn is_inside(&self) -> bool {
+        let window = self.window;
+        let reach = (self.n - 1) * window.stride[2] + (window.kernel[2] - 1) * window.dilation[2];
+        self.at[2] >= 0 && self.at[2] as usize + reach < window.input[2]
+    }
+
+    /// The addresses of what an element of a row sees, of which [`Line::row`] gave the line, and whether that is not the padding
+    /// alone.
+    #[inline]
+    pub fn seen<const N: usize>(
+        &self,
+        line: *const f32,
+        tap: usize,
+        padding: *const f32,
+        seen: &mut Seen<N>,
+    ) -> bool {
+        let window = self.window;
+        let first = self.at[2] + (tap * window.dilation[2]) as isize;
+        let (step, n) = (window.stride[2], self.n.min(N));
+        if first >= 0 && first as usize + (self.n - 1) * step < window.input[2] {
+            let from = line.wrapping_add(first as usize * self.channels);
+            for (i, seen) in seen.iter_mut().enumerate() {
+                *seen = from.wrapping_add(i.min(n - 1) * step * self.channels);
+            }
+            return true;
+        }
+        let mut sees = false;
+        for (i, seen) in seen.iter_mut().enumerate() {
+            let column = usize::try_from(first + (i.min(n - 1) * step) as isize).ok();
+            let column = column.filter(|&column| column < window.input[2]);
+            sees |= column.is_some();
+            *seen = column.map_or(padding, |column| line.wrapping_add(column * self.channels));
+        }
+        sees
     }
 }
 
-/// Where the windows of some pixels of the results begin; `pixels` counts those of all images, of which the first begins at `x`
-/// and each pixel has so many channels.
-#[inline]
-pub fn origins(
-    window: &Window,
-    x: *const f32,
-    channels: usize,
-    pixels: Range<usize>,
-    origins: &mut [Origin],
-) {
-    let [depth, height, width] = window.output;
-    let image_len = window.n_input() * channels;
-    let (line, mut column) = (pixels.start / width, pixels.start % width);
-    let (plane, mut row) = (line / height, line % height);
-    let (mut image, mut slice) = (plane / depth, plane % depth);
-    let origin = |i: usize, at: usize| (at * window.stride[i]) as isize - window.pad[i] as isize;
-    for own in &mut origins[..pixels.len()] {
-        let at = [origin(0, slice), origin(1, row), origin(2, column)];
-        *own = Origin { image: x.wrapping_add(image * image_len), at };
-        column += 1;
-        if column == width {
-            (column, row) = (0, row + 1);
-            if row == height {
-                (row, slice) = (0, slice + 1);
-                if slice == depth {
-                    (slice, image) = (0, image + 1);
-                }
-            }
-        }
-    }
+/// The lines of the results of all images, each divided into groups of at most `most` neighbouring pixels, as evenly as can be.
+#[derive(Clone, Copy)]
+pub struct Groups {
+    width: usize,
+    /// Groups of a line.
+    of_line: usize,
+    /// Groups.
+    pub n: usize,
 }
 
-/// What each element of the window sees for a group of windows; those that are missing in the last group, and the padding, see
-/// `padding`.
-///
-/// # Safety
-/// `to` has [`room`] for the addresses of one group, aligned to them, for as long as the result is used.
-pub unsafe fn seen<'a>(
-    window: &Window,
-    x: *const f32,
-    channels: usize,
-    pixels: Range<usize>,
-    padding: *const f32,
-    to: *mut Seen,
-) -> &'a [Seen] {
-    let mut places = [Origin::NONE; GROUP];
-    let n = pixels.len();
-    origins(window, x, channels, pixels, &mut places);
-    let [depth, height, width] = window.kernel;
-    // SAFETY: there is room for the addresses (# Safety), each of which is written below before it is read.
-    let all = unsafe { std::slice::from_raw_parts_mut(to, window.n_taps()) };
-    let mut taps = all.iter_mut();
-    for slice in 0..depth {
-        for row in 0..height {
-            for column in 0..width {
-                let Some(seen) = taps.next() else { break };
-                for (from, origin) in seen.iter_mut().zip(&places[..n]) {
-                    *from = origin.sees(window, [slice, row, column], channels).unwrap_or(padding);
-                }
-                seen[n..].fill(padding);
+impl Groups {
+    /// The groups of so many images.
+    pub fn of(window: &Window, images: usize, most: usize) -> Self {
+        let [depth, height, width] = window.output;
+        let of_line = width.div_ceil(most);
+        Self { width, of_line, n: images * depth * height * of_line }
+    }
+
+    /// Calls `f` for some groups, with the number of each one's first pixel among those of all images.
+    #[inline(always)]
+    pub fn each(
+        &self,
+        groups: Range<usize>,
+        window: &Window,
+        x: *const f32,
+        channels: usize,
+        mut f: impl FnMut(usize, &Line<'_>),
+    ) {
+        if groups.is_empty() {
+            return;
+        }
+        let (mut line, mut part) = (groups.start / self.of_line, groups.start % self.of_line);
+        let mut of_line = Line::of(window, x, channels, line);
+        for _ in groups {
+            let column = |part: usize| self.width * part / self.of_line;
+            let columns = column(part)..column(part + 1);
+            f(line * self.width + columns.start, &of_line.columns(&columns));
+            part += 1;
+            if part == self.of_line {
+                (part, line) = (0, line + 1);
+                of_line = Line::of(window, x, channels, line);
             }
         }
     }
-    all
 }

@@ -5,7 +5,7 @@ use super::tile::Tail;
 use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::{Arith, Isa};
-use crate::kernels::geometry::pixels::{self, GROUP, Seen};
+use crate::kernels::geometry::pixels::{Groups, Line, Seen};
 use crate::kernels::product::epilogue::{Addresses, read, write};
 use crate::kernels::product::micro::{as_f32s_mut, layout_id, to_f32s};
 use crate::lanes::Lanes;
@@ -13,8 +13,12 @@ use crate::stream::CpuStream;
 use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 
+/// Pixels that are made together.
+const GROUP: usize = 8;
+
 struct Depthwise {
     conv: Conv,
+    groups: Groups,
     group: GroupFn,
     grain: usize,
 }
@@ -23,20 +27,24 @@ pub(super) fn prepare(conv: Conv, isa: Isa) -> Result<Prepared> {
     let (channels, n_taps) = (conv.groups, conv.window.n_taps());
     let bytes = (Size::of(channels) * n_taps * 4).get("a convolution's packed weights")?;
     let flops = (Size::of(2 * n_taps) * channels * GROUP).saturated();
-    let group = group_of(isa);
-    let packed = conv.packed;
-    let grain = (100_000 / flops.max(1)).max(1);
-    let taps = Size::of(pixels::room(&conv.window)?) * conv.host.n_slots();
-    let kernel = Depthwise { group, grain, conv };
+    let (packed, n_slots) = (conv.packed, conv.host.n_slots());
+    let groups = Groups::of(&conv.window, conv.images, GROUP);
+    let kernel = Depthwise { groups, group: group_of(isa), grain: (100_000 / flops.max(1)).max(1), conv };
     let prepared = Prepared::new(kernel);
+    let addresses = room(n_taps) * n_slots;
     if !packed {
-        return prepared.with_room(taps + bytes, 64);
+        return prepared.with_room(addresses + bytes, 64);
     }
     let id = layout_id(&[6, channels as u64, n_taps as u64]);
-    Ok(prepared.with_room(taps, 64)?.with_packed(1, id, bytes, 64, move |src, dst| {
+    Ok(prepared.with_room(addresses, 64)?.with_packed(1, id, bytes, 64, move |src, dst| {
         pack(&to_f32s(src)?, channels, n_taps, as_f32s_mut(dst)?);
         Ok(())
     }))
+}
+
+/// Bytes of the addresses of what the windows of a group see.
+fn room(n_taps: usize) -> Size {
+    (Size::of(n_taps) * size_of::<Seen<GROUP>>()).next_multiple_of(64)
 }
 
 /// Weights come as `[channel, tap]`, and leave as `[tap, channel]`.
@@ -53,40 +61,31 @@ impl Launch<CpuDevice> for Depthwise {
         let conv = &self.conv;
         let mut addresses = Addresses::of(operands);
         let workspace = SendPtr(operands.workspace_ptr::<u8>());
-        let room = pixels::room(&conv.window)?;
+        let n_taps = conv.window.n_taps();
+        let room = room(n_taps).saturated();
         if !conv.packed {
             let packed = SendPtr(workspace.at(room * conv.host.n_slots()).cast::<f32>());
-            let n = conv.groups * conv.window.n_taps();
+            let n = conv.groups * n_taps;
             // SAFETY: the operand has the weights' elements, and the workspace has room for them packed.
             let (src, dst) = unsafe {
                 (std::slice::from_raw_parts(addresses.w.0, n), std::slice::from_raw_parts_mut(packed.0, n))
             };
-            pack(src, conv.groups, conv.window.n_taps(), dst);
+            pack(src, conv.groups, n_taps, dst);
             addresses.w = packed;
         }
-        let (n_pixels, channels) = (conv.n_pixels(), conv.groups);
-        let n_groups = n_pixels.div_ceil(GROUP);
-        conv.host.parallel_for(n_groups, self.grain, |groups, slot| {
-            let mut pace = conv.host.pace();
-            for group in groups {
-                let pixels = group * GROUP..(group * GROUP + GROUP).min(n_pixels);
-                pace.work(pixels.len() * channels * conv.window.n_taps())?;
-                // SAFETY: a slot's part of the workspace is its own and has room; the image is the operand.
-                let seen = unsafe {
-                    let to = workspace.at(slot * room).cast();
-                    pixels::seen(
-                        &conv.window,
-                        addresses.x.at(0),
-                        channels,
-                        pixels.clone(),
-                        conv.zeros.as_ptr(),
-                        to,
-                    )
-                };
-                let at = pixels.start * channels;
+        let channels = conv.groups;
+        conv.host.parallel_for(self.groups.n, self.grain, |groups, slot| {
+            // SAFETY: a slot's part of the workspace is its own, and has room for the addresses, which are written before they
+            // are read.
+            let seen = unsafe {
+                std::slice::from_raw_parts_mut(workspace.at(slot * room).cast::<Seen<GROUP>>(), n_taps)
+            };
+            let x = addresses.x.at(0);
+            self.groups.each(groups, &conv.window, x, channels, |pixel, line| {
+                let at = pixel * channels;
                 let rows = Rows {
-                    n: pixels.len(),
-                    seen,
+                    n: line.n,
+                    seen: self.seen(line, seen),
                     weights: addresses.w.at(0),
                     bias: Addresses::offset(addresses.bias, 0),
                     z: Addresses::offset(addresses.z, at),
@@ -97,9 +96,28 @@ impl Launch<CpuDevice> for Depthwise {
                     (self.group)(conv, &rows);
                     conv.activate(rows.y, rows.n, channels);
                 }
-            }
+            });
             Ok(())
         })
+    }
+}
+
+impl Depthwise {
+    /// What each element of the window sees.
+    fn seen<'a>(&self, line: &Line<'_>, seen: &'a mut [Seen<GROUP>]) -> &'a [Seen<GROUP>] {
+        let (width, zeros) = (self.conv.window.kernel[2], self.conv.zeros.as_ptr());
+        for (row, seen) in seen.chunks_exact_mut(width).enumerate() {
+            let of_row = line.row(row);
+            for (tap, seen) in seen.iter_mut().enumerate() {
+                match of_row {
+                    Some(of_row) => {
+                        line.seen(of_row, tap, zeros, seen);
+                    }
+                    None => *seen = [zeros; GROUP],
+                }
+            }
+        }
+        seen
     }
 }
 
@@ -107,7 +125,7 @@ impl Launch<CpuDevice> for Depthwise {
 struct Rows<'a> {
     n: usize,
     /// What each element of the window sees for each of them.
-    seen: &'a [Seen],
+    seen: &'a [Seen<GROUP>],
     /// For each element of the window a number for each channel.
     weights: *const f32,
     bias: *const f32,

@@ -1,12 +1,13 @@
 //! Convolutions as products of tiles of pixels and panels of weights, straight from the image.
 //!
-//! A window's row is contiguous where no part of it lies in the padding, so that its terms are one segment.
+//! Pixels of a tile are neighbours in a line. A window's row is contiguous where no part of it lies in the padding, so that its
+//! terms are one segment.
 
 use super::Conv;
 use super::panels::{HEADER, Panels};
 use super::tile::{Job, ROWS_MAX, Segment};
 use crate::device::CpuDevice;
-use crate::kernels::geometry::pixels::{self, Origin};
+use crate::kernels::geometry::pixels::{Groups, Line};
 use crate::kernels::product::epilogue::Addresses;
 use crate::kernels::product::micro::{as_f32s_mut, layout_id, to_f32s};
 use crate::stream::CpuStream;
@@ -20,13 +21,15 @@ const BLOCK_BYTES: usize = 192 << 10;
 const PANELS_BYTES: usize = 384 << 10;
 /// Terms of a panel that are worked on at once: more of a panel of four vectors would not stay in the second-level cache.
 const TERMS_MAX: usize = 2048;
-/// Segments that are collected before a tile is made of them.
-const SEGMENTS_MAX: usize = 32;
+/// Segments that are collected before a tile is made of them: a window of 3 x 3 has as many at the edge of an image.
+const SEGMENTS_MAX: usize = 9;
 
 pub(super) struct Direct {
     pub conv: Conv,
     pub panels: Panels,
-    /// Blocks of pixels, and parts of the panels.
+    /// Tiles of pixels.
+    tiles: Groups,
+    /// Blocks of tiles, and parts of the panels.
     n_blocks: usize,
     n_parts: usize,
     grain: usize,
@@ -79,18 +82,17 @@ impl Launch<CpuDevice> for Direct {
             pack(src, &self.panels, conv.groups, [conv.c_out, conv.c_in, conv.window.n_taps()], dst);
             addresses.w = packed;
         }
-        let n_pixels = conv.n_pixels();
         conv.host.parallel_for(conv.groups * self.n_blocks * self.n_parts, self.grain, |units, _| {
             for unit in units {
                 let (part, unit) = (unit % self.n_parts, unit / self.n_parts);
                 let (block, group) = (unit % self.n_blocks, unit / self.n_blocks);
-                let pixel = |block: usize| n_pixels * block / self.n_blocks;
+                let tile = |block: usize| self.tiles.n * block / self.n_blocks;
                 let panel = |part: usize| self.panels.n * part / self.n_parts;
                 // SAFETY: units write disjoint parts of the result, and the weights are packed.
                 unsafe {
                     let place = Place::of(addresses);
                     let panels = panel(part)..panel(part + 1);
-                    self.block(&place, group, panels, pixel(block)..pixel(block + 1));
+                    self.block(&place, group, panels, tile(block)..tile(block + 1));
                 }
             }
             Ok(())
@@ -124,61 +126,63 @@ impl Direct {
     pub(super) fn of(conv: Conv) -> Self {
         let panels = Panels::of(&conv, conv.k());
         let n_pixels = conv.n_pixels();
+        let tiles = Groups::of(&conv.window, conv.images, conv.tiles.rows(panels.widest().max(1)));
         let bytes = Size::of(conv.c_in * 4) * conv.window.stride.iter().product::<usize>();
         let block = (BLOCK_BYTES / bytes.saturated().max(1)).max(4 * ROWS_MAX);
         let n_blocks = n_pixels.div_ceil(block).max(1);
         let n_units = Size::of(conv.groups) * n_blocks;
         let n_parts = 8usize.div_ceil(n_units.saturated().max(1)).clamp(1, panels.n.max(1));
         let flops = (Size::of(2 * conv.k()) * conv.c_out * n_pixels.div_ceil(n_blocks)).saturated() / n_parts;
-        Self { conv, panels, n_blocks, n_parts, grain: (200_000 / flops.max(1)).max(1) }
+        Self { conv, panels, tiles, n_blocks, n_parts, grain: (200_000 / flops.max(1)).max(1) }
     }
 
-    /// Makes some pixels of some panels.
+    /// Makes some tiles of some panels.
     ///
     /// # Safety
-    /// `place` is the launch's, and no other thread works on these pixels of these panels.
-    pub(super) unsafe fn block(
-        &self,
-        place: &Place,
-        group: usize,
-        panels: Range<usize>,
-        pixels: Range<usize>,
-    ) {
+    /// `place` is the launch's, and no other thread works on these tiles of these panels.
+    unsafe fn block(&self, place: &Place, group: usize, panels: Range<usize>, tiles: Range<usize>) {
         let conv = &self.conv;
-        if panels.is_empty() || pixels.is_empty() {
+        if panels.is_empty() {
             return;
         }
-        let n_tiles = pixels.len().div_ceil(conv.tiles.rows(self.panels.widest()));
-        let tile = |i: usize| {
-            let at = |i: usize| pixels.start + pixels.len() * i / n_tiles;
-            at(i)..at(i + 1)
-        };
         let [depth, height, width] = conv.window.kernel;
         let rows = depth * height;
         let of_row = width * conv.c_in;
         let chunk = (TERMS_MAX / of_row.max(1)).clamp(1, rows);
         let bytes = self.panels.len() / self.panels.n * panels.len() * 4;
+        let x = place.of.x.at(group * conv.c_in);
+        let each = |panels: Range<usize>, rows: Range<usize>| {
+            self.tiles.each(tiles.clone(), &conv.window, x, conv.strides().0, |pixel, line| {
+                // SAFETY: the tiles and the panels are this thread's (# Safety).
+                unsafe { self.tile(place, group, panels.clone(), pixel, line, rows.clone()) };
+            });
+        };
         if rows <= chunk && bytes <= PANELS_BYTES {
-            for i in 0..n_tiles {
-                for panel in panels.clone() {
-                    // SAFETY: the pixels and the panel are this thread's (# Safety).
-                    unsafe { self.tile(place, group, panel, tile(i), 0..rows) };
-                }
-            }
+            each(panels, 0..rows);
             return;
         }
         for panel in panels {
             for begin in (0..rows).step_by(chunk) {
-                for i in 0..n_tiles {
-                    let rows = begin..(begin + chunk).min(rows);
-                    // SAFETY: the pixels and the panel are this thread's (# Safety).
-                    unsafe { self.tile(place, group, panel, tile(i), rows) };
-                }
+                each(panel..panel + 1, begin..(begin + chunk).min(rows));
             }
         }
     }
 
-    /// Adds some rows of the window to a tile, the first of which starts it and the last of which ends it.
+    /// Makes all channels of some pixels of a line, at most four.
+    ///
+    /// # Safety
+    /// As [`Direct::block`]; there is one group.
+    pub(super) unsafe fn pixels(&self, place: &Place, line: usize, columns: &Range<usize>) {
+        let window = &self.conv.window;
+        let pixel = line * window.output[2] + columns.start;
+        let line = Line::of(window, place.of.x.at(0), self.conv.c_in, line).columns(columns);
+        // SAFETY: the pixels are this thread's (# Safety).
+        unsafe {
+            self.tile(place, 0, 0..self.panels.n, pixel, &line, 0..window.kernel[0] * window.kernel[1])
+        };
+    }
+
+    /// Adds some rows of the window to a tile of each of some panels: the first starts it, and the last ends it.
     ///
     /// # Safety
     /// As [`Direct::block`]; there are tiles of as many pixels.
@@ -186,80 +190,74 @@ impl Direct {
         &self,
         place: &Place,
         group: usize,
-        panel: usize,
-        pixels: Range<usize>,
-        window_rows: Range<usize>,
+        panels: Range<usize>,
+        pixel: usize,
+        line: &Line<'_>,
+        rows: Range<usize>,
     ) {
         let conv = &self.conv;
         let window = &conv.window;
-        let (channels, stride) = conv.strides();
-        let n = pixels.len();
-        let (column, columns) = self.panels.columns(panel);
-        let vectors = self.panels.vectors(panel).len();
-        let at = pixels.start * stride + group * conv.c_out + column;
-        let bias = Addresses::offset(place.of.bias, group * conv.c_out + column);
-        let tail = conv.tail(bias, Addresses::offset(place.of.z, at));
-        let y = place.of.y.at(at);
-        let weights = place.panels.at(group * self.panels.len() + self.panels.at(panel));
-        let is_last = window_rows.end == window.kernel[0] * window.kernel[1];
-        let mut adds = window_rows.start > 0;
-        let mut make = |segments: &[Segment], tail| {
-            let job = Job { segments, weights, y, stride, columns, adds, tail };
-            adds = true;
-            // SAFETY: the segments lie within the image, or in the zeros; the panel has their terms, and the tile is this
-            // thread's (# Safety).
-            unsafe { conv.tiles.run(vectors, n, &job) };
-        };
-        let tail = is_last.then_some(&tail);
-        let mut segments = [Segment::EMPTY; SEGMENTS_MAX];
-        if window.is_pointwise() {
-            segments[0].len = conv.c_in;
-            for (r, row) in segments[0].rows.iter_mut().enumerate().take(n) {
-                *row = place.of.x.at((pixels.start + r) * channels + group * conv.c_in);
-            }
-            make(&segments[..1], tail);
-        } else {
-            let mut origins = [Origin::NONE; ROWS_MAX];
-            let x = place.of.x.at(group * conv.c_in);
-            pixels::origins(window, x, channels, pixels, &mut origins);
-            let origins = &origins[..n];
-            let reach = ((window.kernel[2] - 1) * window.dilation[2]) as isize;
-            let is_inside =
-                |origin: &Origin| origin.at[2] >= 0 && origin.at[2] + reach < window.input[2] as isize;
-            let is_contiguous = (window.dilation[2] == 1 || window.kernel[2] == 1)
-                && conv.groups == 1
-                && origins.iter().all(is_inside);
-            let zeros = conv.zeros.as_ptr();
-            let mut n_segments = 0;
-            for row in window_rows {
-                let taps = if is_contiguous { 1 } else { window.kernel[2] };
-                let len = if is_contiguous { window.kernel[2] * conv.c_in } else { conv.c_in };
-                for tap in 0..taps {
-                    let k = (row * window.kernel[2] + tap) * conv.c_in;
-                    let segment = &mut segments[n_segments];
-                    let mut sees = false;
-                    for (row_of, origin) in segment.rows.iter_mut().zip(origins) {
-                        let tap = [row / window.kernel[1], row % window.kernel[1], tap];
-                        let at = origin.sees(window, tap, channels);
-                        sees |= at.is_some();
-                        *row_of = at.unwrap_or(zeros);
-                    }
-                    if !sees && place.is_finite {
-                        continue;
-                    }
-                    (segment.len, segment.k) = (len, k);
-                    n_segments += 1;
-                    if n_segments == SEGMENTS_MAX {
-                        make(&segments, None);
-                        n_segments = 0;
+        let of_channel = conv.strides().1;
+        let is_last = rows.end == window.kernel[0] * window.kernel[1];
+        let mut adds = rows.start > 0;
+        let mut make = |segments: &[Segment], ends: bool| {
+            for panel in panels.clone() {
+                let (column, columns) = self.panels.columns(panel);
+                let at = pixel * of_channel + group * conv.c_out + column;
+                let bias = Addresses::offset(place.of.bias, group * conv.c_out + column);
+                let tail = conv.tail(bias, Addresses::offset(place.of.z, at));
+                let job = Job {
+                    segments,
+                    weights: place.panels.at(group * self.panels.len() + self.panels.at(panel)),
+                    y: place.of.y.at(at),
+                    stride: of_channel,
+                    columns,
+                    adds,
+                    tail: ends.then_some(&tail),
+                };
+                // SAFETY: the segments lie within the image, or in the zeros; the panel has their terms, and the tile is
+                // this thread's (# Safety).
+                unsafe {
+                    conv.tiles.run(self.panels.vectors(panel).len(), line.n, &job);
+                    if ends {
+                        conv.activate(job.y, line.n, columns);
                     }
                 }
             }
-            make(&segments[..n_segments], tail);
+            adds = true;
+        };
+        // A row of the window is contiguous if no part of it lies in the padding.
+        let is_whole =
+            (window.dilation[2] == 1 || window.kernel[2] == 1) && conv.groups == 1 && line.is_inside();
+        let (taps, len) =
+            if is_whole { (1, window.kernel[2] * conv.c_in) } else { (window.kernel[2], conv.c_in) };
+        let zeros = conv.zeros.as_ptr();
+        let mut segments = [Segment::EMPTY; SEGMENTS_MAX];
+        let mut n = 0;
+        for row in rows {
+            let seen = line.row(row);
+            if seen.is_none() && place.is_finite {
+                continue;
+            }
+            for tap in 0..taps {
+                if n == SEGMENTS_MAX {
+                    make(&segments, false);
+                    n = 0;
+                }
+                let segment = &mut segments[n];
+                let sees = match seen {
+                    Some(seen) => line.seen(seen, tap, zeros, &mut segment.rows),
+                    None => {
+                        segment.rows = [zeros; ROWS_MAX];
+                        false
+                    }
+                };
+                if sees || !place.is_finite {
+                    (segment.len, segment.k) = (len, (row * window.kernel[2] + tap) * conv.c_in);
+                    n += 1;
+                }
+            }
         }
-        if is_last {
-            // SAFETY: the tile is this thread's (# Safety).
-            unsafe { conv.activate(y, n, columns) };
-        }
+        make(&segments[..n], is_last);
     }
 }

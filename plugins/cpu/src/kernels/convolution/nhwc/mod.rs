@@ -126,6 +126,7 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
         return Err(Error::invalid("a residual of another shape than the result"));
     }
     let window = Window::of(&request.attrs, kernel, spatial, out_spatial)?;
+    let (images, window) = widened(images, window);
     let isa = request.device.isa;
     let n_zeros = (Size::of(window.kernel[2]) * c_in.max(channels)).get("a row of padding")?;
     let conv = Conv {
@@ -148,4 +149,33 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
         return winograd::prepare(conv, isa);
     }
     direct::prepare(conv)
+}
+
+/// The same convolution of fewer, longer lines, where its pixels follow each other: those of all images if each sees one of its
+/// own place only, those of a column if lines have one pixel.
+fn widened(images: usize, mut window: Window) -> (usize, Window) {
+    if window.is_pointwise() {
+        let n_pixels = images * window.n_output();
+        (window.input, window.output) = ([1, 1, n_pixels], [1, 1, n_pixels]);
+        return (1, window);
+    }
+    let is_one = |window: &Window| {
+        window.input[2] == 1 && window.output[2] == 1 && window.kernel[2] == 1 && window.pad[2] == 0
+    };
+    for _ in 0..2 {
+        if is_one(&window) {
+            for extents in [
+                &mut window.input,
+                &mut window.output,
+                &mut window.kernel,
+                &mut window.stride,
+                &mut window.dilation,
+                &mut window.pad,
+            ] {
+                // The last extent is 1, and becomes the first: the others move to the end.
+                extents.rotate_right(1);
+            }
+        }
+    }
+    (images, window)
 }

@@ -15,7 +15,6 @@ use super::tile::{Job, Segment, Tail};
 use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::{Arith, Isa};
-use crate::kernels::geometry::pixels::Origin;
 use crate::kernels::product::epilogue::{Addresses, read, write};
 use crate::kernels::product::micro::{as_f32s_mut, layout_id, to_f32s};
 use crate::lanes::Lanes;
@@ -215,14 +214,17 @@ impl Winograd {
         let window = &conv.window;
         for (i, tile) in tiles.enumerate() {
             let (image, row, column) = self.at(tile);
-            let origin = Origin {
-                image: place.of.x.at(image * window.n_input() * conv.c_in),
-                at: [0, row as isize - window.pad[1] as isize, column as isize - window.pad[2] as isize],
+            let inside = |origin: usize, pad: usize, tap: usize, extent: usize| {
+                (origin + tap).checked_sub(pad).filter(|&at| at < extent)
             };
+            let x = place.of.x.at(image * window.n_input() * conv.c_in);
             let mut seen = [conv.zeros.as_ptr(); N];
-            for (at, pixel) in seen.iter_mut().enumerate() {
-                if let Some(inside) = origin.sees(window, [0, at / IN, at % IN], conv.c_in) {
-                    *pixel = inside;
+            for (line, seen) in seen.chunks_exact_mut(IN).enumerate() {
+                let Some(row) = inside(row, window.pad[1], line, window.input[1]) else { continue };
+                for (tap, pixel) in seen.iter_mut().enumerate() {
+                    if let Some(column) = inside(column, window.pad[2], tap, window.input[2]) {
+                        *pixel = x.wrapping_add((row * window.input[2] + column) * conv.c_in);
+                    }
                 }
             }
             let to = numbers.before.at((first + i) * conv.c_in);
@@ -295,13 +297,13 @@ impl Winograd {
             // SAFETY: the numbers are there, and the results are this thread's (# Safety).
             let is_finite = unsafe { (self.behind)(from, numbers.n * stride, &to) };
             for i in 0..to.extents[0] {
-                let pixels = pixel + i * width..pixel + i * width + to.extents[1];
                 // SAFETY: the results are this thread's (# Safety).
                 unsafe {
                     if is_finite {
-                        conv.activate(to.y.wrapping_add(i * to.row), pixels.len(), conv.c_out);
+                        conv.activate(to.y.wrapping_add(i * to.row), to.extents[1], conv.c_out);
                     } else {
-                        self.direct.block(place, 0, 0..self.direct.panels.n, pixels);
+                        let columns = column..column + to.extents[1];
+                        self.direct.pixels(place, image * height + row + i, &columns);
                     }
                 }
             }
