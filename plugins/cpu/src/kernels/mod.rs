@@ -62,6 +62,7 @@ const LISTS: &[List] = &[
     product::matmul::KERNELS,
     product::product_any::KERNELS,
     pooling::pool::KERNELS,
+    pooling::nhwc_pool::KERNELS,
     pooling::pool_norms::KERNELS,
     movement::views::KERNELS,
     movement::join::KERNELS,

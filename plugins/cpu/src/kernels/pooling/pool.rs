@@ -5,7 +5,7 @@ use crate::dispatch;
 use crate::isa::Arith;
 use crate::kernels::cost;
 use crate::kernels::geometry::plane::{self, FillFn, Plane};
-use crate::kernels::geometry::window::{Window, image, in_and_out};
+use crate::kernels::geometry::window::{SPATIAL_MAX, Window, image, in_and_out};
 use crate::kernels::numbers::widen;
 use crate::stream::CpuStream;
 use devbay_ops::descriptor;
@@ -31,7 +31,7 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
         .cost(|request| cost::per_input(request, 1)),
 ];
 
-fn pool_cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
+pub(super) fn pool_cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
     let taps: i64 = request.attrs.ints("kernel_shape")?.unwrap_or_default().iter().product();
     cost::per_output(request, taps.max(1) as u64)
 }
@@ -54,15 +54,47 @@ struct Pool {
     grain: usize,
 }
 
-fn pool(request: &PrepareRequest<'_, CpuDevice>, padding: f32, row: RowFn) -> Result<Pool> {
-    let (input, output) = in_and_out(request)?;
-    let (images, channels, spatial) = image(&input)?;
+/// The window of a pooling of images of these extents.
+pub(super) fn window_of(
+    request: &PrepareRequest<'_, CpuDevice>,
+    spatial: &[usize],
+    places: &[usize],
+) -> Result<Window> {
     let kernel = request.attrs.ints("kernel_shape")?;
     let kernel = kernel.ok_or_else(|| Error::invalid("a pooling without kernel_shape"))?;
     let kernel: Option<Vec<usize>> =
         kernel.iter().map(|&v| usize::try_from(v).ok().filter(|&v| v > 0)).collect();
     let kernel = kernel.ok_or_else(|| Error::invalid("kernel_shape is not all above 0"))?;
-    let window = Window::of(&request.attrs, &kernel, spatial, &output[2..])?;
+    Window::of(&request.attrs, &kernel, spatial, places)
+}
+
+/// One over the number of elements that count, by place along each dimension: those within the image, or within its padding
+/// (ONNX AveragePool-19). Elements that rounding up adds beyond the padding never count.
+pub(super) fn shares(
+    request: &PrepareRequest<'_, CpuDevice>,
+    window: &Window,
+) -> Result<[Vec<f32>; SPATIAL_MAX]> {
+    let includes_padding = request.attrs.int("count_include_pad", 0)? != 0;
+    let rank = request.required_input(0)?.shape().len() - 2;
+    let pads = request.attrs.ints("pads")?.unwrap_or_default();
+    let of = |i: usize| -> Result<Vec<f32>> {
+        let own = (i + rank).checked_sub(SPATIAL_MAX);
+        let after = own.and_then(|at| pads.get(rank + at)).copied().unwrap_or(0).max(0) as usize;
+        let image = window.pad[i]..window.pad[i] + window.input[i];
+        let counted = if includes_padding { 0..image.end.saturating_add(after) } else { image };
+        let share = |out| {
+            let taps = (0..window.kernel[i]).map(|tap| out * window.stride[i] + tap * window.dilation[i]);
+            1.0 / taps.filter(|position| counted.contains(position)).count().max(1) as f32
+        };
+        Ok(reserve::collected((0..window.output[i]).map(share), "a pooling's numbers of elements")?)
+    };
+    Ok([of(0)?, of(1)?, of(2)?])
+}
+
+fn pool(request: &PrepareRequest<'_, CpuDevice>, padding: f32, row: RowFn) -> Result<Pool> {
+    let (input, output) = in_and_out(request)?;
+    let (images, channels, spatial) = image(&input)?;
+    let window = window_of(request, spatial, &output[2..])?;
     let plane = Plane::of(&window).ok_or_else(|| Error::unsupported("a pooling over three dimensions"))?;
     let taps = plane.taps(&window)?;
     let work = (Size::of(window.n_taps()) * window.n_output() + window.n_input()).saturated();
@@ -94,29 +126,8 @@ fn prepare_max(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
 
 fn prepare_average(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     let mut pool = pool(request, 0.0, sum(request.device.isa))?;
-    let include_padding = request.attrs.int("count_include_pad", 0)? != 0;
-    let window = &pool.window;
-    let rank = request.required_input(0)?.shape().len() - 2;
-    let pads = request.attrs.ints("pads")?.unwrap_or_default();
-    // Elements that count along one dimension: those within the image, or within its padding (ONNX AveragePool-19).
-    // Elements that rounding up adds beyond the padding never count.
-    let counts = |i: usize| -> Result<Vec<f32>> {
-        let at = (i + 2 * rank).checked_sub(3 - rank + rank);
-        let after = at.and_then(|_| pads.get(rank + i - (3 - rank))).copied().unwrap_or(0).max(0) as usize;
-        let end = if include_padding {
-            (window.pad[i] + window.input[i]).saturating_add(after)
-        } else {
-            window.pad[i] + window.input[i]
-        };
-        let begin = if include_padding { 0 } else { window.pad[i] };
-        let mean = |out| {
-            let taps = (0..window.kernel[i]).map(|tap| out * window.stride[i] + tap * window.dilation[i]);
-            let n = taps.filter(|&position| (begin..end).contains(&position)).count();
-            1.0 / n.max(1) as f32
-        };
-        Ok(reserve::collected((0..window.output[i]).map(mean), "a pooling's numbers of elements")?)
-    };
-    pool.mean = Some((counts(1)?, counts(2)?));
+    let [_, rows, columns] = shares(request, &pool.window)?;
+    pool.mean = Some((rows, columns));
     finish(pool)
 }
 
