@@ -43,9 +43,9 @@ fn channels_last(node: &Node<'_>, images: &[usize], infer: super::InferFn) -> Re
             rest.rotate_right(1);
         }
     }
-    // The types live shorter than the node: so must its constants.
     let constant = |i: usize| (node.constant)(i);
-    let mut results = infer(&Node { types: &types, constant: &constant, ..*node })?;
+    let Node { attrs, n_outputs, .. } = *node;
+    let mut results = infer(&Node { attrs, n_outputs, types: &types, constant: &constant })?;
     for result in &mut results {
         if let Some([_, rest @ ..]) = result.shape.as_deref_mut() {
             rest.rotate_left(1);

@@ -186,7 +186,8 @@ mod x86 {
     macro_rules! lanes {
         ($(#[$meta:meta])* $name:ident($raw:ty) x $n:literal, $half:ident: $splat:ident $load:ident $store:ident
          $add:ident $sub:ident $mul:ident $max:ident $min:ident, |$a:ident, $b:ident, $c:ident| $fma:expr,
-         |$u:ident| $load_u8:expr, |$i:ident| $load_i8:expr, |$x:ident| $quarter:expr) => {
+         |$u:ident| $load_u8:expr, |$i:ident| $load_i8:expr, |$x:ident| $quarter:expr
+         $(, |$first_from:ident, $of:ident| $load_first:expr, |$first_to:ident, $ot:ident, $what:ident| $store_first:expr)?) => {
             $(#[$meta])*
             #[derive(Clone, Copy)]
             pub struct $name($raw);
@@ -237,6 +238,23 @@ mod x86 {
                     // (# Safety of `Lanes::store`).
                     unsafe { $store(to, self.0) }
                 }
+
+                $(
+                    #[inline(always)]
+                    unsafe fn load_first($first_from: *const f32, $of: usize) -> Self {
+                        // SAFETY: the processor has the instructions, and the numbers behind the first ones are not
+                        // touched (# Safety of `Lanes::load_first`).
+                        Self(unsafe { $load_first })
+                    }
+
+                    #[inline(always)]
+                    unsafe fn store_first(self, $first_to: *mut f32, $ot: usize) {
+                        let $what = self.0;
+                        // SAFETY: there is a vector, so there are its instructions; what is behind the first numbers is
+                        // not touched (# Safety of `Lanes::store_first`).
+                        unsafe { $store_first }
+                    }
+                )?
 
                 #[inline(always)]
                 fn add(self, b: Self) -> Self {
@@ -313,7 +331,9 @@ mod x86 {
         // SAFETY: there is a vector, so there are its instructions.
         |x| unsafe {
             _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x))
-        }
+        },
+        |from, n| _mm256_maskload_ps(from, first_of_eight(n)),
+        |to, n, x| _mm256_maskstore_ps(to, first_of_eight(n), x)
     }
     lanes! {
         /// Sixteen numbers: AVX-512.
@@ -326,7 +346,25 @@ mod x86 {
         |x| F32x8(unsafe {
             _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps::<1>(x))
         })
-        .quarter()
+        .quarter(),
+        |from, n| _mm512_maskz_loadu_ps(first_of_sixteen(n), from),
+        |to, n, x| _mm512_mask_storeu_ps(to, first_of_sixteen(n), x)
+    }
+
+    /// The first `n` of eight, at most eight, as a mask of sign bits.
+    ///
+    /// # Safety
+    /// The processor has AVX2.
+    #[inline(always)]
+    unsafe fn first_of_eight(n: usize) -> __m256i {
+        // SAFETY: the processor has AVX2 (# Safety).
+        unsafe { _mm256_cmpgt_epi32(_mm256_set1_epi32(n as i32), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)) }
+    }
+
+    /// The first `n` of sixteen, at most sixteen, as a mask.
+    #[inline(always)]
+    fn first_of_sixteen(n: usize) -> __mmask16 {
+        ((1u32 << n) - 1) as __mmask16
     }
 
     /// The sum of each of four vectors of four: a transposition on the way, which is cheaper than four

@@ -57,6 +57,7 @@ const LISTS: &[List] = &[
     normalisation::normalise::KERNELS,
     normalisation::norms::KERNELS,
     convolution::conv::KERNELS,
+    convolution::nhwc::KERNELS,
     convolution::conv_transpose::KERNELS,
     product::matmul::KERNELS,
     product::product_any::KERNELS,

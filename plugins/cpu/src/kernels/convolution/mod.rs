@@ -7,3 +7,4 @@ pub(super) mod conv_integer;
 pub(super) mod conv_transpose;
 pub(super) mod deform_conv;
 pub(super) mod depthwise;
+pub(super) mod nhwc;

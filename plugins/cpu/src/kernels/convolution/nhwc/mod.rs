@@ -1,0 +1,151 @@
+//! Convolutions of images whose channels come last (docs/fused-ops.md): vectors run along output channels, and what a window
+//! sees of a pixel is contiguous.
+//!
+//! - [`direct`]: tiles of pixels times panels of weights, straight from the image.
+//! - [`winograd`]: windows of 3 x 3 that move by one, with fewer multiplications.
+//! - [`depthwise`]: each channel by itself.
+
+mod depthwise;
+mod direct;
+mod panels;
+#[cfg(test)]
+mod tests;
+mod tile;
+mod winograd;
+
+use crate::device::CpuDevice;
+use crate::kernels::convolution::conv::conv_cost;
+use crate::kernels::geometry::extents::extents;
+use crate::kernels::geometry::window::Window;
+use crate::kernels::numbers::widen;
+use crate::kernels::product::epilogue::{Activation, FinishFn, Tile, finish};
+use devbay_ops::descriptor_of;
+use devbay_plugin_api::reserve::{self, Size};
+use devbay_plugin_api::sdk::*;
+use tile::{Tail, Tiles, limits};
+
+/// The kernels of this module.
+pub const KERNELS: &[Kernel<CpuDevice>] = &[descriptor_of("devbay", "NhwcFusedConv", 1, prepare)
+    .types(&[TypeVar::of(crate::kernels::types::SINGLES)])
+    .adapted(widen::floats)
+    .cost(conv_cost)
+    .doc("Conv of images whose channels come last, with a residual that is added, and an activation")];
+
+/// A convolution.
+struct Conv {
+    host: Host,
+    images: usize,
+    groups: usize,
+    /// Input channels of a group.
+    c_in: usize,
+    /// Output channels of a group.
+    c_out: usize,
+    window: Window,
+    activation: Activation,
+    finish: FinishFn,
+    tiles: Tiles,
+    /// True if the host passes packed weights.
+    packed: bool,
+    /// What a window sees of the padding, for a row of its elements.
+    zeros: Vec<f32>,
+}
+
+impl Conv {
+    /// Terms of each sum.
+    fn k(&self) -> usize {
+        self.c_in * self.window.n_taps()
+    }
+
+    /// Pixels of the results of all images.
+    fn n_pixels(&self) -> usize {
+        self.images * self.window.n_output()
+    }
+
+    /// Numbers of a pixel of an image, and of a result.
+    fn strides(&self) -> (usize, usize) {
+        (self.groups * self.c_in, self.groups * self.c_out)
+    }
+
+    /// The part of the tail that sums get in registers.
+    fn tail(&self, bias: *const f32, z: *const f32) -> Tail {
+        let limits = limits(self.activation).unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
+        Tail { bias, z, limits }
+    }
+
+    /// Applies to finished rows what [`Conv::tail`] leaves out.
+    ///
+    /// # Safety
+    /// The rows are this thread's.
+    unsafe fn activate(&self, y: *mut f32, rows: usize, columns: usize) {
+        if limits(self.activation).is_some() {
+            return;
+        }
+        let stride = self.strides().1;
+        let tile = Tile {
+            x: y,
+            x_stride: stride,
+            y,
+            y_stride: stride,
+            rows,
+            columns,
+            row_bias: std::ptr::null(),
+            column_bias: std::ptr::null(),
+            z: std::ptr::null(),
+            beta: 1.0,
+        };
+        // SAFETY: the rows are this thread's (# Safety).
+        unsafe { (self.finish)(tile, self.activation) };
+    }
+}
+
+fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
+    let input = extents(request.required_input(0)?)?;
+    let output = extents(request.required_output(0)?)?;
+    let weights = extents(request.required_input(1)?)?;
+    let ([images, spatial @ .., channels], [_, out_spatial @ .., c_out], [maps, c_in, kernel @ ..]) =
+        (&input[..], &output[..], &weights[..])
+    else {
+        return Err(Error::invalid(format!("an image of rank {}", input.len())));
+    };
+    let (images, channels, c_out, c_in) = (*images, *channels, *c_out, *c_in);
+    let groups = usize::try_from(request.attrs.int("group", 1)?).ok().filter(|&groups| groups > 0);
+    let groups = groups.ok_or_else(|| Error::invalid("attribute group is not above 0"))?;
+    if *maps != c_out || c_in.checked_mul(groups) != Some(channels) || c_out % groups != 0 {
+        return Err(Error::invalid(format!(
+            "weights {weights:?} do not fit {groups} groups of an input {input:?} and an output {output:?}"
+        )));
+    }
+    if let Some(bias) = request.input(2)
+        && bias.n_elements() != c_out
+    {
+        return Err(Error::invalid(format!("a bias of {} for {c_out} channels", bias.n_elements())));
+    }
+    if let Some(z) = request.input(3)
+        && extents(z)? != output
+    {
+        return Err(Error::invalid("a residual of another shape than the result"));
+    }
+    let window = Window::of(&request.attrs, kernel, spatial, out_spatial)?;
+    let isa = request.device.isa;
+    let n_zeros = (Size::of(window.kernel[2]) * c_in.max(channels)).get("a row of padding")?;
+    let conv = Conv {
+        host: request.host,
+        images,
+        groups,
+        c_in,
+        c_out: c_out / groups,
+        window,
+        activation: Activation::of(&request.attrs)?,
+        finish: finish(isa),
+        tiles: Tiles::of(isa),
+        packed: request.abi_minor >= 2 && request.required_input(1)?.constant().is_some(),
+        zeros: reserve::zeroed(n_zeros, "a row of padding")?,
+    };
+    if conv.c_in == 1 && conv.c_out == 1 && conv.groups > 1 {
+        return depthwise::prepare(conv, isa);
+    }
+    if winograd::pays(&conv) {
+        return winograd::prepare(conv, isa);
+    }
+    direct::prepare(conv)
+}

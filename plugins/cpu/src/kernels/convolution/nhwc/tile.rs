@@ -1,0 +1,225 @@
+//! The micro-kernel of convolutions whose channels come last: some rows times a panel of weights, in registers.
+//!
+//! `Y[r][m] = sum_k X[r][k] * W[k][m]`: a row is a pixel of the output, a column one of its channels. Terms come in *segments*,
+//! runs of k in which each row's numbers are contiguous, wherever they are: what a window sees of an image lies in several
+//! places, and what it sees of the padding in a row of zeros. Sums stay in registers until all segments are done.
+
+use crate::isa::{Arith, Isa};
+use crate::kernels::product::epilogue::{Activation, read, write};
+use crate::lanes::Lanes;
+
+/// Rows of a tile, at most.
+pub const ROWS_MAX: usize = 12;
+
+/// Vectors of a panel, at most.
+pub const VECTORS_MAX: usize = 4;
+
+/// Terms of the sums of a tile that are contiguous in each of its rows.
+#[derive(Clone, Copy)]
+pub struct Segment {
+    /// The first number of each row.
+    pub rows: [*const f32; ROWS_MAX],
+    /// Number of terms.
+    pub len: usize,
+    /// Number of the first term in the panel.
+    pub k: usize,
+}
+
+impl Segment {
+    /// A segment of no terms.
+    pub const EMPTY: Self = Self { rows: [std::ptr::null(); ROWS_MAX], len: 0, k: 0 };
+}
+
+/// A tile: what it is made of, and where it goes.
+#[derive(Clone, Copy)]
+pub struct Job<'a> {
+    /// The terms of its sums, or a part of them.
+    pub segments: &'a [Segment],
+    /// The panel of weights: term after term, whole vectors in each.
+    pub weights: *const f32,
+    /// The first row of the result.
+    pub y: *mut f32,
+    /// Distance from one row of the result to the next.
+    pub stride: usize,
+    /// Columns, at least one in the last vector.
+    pub columns: usize,
+    /// True if the sums are added to what is in `y`.
+    pub adds: bool,
+    /// What is done with the sums; None if others follow.
+    pub tail: Option<&'a Tail>,
+}
+
+/// What is done with complete sums: `min(max(sum + bias + z, low), high)`, which keeps NaN and the signs of zeros.
+#[derive(Clone, Copy)]
+pub struct Tail {
+    /// A number for each column, or NULL.
+    pub bias: *const f32,
+    /// A number for each element, its rows as far apart as those of the result; or NULL.
+    pub z: *const f32,
+    /// The limits; infinite for none.
+    pub limits: (f32, f32),
+}
+
+/// The limits that an activation is; None for one that is something else.
+pub fn limits(activation: Activation) -> Option<(f32, f32)> {
+    match activation {
+        Activation::None => Some((f32::NEG_INFINITY, f32::INFINITY)),
+        Activation::Relu => Some((0.0, f32::INFINITY)),
+        Activation::Clip(low, high) => Some((low, high)),
+        _ => None,
+    }
+}
+
+/// Makes a tile.
+///
+/// # Safety
+/// 1. The processor has the instructions of the table that the function comes from.
+/// 2. Each row of each segment has its number of terms, and the panel has these terms.
+/// 3. `y` has as many rows as the function makes, each with the columns, that no other thread touches; so has `z`, and
+///    `bias` has the columns.
+type TileFn = unsafe fn(&Job<'_>);
+
+/// The functions of an instruction set, by vectors and rows, each counted from 1.
+type Table = [[Option<TileFn>; ROWS_MAX]; VECTORS_MAX];
+
+/// The micro-kernels of an instruction set.
+#[derive(Clone, Copy)]
+pub struct Tiles {
+    /// Numbers of a vector.
+    pub lanes: usize,
+    /// Vectors of a panel, at most.
+    pub vectors: usize,
+    table: &'static Table,
+}
+
+impl Tiles {
+    /// Those of an instruction set.
+    pub fn of(isa: Isa) -> Self {
+        match isa {
+            Isa::Baseline => Self { lanes: isa.lanes(), vectors: 2, table: &BASELINE },
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => Self { lanes: isa.lanes(), vectors: 2, table: &AVX2 },
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => Self { lanes: isa.lanes(), vectors: VECTORS_MAX, table: &AVX512 },
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => Self { lanes: Isa::Baseline.lanes(), vectors: 2, table: &BASELINE },
+        }
+    }
+
+    /// Rows that a tile of so many vectors has, at most.
+    pub fn rows(&self, vectors: usize) -> usize {
+        self.table[vectors - 1].iter().flatten().count()
+    }
+
+    /// Makes a tile of `rows` rows and so many vectors.
+    ///
+    /// # Safety
+    /// As [`TileFn`], of the first point of which there is this value; there are such tiles ([`Tiles::rows`]).
+    #[inline]
+    pub unsafe fn run(&self, vectors: usize, rows: usize, job: &Job<'_>) {
+        let Some(tile) = self.table[vectors - 1][rows - 1] else { unreachable!("a tile of {rows} rows") };
+        // SAFETY: as this function (# Safety).
+        unsafe { tile(job) };
+    }
+}
+
+/// Does something for each number below a constant, written out: sums that a loop counts do not stay in registers.
+macro_rules! each {
+    ($i:ident below $n:ident $body:block) => {
+        each!(@ $i $n $body 0 1 2 3 4 5 6 7 8 9 10 11)
+    };
+    (@ $i:ident $n:ident $body:block $($number:literal)*) => {
+        $({
+            let $i: usize = $number;
+            if $i < $n $body
+        })*
+    };
+}
+
+/// # Safety
+/// As [`TileFn`], of `R` rows and `V` vectors.
+#[inline(always)]
+unsafe fn tile_body<A: Arith, const V: usize, const R: usize>(job: &Job<'_>) {
+    let n = <A::Lanes as Lanes>::N;
+    // SAFETY: the processor has the instructions (# Safety, 1).
+    let zero = unsafe { A::Lanes::splat(0.0) };
+    let mut sums = [[zero; V]; R];
+    // Columns of a vector: the last one may have fewer.
+    let columns = |v: usize| if v + 1 == V { job.columns - v * n } else { n };
+    if job.adds {
+        each!(r below R {
+            each!(v below V {
+                let y = job.y.wrapping_add(r * job.stride + v * n);
+                // SAFETY: the columns of the vector are this tile's (# Safety, 3).
+                sums[r][v] = unsafe { read(y, columns(v)) };
+            });
+        });
+    }
+    for segment in job.segments {
+        let mut weights = job.weights.wrapping_add(segment.k * V * n);
+        let mut rows = [std::ptr::null::<f32>(); R];
+        each!(r below R { rows[r] = segment.rows[r]; });
+        for k in 0..segment.len {
+            let mut panel = [zero; V];
+            // SAFETY: the panel has the segment's terms (# Safety, 2).
+            each!(v below V { panel[v] = unsafe { A::Lanes::load(weights.wrapping_add(v * n)) }; });
+            weights = weights.wrapping_add(V * n);
+            each!(r below R {
+                // SAFETY: the row has the segment's terms (# Safety, 2).
+                let x = unsafe { A::Lanes::splat(*rows[r].wrapping_add(k)) };
+                each!(v below V { sums[r][v] = x.fma(panel[v], sums[r][v]); });
+            });
+        }
+    }
+    each!(v below V {
+        // SAFETY: the processor has the instructions (# Safety, 1).
+        let (mut bias, mut low, mut high) = (zero, zero, zero);
+        if let Some(tail) = job.tail {
+            if !tail.bias.is_null() {
+                // SAFETY: there is a number for each column (# Safety, 3).
+                bias = unsafe { read(tail.bias.wrapping_add(v * n), columns(v)) };
+            }
+            // SAFETY: the processor has the instructions (# Safety, 1).
+            (low, high) = unsafe { (A::Lanes::splat(tail.limits.0), A::Lanes::splat(tail.limits.1)) };
+        }
+        each!(r below R {
+            let mut sum = sums[r][v];
+            if let Some(tail) = job.tail {
+                sum = sum.add(bias);
+                if !tail.z.is_null() {
+                    let z = tail.z.wrapping_add(r * job.stride + v * n);
+                    // SAFETY: there is a number for each element (# Safety, 3).
+                    sum = sum.add(unsafe { read(z, columns(v)) });
+                }
+                sum = sum.at_least(low).at_most(high);
+            }
+            let y = job.y.wrapping_add(r * job.stride + v * n);
+            // SAFETY: the columns of the vector are this tile's (# Safety, 3).
+            unsafe { write(sum, y, columns(v)) };
+        });
+    });
+}
+
+/// A table: the body compiled for an instruction set, each number of vectors and each number of rows. The sums, a panel's
+/// vectors and a factor fit the registers: 32 of AVX-512, else 16. More rows than these would have more addresses than fit.
+macro_rules! table {
+    ($arith:ty $(, $features:literal)?: $([$vectors:literal: $($rows:literal)*])*) => {{
+        $(#[target_feature(enable = $features)])?
+        unsafe fn tile<const V: usize, const R: usize>(job: &Job<'_>) {
+            // SAFETY: as `TileFn`.
+            unsafe { tile_body::<$arith, V, R>(job) }
+        }
+        let mut table: Table = [[None; ROWS_MAX]; VECTORS_MAX];
+        $($(table[$vectors - 1][$rows - 1] = Some(tile::<$vectors, $rows> as TileFn);)*)*
+        table
+    }};
+}
+
+static BASELINE: Table = table!(crate::isa::Separate: [1: 1 2 3 4 5 6] [2: 1 2 3 4 5 6]);
+#[cfg(target_arch = "x86_64")]
+static AVX2: Table = table!(crate::isa::Fused, "avx2,fma": [1: 1 2 3 4 5 6] [2: 1 2 3 4 5 6]);
+#[cfg(target_arch = "x86_64")]
+static AVX512: Table = table!(
+    crate::isa::FusedWide, "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma":
+    [1: 1 2 3 4 5 6 7 8] [2: 1 2 3 4 5 6 7 8 9 10 11 12] [3: 1 2 3 4 5 6 7 8] [4: 1 2 3 4 5 6]
+);
