@@ -121,15 +121,7 @@ fn check_all(pass: &str, narrow: Option<Narrowing>, inputs: &str, before: &str, 
     let mut found = program(before);
     verify(&found).unwrap_or_else(|e| panic!("{e}"));
     let pass = PASSES.iter().find(|known| known.name == pass).expect("a pass of that name");
-    let (kernels, narrowed, mut evaluator) = (kernels(), Narrowed::default(), Casts);
-    let around = Around {
-        kernels: &kernels,
-        rates: RATES,
-        narrow: narrow.map(|narrowing| (narrowing, &narrowed)),
-        stay: &|node| &*node.name == "pinned",
-        evaluator: RefCell::new(&mut evaluator),
-    };
-    (pass.run)(&mut found, &around).unwrap_or_else(|e| panic!("{e}"));
+    around_narrowed(narrow, |around| (pass.run)(&mut found, around)).unwrap_or_else(|e| panic!("{e}"));
     dead_code::remove(&mut found).unwrap_or_else(|e| panic!("{e}"));
     verify(&found).unwrap_or_else(|e| panic!("{e}"));
     // A pass makes values without names: they are told apart by the order in which they are made.
@@ -138,4 +130,20 @@ fn check_all(pass: &str, narrow: Option<Narrowing>, inputs: &str, before: &str, 
         print(&program)
     };
     assert_eq!(plain(found), plain(program(after)));
+}
+
+/// Calls `f` with the surroundings of a pass.
+pub fn around<T>(f: impl FnOnce(&Around<'_>) -> T) -> T {
+    around_narrowed(None, f)
+}
+
+fn around_narrowed<T>(narrow: Option<Narrowing>, f: impl FnOnce(&Around<'_>) -> T) -> T {
+    let (kernels, narrowed, mut evaluator) = (kernels(), Narrowed::default(), Casts);
+    f(&Around {
+        kernels: &kernels,
+        rates: RATES,
+        narrow: narrow.map(|narrowing| (narrowing, &narrowed)),
+        stay: &|node| &*node.name == "pinned",
+        evaluator: RefCell::new(&mut evaluator),
+    })
 }

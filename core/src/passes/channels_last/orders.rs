@@ -96,6 +96,13 @@ impl Choice {
     }
 }
 
+/// All choices of `n` orders.
+#[cfg(test)]
+pub fn all_choices(n: usize) -> impl Iterator<Item = Vec<Order>> {
+    let order = |bit: usize| if bit == 0 { Order::Second } else { Order::Last };
+    (0..1usize << n).map(move |bits| (0..n).map(|i| order(bits >> i & 1)).collect())
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -118,12 +125,6 @@ mod tests {
         parts.prop_map(|(maker, readers, reordering)| Image { maker, readers, reordering })
     }
 
-    /// All choices of `n` orders.
-    fn all(n: usize) -> impl Iterator<Item = Vec<Order>> {
-        let order = |bit: usize| if bit == 0 { Order::Second } else { Order::Last };
-        (0..1usize << n).map(move |bits| (0..n).map(|i| order(bits >> i & 1)).collect())
-    }
-
     proptest! {
         #[test]
         fn no_choice_is_cheaper(
@@ -131,7 +132,7 @@ mod tests {
             images in vec(image(), 0..8),
         ) {
             let choice = Choice { free, images };
-            let least = all(N_FREE).map(|orders| choice.cost(&orders)).min();
+            let least = all_choices(N_FREE).map(|orders| choice.cost(&orders)).min();
             prop_assert_eq!(Some(choice.cost(&choice.cheapest())), least);
         }
     }

@@ -200,3 +200,83 @@ fn pools_resizes_and_means_follow() {
         ],
     );
 }
+
+/// Random programs of images: what the pass chooses is what the best of all choices costs, the result has the types that inference
+/// finds, and another run finds a program of that cost.
+#[cfg(not(loom))]
+mod random {
+    use super::super::super::testing::around;
+    use super::super::images::Images;
+    use super::super::orders::{Order, all_choices};
+    use super::super::{costs, run};
+    use super::{IMAGES, WEIGHTS};
+    use crate::program::infer::infer_program;
+    use crate::program::text::{parse, print};
+    use crate::program::verify::verify;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    /// A program of steps. Images with their channels second, and last, are the last ones of two lists.
+    fn source(steps: &[(u8, u8)]) -> String {
+        let (mut second, mut last) = (vec!["x".to_owned()], vec!["y".to_owned()]);
+        let mut body = WEIGHTS.to_owned();
+        for (i, &(kind, choice)) in steps.iter().enumerate() {
+            let pick = |list: &[String], back: u8| {
+                list[list.len() - 1 - usize::from(back) % list.len().min(3)].clone()
+            };
+            let (a, b, z) = (pick(&second, choice), pick(&second, choice / 4), pick(&last, choice));
+            let (image, turned) = (format!("  %v{i}: f32[1,4,2,2]"), format!("  %v{i}: f32[1,2,2,4]"));
+            let is_last = matches!(kind % 11, 5..=7);
+            let line = match kind % 11 {
+                0 | 1 => format!("{image} = Conv@22(%{a}, %w)"),
+                2 => format!("{image} = Add@14(%{a}, %{b})"),
+                3 => format!("{image} = Relu@14(%{a})"),
+                4 => format!("{image} = Transpose@25(%{z}) {{perm = [0, 3, 1, 2]}}"),
+                5 => format!("{turned} = Transpose@25(%{a}) {{perm = [0, 2, 3, 1]}}"),
+                6 => format!("{turned} = Tanh@13(%{z})"),
+                7 => format!("{turned} = LayerNormalization@17(%{z}, %s4)"),
+                8 => format!("{image} = MaxPool@22(%{a}) {{kernel_shape = [1, 1]}}"),
+                9 => format!(
+                    "  %g{i}: f32[1,4,1,1] = GlobalAveragePool@22(%{a})\n{image} = Mul@14(%{b}, %g{i})"
+                ),
+                _ => format!(
+                    "  %c{i}: f32[1,8,2,2] = Concat@13(%{a}, %{b}) {{axis = 1}}\n\
+                     \u{20} %p{i}: f32[1,4,2,2], %v{i}: f32[1,4,2,2] = Split@18(%c{i}) {{axis = 1, num_outputs = 2}}"
+                ),
+            };
+            body += &format!("{line}\n");
+            if is_last { &mut last } else { &mut second }.push(format!("v{i}"));
+        }
+        let results = format!("  return %{}, %{}\n", second[second.len() - 1], last[last.len() - 1]);
+        format!("devbay-program 1\n\nprogram \"\"({IMAGES}, %s4: f32[4]) {{\n{body}{results}}}\n")
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+        #[test]
+        fn the_choice_is_the_best_of_all_and_stays(steps in vec(any::<(u8, u8)>(), 1..14)) {
+            let mut program = parse(&source(&steps)).expect("a program");
+            verify(&program).expect("a valid program");
+            let found = |program: &crate::program::Program| {
+                around(|around| Images::of_region(program, &program.main, around)).expect("images")
+            };
+            let Some(images) = found(&program) else { return Ok(()) };
+            let n = images.choice.free.len();
+            prop_assume!(n <= 12);
+            let chosen = images.choice.cheapest();
+            let cost = images.choice.cost(&chosen);
+            let least = all_choices(n).map(|orders: Vec<Order>| images.choice.cost(&orders)).min();
+            prop_assert_eq!(Some(cost), least);
+
+            let turned = around(|around| run(&mut program, around)).expect("a run");
+            verify(&program).expect("a valid program");
+            let text = print(&program);
+            infer_program(&mut program).expect("types");
+            prop_assert_eq!(print(&program), text);
+            let images = found(&program).expect("images");
+            prop_assert_eq!(around(|around| run(&mut program, around)).expect("a run"), 0);
+            let orders = images.choice.cheapest();
+            prop_assert_eq!(images.choice.cost(&orders), cost - turned as u64 * costs::CHANGE);
+        }
+    }
+}
