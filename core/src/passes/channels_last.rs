@@ -11,7 +11,9 @@
 //!
 //! A second run finds what the first one chose: it would be another choice of the same cost, and changes cost a little.
 
+mod axes;
 mod costs;
+mod follower;
 mod images;
 mod orders;
 mod rewrite;

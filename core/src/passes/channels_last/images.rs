@@ -5,10 +5,11 @@
 
 use super::super::Around;
 use super::super::uses::reads;
+use super::axes::{RANKS, Turned};
 use super::costs;
 use super::orders::{Choice, Image, Label, Order};
 use super::stands::{Standing, Stands};
-use super::turn::{Operand, RANKS, Turn, Turned};
+use super::turn::{Operand, Turn};
 use crate::cancel::look;
 use crate::device::rates::Rates;
 use crate::error::Result;

@@ -2,9 +2,10 @@
 
 use super::super::renames::Renames;
 use super::super::reshape;
+use super::axes::Turned;
 use super::images::{Images, Role, read_by};
 use super::orders::Order;
-use super::turn::{Operand, Turn, Turned};
+use super::turn::{Operand, Turn};
 use crate::cancel::look;
 use crate::error::Result;
 use crate::program::{Node, Op, Program, Region, Value, ValueId, catalogue};
@@ -188,7 +189,7 @@ impl Rewrite<'_> {
         let Some(tensor) = value.constant.as_ref() else { return Ok(id) };
         let turned = match axes.is_view(shape) {
             true => tensor.reshaped(&key.1)?,
-            false => transposed(tensor, axes)?,
+            false => transposed(&tensor.reshaped(shape)?, axes)?,
         };
         let new = self.program.add_constant(&name, turned);
         self.constants.insert(key, new);

@@ -4,8 +4,9 @@
 //! two orders, and a node that follows the order of its images has them all in the same one. An image of which no node tells
 //! stands with its channels second: it is as good as any name.
 
+use super::axes::{RANKS, Turned};
+use super::follower::Follower;
 use super::orders::Order;
-use super::turn::{Follower, RANKS, Turned};
 use crate::cancel::look;
 use crate::error::Result;
 use crate::program::{Node, Program, Region, ValueId};

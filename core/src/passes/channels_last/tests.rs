@@ -135,6 +135,31 @@ fn constant_images_are_reordered_at_once() {
 }
 
 #[test]
+fn constants_of_lower_rank_are_padded_first() {
+    let weights = "%w2 = const f32[2,4,1,1] [1.0, 2.0, 3.0, 4.0, 1.0, 2.0, 3.0, 4.0]";
+    expect(
+        &[
+            "%a: f32[1,4,2,2] = Conv@22(%x, %w)",
+            "%k = const f32[4,2,1] [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]",
+            "%b: f32[1,4,2,2] = Add@14(%a, %k)",
+            weights,
+            "%c: f32[1,2,2,2] = Conv@22(%b, %w2)",
+            "return %c",
+        ],
+        &[
+            "%x2: f32[1,2,2,4] = Transpose@25(%x) {perm = [0, 2, 3, 1]}",
+            "%a: f32[1,2,2,4] = devbay.NhwcFusedConv@1(%x2, %w)",
+            "%k = const f32[1,2,1,4] [0.0, 2.0, 4.0, 6.0, 1.0, 3.0, 5.0, 7.0]",
+            "%b: f32[1,2,2,4] = Add@14(%a, %k)",
+            weights,
+            "%c2: f32[1,2,2,2] = devbay.NhwcFusedConv@1(%b, %w2)",
+            "%c: f32[1,2,2,2] = Transpose@25(%c2) {perm = [0, 3, 1, 2]}",
+            "return %c",
+        ],
+    );
+}
+
+#[test]
 fn ops_along_axes_take_them_along() {
     between(
         &[
@@ -197,6 +222,50 @@ fn pools_resizes_and_means_follow() {
             "%extents2 = const i64[4] [1, 1, 1, 4]",
             "%m2: f32[1,1,1,4] = Reshape@25(%m, %extents2)",
             "%o: f32[1,2,2,4] = Add@14(%g, %m2)",
+        ],
+    );
+}
+
+#[test]
+fn views_of_pixels_quantised_images_and_places_follow() {
+    between(
+        &[
+            "%extents = const i64[3] [0, 0, -1]",
+            "%c: f32[1,4,4] = Reshape@25(%b, %extents)",
+            "%d: f32[1,4,4] = Relu@14(%c)",
+            "%extents2 = const i64[4] [1, 4, 2, 2]",
+            "%e: f32[1,4,2,2] = Reshape@25(%d, %extents2)",
+            "%scale = const f32[4] [1.0, 2.0, 3.0, 4.0]",
+            "%f: u8[1,4,2,2] = QuantizeLinear@28(%e, %scale)",
+            "%one = const f32[] [1.0]",
+            "%g: f32[1,4,2,2] = DequantizeLinear@28(%f, %one)",
+            "%h: i64[1,2,2] = ArgMax@13(%g) {axis = 1, keepdims = 0}",
+            "%l: f32[1,2,2] = Cast@28(%h) {to = 1}",
+            "%one_axis = const i64[1] [1]",
+            "%m: f32[1,2] = ReduceMax@20(%l, %one_axis) {keepdims = 0}",
+            "%axes = const i64[2] [1, 2]",
+            "%n: f32[1,1,1,2] = Unsqueeze@25(%m, %axes)",
+            "%o: f32[1,4,2,2] = Mul@14(%g, %n)",
+        ],
+        &[
+            "%extents = const i64[3] [1, 4, 4]",
+            "%c: f32[1,4,4] = Reshape@25(%b, %extents)",
+            "%d: f32[1,4,4] = Relu@14(%c)",
+            "%extents2 = const i64[4] [1, 2, 2, 4]",
+            "%e: f32[1,2,2,4] = Reshape@25(%d, %extents2)",
+            "%scale = const f32[4] [1.0, 2.0, 3.0, 4.0]",
+            "%f: u8[1,2,2,4] = QuantizeLinear@28(%e, %scale) {axis = 3}",
+            "%one = const f32[] [1.0]",
+            "%g: f32[1,2,2,4] = DequantizeLinear@28(%f, %one)",
+            "%h: i64[1,2,2] = ArgMax@13(%g) {axis = 3, keepdims = 0}",
+            "%l: f32[1,2,2] = Cast@28(%h) {to = 1}",
+            "%one_axis = const i64[1] [1]",
+            "%m: f32[1,2] = ReduceMax@20(%l, %one_axis) {keepdims = 0}",
+            "%axes = const i64[2] [1, 2]",
+            "%n: f32[1,1,1,2] = Unsqueeze@25(%m, %axes)",
+            "%extents3 = const i64[4] [1, 1, 2, 1]",
+            "%n2: f32[1,1,2,1] = Reshape@25(%n, %extents3)",
+            "%o: f32[1,2,2,4] = Mul@14(%g, %n2)",
         ],
     );
 }

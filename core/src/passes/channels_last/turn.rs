@@ -1,161 +1,15 @@
-//! Nodes that can have their images in either order, and what they are in the other one.
+//! What nodes are with their images in the other order.
 
 use super::super::search::has_kernel;
 use super::super::{has_constant_shape, is_elementwise, position};
+use super::axes::Turned;
 use super::costs;
+use super::follower::{ALONG_AXIS, Follower, REDUCTIONS, VIEWS, is_like_elementwise, keeps_channels};
 use super::orders::Order;
 use crate::device::rates::Rates;
 use crate::kernel::{KernelTable, implements};
 use crate::program::{AttrValue, DEVBAY_DOMAIN, Node, Op, Program, ValueId, catalogue};
-use crate::tensor::{F32, I64, Tensor, TensorType, n_elements};
-use std::ops::RangeInclusive;
-
-/// Ranks of images: one to three axes along which windows slide, besides batch and channels.
-pub const RANKS: RangeInclusive<usize> = 3..=5;
-
-/// Ops with an axis, which moves with the others, and the axis if the attribute is absent.
-const ALONG_AXIS: &[(&str, i64)] = &[
-    ("Concat", 0),
-    ("Hardmax", -1),
-    ("LogSoftmax", -1),
-    ("LpNormalization", -1),
-    ("Softmax", -1),
-    ("Split", 0),
-];
-
-/// Ops that reduce the axes of their second operand, all of them if it is absent.
-const REDUCTIONS: &[&str] = &[
-    "ReduceL1",
-    "ReduceL2",
-    "ReduceLogSum",
-    "ReduceLogSumExp",
-    "ReduceMax",
-    "ReduceMean",
-    "ReduceMin",
-    "ReduceProd",
-    "ReduceSum",
-    "ReduceSumSquare",
-];
-
-/// The axes of an image in the other order: for each, the axis that it was.
-pub struct Turned {
-    perm: Vec<usize>,
-}
-
-impl Turned {
-    /// From an order to the other one.
-    pub fn from(order: Order, rank: usize) -> Self {
-        let mut perm: Vec<usize> = (0..rank).collect();
-        match order {
-            Order::Second => perm[1..].rotate_left(1),
-            Order::Last => perm[1..].rotate_right(1),
-        }
-        Self { perm }
-    }
-
-    /// Returns the attribute of the Transpose.
-    pub fn attr(&self) -> AttrValue {
-        AttrValue::Ints(self.perm.iter().map(|&axis| axis as i64).collect())
-    }
-
-    /// Returns whether it is what a Transpose does.
-    pub fn is(&self, perm: &[i64]) -> bool {
-        self.perm.iter().map(|&axis| axis as i64).eq(perm.iter().copied())
-    }
-
-    /// Puts one item for each axis in the other order.
-    pub fn of<T: Clone>(&self, items: &[T]) -> Vec<T> {
-        self.perm.iter().map(|&axis| items[axis].clone()).collect()
-    }
-
-    /// Returns the place of an axis.
-    fn axis(&self, axis: usize) -> usize {
-        self.perm.iter().position(|&from| from == axis).unwrap_or(axis)
-    }
-
-    /// Returns the places of axes, of which some may count from the end; None if one does not exist.
-    fn axes(&self, axes: &[i64]) -> Option<Vec<i64>> {
-        let of = |&axis: &i64| position(axis, self.perm.len()).map(|axis| self.axis(axis) as i64);
-        axes.iter().map(of).collect()
-    }
-
-    /// Returns whether elements of this shape stay where they are: only extents of 1 move.
-    pub fn is_view(&self, shape: &[usize]) -> bool {
-        self.perm.iter().filter(|&&axis| shape[axis] != 1).is_sorted()
-    }
-
-    /// Returns the type of a value in the other order.
-    pub fn ty(&self, ty: &TensorType) -> Option<TensorType> {
-        Some(TensorType::new(ty.dtype, &self.of(&ty.known_shape()?)))
-    }
-}
-
-/// A node that can have its images in either order, as it stands.
-pub struct Follower {
-    /// Positions of the operands that are images in its order.
-    pub reads: Vec<usize>,
-    /// True if its results are, too.
-    pub makes: bool,
-    /// The rank of the images.
-    pub rank: usize,
-    /// The order that they have, if the op says so.
-    pub stands: Option<Order>,
-}
-
-impl Follower {
-    /// Returns how a node follows the order of its images; None for a node that has no images, or needs them as they are.
-    pub fn of(program: &Program, node: &Node) -> Option<Self> {
-        let shape = |id: ValueId| program.value(id).ty.as_ref()?.known_shape();
-        let name = &*node.op.name;
-        let of_first = |makes, stands| {
-            let rank = shape(node.input(0)?)?.len();
-            Some(Self { reads: vec![0], makes, rank, stands })
-        };
-        let follower = match (&*node.op.domain, name) {
-            ("", "Conv") | (DEVBAY_DOMAIN, "FusedConv" | "NhwcFusedConv") => {
-                let stands = if name == "NhwcFusedConv" { Order::Last } else { Order::Second };
-                let reads = [0, 3].into_iter().filter(|&i| node.input(i).is_some()).collect();
-                Self { reads, ..of_first(true, Some(stands))? }
-            }
-            ("", "MaxPool" | "AveragePool" | "GlobalAveragePool" | "GlobalMaxPool") => {
-                of_first(true, Some(Order::Second))?
-            }
-            (DEVBAY_DOMAIN, "NhwcMaxPool" | "NhwcAveragePool") => of_first(true, Some(Order::Last))?,
-            ("", "Concat") => Self { reads: (0..node.inputs.len()).collect(), ..of_first(true, None)? },
-            ("", "Slice" | "Pad" | "Resize") => of_first(true, None)?,
-            ("", _) if ALONG_AXIS.iter().any(|(op, _)| *op == name) => of_first(true, None)?,
-            ("", _) if REDUCTIONS.contains(&name) => of_first(node.int("keepdims", 1) != 0, None)?,
-            _ if is_elementwise(&node.op) || is_like_elementwise(&node.op) => {
-                let whole = shape(node.output(0)?)?.len();
-                let is_image = |id: ValueId| {
-                    shape(id).filter(|shape| shape.len() == whole && n_elements(shape) != Some(1))
-                };
-                let reads = (0..node.inputs.len()).filter(|&i| node.input(i).and_then(is_image).is_some());
-                Self { reads: reads.collect(), makes: true, rank: whole, stands: None }
-            }
-            _ => return None,
-        };
-        let is_image = |id: ValueId| {
-            let shape = shape(id).filter(|shape| shape.len() == follower.rank && !shape.contains(&0));
-            shape.is_some()
-        };
-        let made = node.outputs.iter().flatten().filter(|_| follower.makes);
-        let is_whole =
-            RANKS.contains(&follower.rank) && follower.images(node).chain(made.copied()).all(is_image);
-        is_whole.then_some(follower)
-    }
-
-    /// Returns the operands that are images in the node's order, constants included.
-    pub fn images(&self, node: &Node) -> impl Iterator<Item = ValueId> {
-        self.reads.iter().filter_map(|&i| node.input(i))
-    }
-}
-
-/// Returns whether an op gives for each element of its operands, broadcast to each other, an element in the same place, though
-/// it has no formula.
-fn is_like_elementwise(op: &Op) -> bool {
-    op.is("Identity") || *op == Op::devbay("FusedElementwise", 1)
-}
+use crate::tensor::{F32, I64, Tensor, n_elements};
 
 /// A node with its images in the other order.
 pub struct Turn {
@@ -226,6 +80,9 @@ impl Turn {
             ("", "Slice") => turn.slice(program)?,
             ("", "Pad") => turn.pad(program)?,
             ("", "Resize") => turn.resize(program)?,
+            ("", "QuantizeLinear" | "DequantizeLinear") => turn.quantization(program)?,
+            ("", "ArgMax" | "ArgMin") => turn.place(follower)?,
+            ("", name) if VIEWS.contains(&name) => turn.view(program)?,
             ("", name) if REDUCTIONS.contains(&name) => turn.reduction(program, follower)?,
             ("", name) if ALONG_AXIS.iter().any(|(op, _)| *op == name) => turn.along_axis(program)?,
             _ if is_elementwise(&node.op) || is_like_elementwise(&node.op) => {
@@ -282,7 +139,7 @@ impl Turn {
     fn global_pool(&mut self, op: &str, program: &Program, kernels: &KernelTable) -> Option<()> {
         let ty = |id: Option<ValueId>| self.axes.ty(program.value(id?).ty.as_ref()?);
         let (image, result) = (ty(self.node.input(0))?, ty(self.node.output(0))?);
-        let pixels: Vec<i64> = (1..self.axes.perm.len() as i64 - 1).collect();
+        let pixels: Vec<i64> = (1..self.axes.rank() as i64 - 1).collect();
         let pixels = numbers(&pixels)?;
         if !has_kernel(kernels, op, &[Some(&image), Some(&pixels.tensor_type())], &result) {
             return None;
@@ -297,7 +154,7 @@ impl Turn {
         if !has_constant_shape(program, &self.node) {
             return None;
         }
-        let axis = position(self.node.int("axis", *default), self.axes.perm.len())?;
+        let axis = position(self.node.int("axis", *default), self.axes.rank())?;
         self.node.set_attr("axis", AttrValue::Int(self.axes.axis(axis) as i64));
         Some(())
     }
@@ -324,7 +181,7 @@ impl Turn {
             return program.constant(self.node.input(1)?).map(|_| ());
         }
         let pads = ints(program, self.node.input(1)?)?;
-        let rank = self.axes.perm.len();
+        let rank = self.axes.rank();
         let (before, after) = (pads.get(..rank)?, pads.get(rank..2 * rank)?);
         let pads = numbers(&[self.axes.of(before), self.axes.of(after)].concat())?;
         self.set_numbers(1, pads);
@@ -345,12 +202,12 @@ impl Turn {
             let Some(id) = self.node.input(i).filter(|id| !is_empty(*id)) else { continue };
             let tensor = program.constant(id)?;
             let turned = match tensor.elements::<f32>() {
-                Some(scales) if scales.len() == self.axes.perm.len() => {
+                Some(scales) if scales.len() == self.axes.rank() => {
                     Tensor::from_elements(tensor.shape(), &self.axes.of(scales)).ok()?
                 }
                 Some(_) => return None,
                 None => {
-                    let sizes = ints(program, id).filter(|sizes| sizes.len() == self.axes.perm.len())?;
+                    let sizes = ints(program, id).filter(|sizes| sizes.len() == self.axes.rank())?;
                     numbers(&self.axes.of(&sizes))?
                 }
             };
@@ -361,7 +218,7 @@ impl Turn {
 
     /// A reduction takes its axes along. Without them in the result, those that are left must have the same order.
     fn reduction(&mut self, program: &Program, follower: &Follower) -> Option<()> {
-        let rank = self.axes.perm.len();
+        let rank = self.axes.rank();
         let listed = match self.node.input(1) {
             Some(axes) => Some(ints(program, axes)?).filter(|axes| !axes.is_empty()),
             None => None,
@@ -371,15 +228,56 @@ impl Turn {
         };
         let mut axes = self.axes.axes(&listed)?;
         axes.sort_unstable();
-        if !follower.makes {
-            let here: Vec<usize> = listed.iter().map(|&axis| position(axis, rank)).collect::<Option<_>>()?;
-            let left = (0..rank).filter(|axis| !here.contains(axis)).map(|axis| self.axes.axis(axis));
-            if !left.is_sorted() {
-                return None;
-            }
+        let gone: Vec<usize> = listed.iter().map(|&axis| position(axis, rank)).collect::<Option<_>>()?;
+        if !follower.makes && !self.leaves_in_order(&gone) {
+            return None;
         }
         let axes = numbers(&axes)?;
         self.set_numbers(1, axes);
+        Some(())
+    }
+
+    /// Returns whether the axes that are left without some have the same order among each other in both orders.
+    fn leaves_in_order(&self, gone: &[usize]) -> bool {
+        let left = (0..self.axes.rank()).filter(|axis| !gone.contains(axis));
+        left.map(|axis| self.axes.axis(axis)).is_sorted()
+    }
+
+    /// The place of the greatest or the least element along an axis.
+    fn place(&mut self, follower: &Follower) -> Option<()> {
+        let axis = position(self.node.int("axis", 0), self.axes.rank())?;
+        if !follower.makes && !self.leaves_in_order(&[axis]) {
+            return None;
+        }
+        self.node.set_attr("axis", AttrValue::Int(self.axes.axis(axis) as i64));
+        Some(())
+    }
+
+    /// A scale is one number for all, or one for each position along an axis.
+    fn quantization(&mut self, program: &Program) -> Option<()> {
+        let scale = program.value(self.node.input(1)?).ty.as_ref()?.known_shape()?;
+        if self.node.int("block_size", 0) != 0 || scale.len() > 1 {
+            return None;
+        }
+        if n_elements(&scale)? != 1 {
+            let axis = position(self.node.int("axis", 1), self.axes.rank())?;
+            self.node.set_attr("axis", AttrValue::Int(self.axes.axis(axis) as i64));
+        }
+        Some(())
+    }
+
+    /// The axes between batch and channels are put together or apart.
+    fn view(&mut self, program: &Program) -> Option<()> {
+        let shape = |id: ValueId| program.value(id).ty.as_ref()?.known_shape();
+        let (from, to) = (shape(self.node.input(0)?)?, shape(self.node.output(0)?)?);
+        if !has_constant_shape(program, &self.node) || !keeps_channels(self.stands, &from, &to) {
+            return None;
+        }
+        let extents: Vec<i64> = to.iter().map(|&extent| extent as i64).collect();
+        let extents = Turned::from(self.stands, to.len()).of(&extents);
+        self.node.op = Op::of(catalogue::find("", "Reshape")?);
+        self.node.attrs.clear();
+        self.set_numbers(1, numbers(&extents)?);
         Some(())
     }
 
