@@ -11,6 +11,7 @@ pub mod device;
 pub mod error;
 pub mod exec;
 pub mod kernel;
+mod min_cut;
 pub mod passes;
 pub mod plan;
 pub mod program;

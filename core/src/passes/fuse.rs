@@ -1,8 +1,8 @@
 //! Fuses biases, residual additions and activations into the convolution or matrix product before them.
 //!
 //! The results are ops of devbay's domain (docs/fused-ops.md): `FusedConv` 1 is Conv 11 with inputs X, W, B and
-//! Z, where Z is added to the result; `FusedMatMul` 1 is MatMul 13 with a bias over the last axis; `FusedGemm` 1
-//! is Gemm 13. All three apply `activation` last. A device that has no kernel for one keeps the plain ops.
+//! Z, where Z is added to the result, and `NhwcFusedConv` 1 the same on images whose channels come last; `FusedMatMul` 1 is
+//! MatMul 13 with a bias over the last axis; `FusedGemm` 1 is Gemm 13. All of them apply `activation` last. A device that has no kernel for one keeps the plain ops.
 //!
 //! Runs on specialised programs: types must be known to tell a residual addition from a broadcast.
 
@@ -24,7 +24,7 @@ pub fn run(program: &mut Program, kernels: &KernelTable, stay: &dyn Fn(&Node) ->
 }
 
 fn fuse(
-    program: &Program,
+    program: &mut Program,
     region: &mut Region,
     kernels: &KernelTable,
     stay: &dyn Fn(&Node) -> bool,
@@ -43,11 +43,13 @@ fn fuse(
             && uses.count(input) == 1
             && let Some(&maker) = makers.get(&input)
             && let Some(output) = node.output(0)
-            && let Some(head) = nodes[maker].as_ref().and_then(|head| with_tail(head, tail, kernels))
+            && let Some(mut head) = nodes[maker].as_ref().and_then(|head| with_tail(head, &tail, kernels))
         {
+            if let Tail::Channels(constant) = tail {
+                head.inputs[2] = Some(as_vector(program, constant)?);
+            }
             // The head moves to where its tail was: operands of the tail may be made in between.
             nodes[maker] = None;
-            let mut head = head;
             head.outputs[0] = Some(output);
             nodes[at] = Some(head);
             makers.remove(&input);
@@ -79,6 +81,8 @@ enum Tail {
     Residual(ValueId),
     /// A vector over the last axis is added.
     Bias(ValueId),
+    /// A constant is added, one number for each channel along the last axis.
+    Channels(ValueId),
 }
 
 /// Returns whether others may be fused into this node.
@@ -92,6 +96,7 @@ fn is_head(program: &Program, node: &Node) -> bool {
 fn fused_of(op: &Op) -> Option<&'static str> {
     Some(match (&*op.domain, &*op.name) {
         ("", "Conv") | (DEVBAY_DOMAIN, "FusedConv") => "FusedConv",
+        (DEVBAY_DOMAIN, "NhwcFusedConv") => "NhwcFusedConv",
         ("", "Gemm") | (DEVBAY_DOMAIN, "FusedGemm") => "FusedGemm",
         ("", "MatMul") | (DEVBAY_DOMAIN, "FusedMatMul") => "FusedMatMul",
         _ => return None,
@@ -99,7 +104,7 @@ fn fused_of(op: &Op) -> Option<&'static str> {
 }
 
 /// Returns the fused op of a head, if there is a kernel for it and the tail fits.
-fn with_tail(head: &Node, tail: Tail, kernels: &KernelTable) -> Option<Node> {
+fn with_tail(head: &Node, tail: &Tail, kernels: &KernelTable) -> Option<Node> {
     let fused = fused_of(&head.op)?;
     // The activation comes last: nothing is added after one.
     let activated = head.attr("activation").is_some();
@@ -112,22 +117,29 @@ fn with_tail(head: &Node, tail: Tail, kernels: &KernelTable) -> Option<Node> {
         Tail::Activation(activation) => {
             node.set_attr("activation", AttrValue::String(activation.name.to_owned()));
             if !activation.params.is_empty() {
-                node.set_attr("activation_params", AttrValue::Floats(activation.params));
+                node.set_attr("activation_params", AttrValue::Floats(activation.params.clone()));
             }
         }
         Tail::Residual(z) => {
-            if fused != "FusedConv" || head.input(3).is_some() {
+            if !matches!(fused, "FusedConv" | "NhwcFusedConv") || head.input(3).is_some() {
                 return None;
             }
             node.inputs.resize(4, None);
-            node.inputs[3] = Some(z);
+            node.inputs[3] = Some(*z);
         }
         Tail::Bias(bias) => {
             if fused != "FusedMatMul" || head.input(2).is_some() {
                 return None;
             }
             node.inputs.resize(3, None);
-            node.inputs[2] = Some(bias);
+            node.inputs[2] = Some(*bias);
+        }
+        Tail::Channels(_) => {
+            // A sum with another image comes before it.
+            if fused != "NhwcFusedConv" || head.input(2).or(head.input(3)).is_some() {
+                return None;
+            }
+            node.inputs.resize(3, None);
         }
     }
     Some(node)
@@ -177,7 +189,12 @@ fn addition_of(
         }
         let (result, added) = (shape(input)?, shape(other)?);
         match &*head.op.name {
-            "Conv" | "FusedConv" if result == added && program.constant(other).is_none() => {
+            "NhwcFusedConv" if is_of_channels(program, other, &result) => {
+                Some((input, Tail::Channels(other)))
+            }
+            "Conv" | "FusedConv" | "NhwcFusedConv"
+                if result == added && program.constant(other).is_none() =>
+            {
                 Some((input, Tail::Residual(other)))
             }
             "MatMul" | "FusedMatMul" if added.len() == 1 && result.last() == added.last() => {
@@ -188,9 +205,60 @@ fn addition_of(
     })
 }
 
+/// Returns whether a value is a constant of one number for each channel of a result that has them last.
+fn is_of_channels(program: &Program, id: ValueId, result: &[usize]) -> bool {
+    program.constant(id).is_some_and(|constant| {
+        let shape = constant.shape();
+        shape.len() <= result.len()
+            && shape.last() == result.last()
+            && Some(&constant.n_elements()) == result.last()
+    })
+}
+
+/// Returns a constant with its elements along one axis.
+fn as_vector(program: &mut Program, id: ValueId) -> Result<ValueId> {
+    match program.constant(id) {
+        Some(constant) if constant.shape().len() != 1 => {
+            let vector = constant.reshaped(&[constant.n_elements()])?;
+            Ok(program.add_constant("", vector))
+        }
+        _ => Ok(id),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::testing::check;
+    use super::super::testing::{body, check, check_on};
+
+    #[test]
+    fn convolutions_with_their_channels_last_take_tails_and_a_bias() {
+        let inputs = "%x: f32[1,2,2,1], %z: f32[1,2,2,2]";
+        let weights = "%w = const f32[2,1,1,1] [1.0, 2.0]";
+        let before = [
+            weights,
+            "%a: f32[1,2,2,2] = devbay.NhwcFusedConv@1(%x, %w)",
+            "%bias = const f32[1,1,2] [3.0, 4.0]",
+            "%b: f32[1,2,2,2] = Add@14(%bias, %a)",
+            "%c: f32[1,2,2,2] = Add@14(%b, %z)",
+            "%d: f32[1,2,2,2] = Relu@14(%c)",
+            "return %d",
+        ];
+        let after = [
+            weights,
+            "%bias = const f32[2] [3.0, 4.0]",
+            "%d: f32[1,2,2,2] = devbay.NhwcFusedConv@1(%x, %w, %bias, %z) {activation = \"Relu\"}",
+            "return %d",
+        ];
+        check_on(inputs, "fuse-tails", &body(&before), &body(&after));
+        let other_axis = [
+            weights,
+            "%a: f32[1,2,2,2] = devbay.NhwcFusedConv@1(%x, %w)",
+            "%bias = const f32[2,1] [3.0, 4.0]",
+            "%b: f32[1,2,2,2] = Add@14(%bias, %a)",
+            "return %b",
+        ];
+        check_on(inputs, "fuse-tails", &body(&other_axis), &body(&other_axis));
+    }
 
     #[test]
     fn tails_become_part_of_products() {

@@ -4,6 +4,7 @@
 //! constants change so that all shapes share them; on each program of known types; and then for the kernels of the
 //! device. Each has a name by which it is switched off ([`Switches`]) and reports its changes ([`Applied`]).
 
+pub mod channels_last;
 pub mod common_subexpressions;
 pub mod dead_code;
 pub mod fold_pads;
@@ -26,6 +27,7 @@ mod testing;
 mod uses;
 
 use crate::cancel::look;
+use crate::device::rates::Rates;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::KernelTable;
 use crate::program::fold::Evaluator;
@@ -141,6 +143,12 @@ pub const PASSES: &[Pass] = &[
         run: narrow_dtypes::run,
     },
     Pass {
+        name: "channels-last",
+        doc: "chooses for each image whether its channels come second or last",
+        moments: &[Moment::Device],
+        run: channels_last::run,
+    },
+    Pass {
         name: "fuse-tails",
         doc: "fuses biases, residual additions and activations into the preceding convolution or product",
         moments: &[Moment::Device],
@@ -161,6 +169,8 @@ pub const FOLD_CONSTANTS: &str = "fold-constants";
 pub struct Around<'a> {
     /// The kernels of the device that has most of the program; none before devices matter.
     pub kernels: &'a KernelTable,
+    /// How fast that device works, to choose between programs that give the same.
+    pub rates: Rates,
     /// Nodes that stay as they are, because they are pinned to a device by name.
     pub stay: &'a dyn Fn(&Node) -> bool,
     /// Floats that become narrower ones, and the constants that did; None for none.
@@ -367,6 +377,11 @@ fn has_constant_shape(program: &Program, node: &Node) -> bool {
     let shaped_by = catalogue::find(&node.op.domain, &node.op.name).and_then(|def| def.shaped_by);
     let is_constant = |id: &ValueId| program.constant(*id).is_some();
     node.inputs.iter().skip(shaped_by.unwrap_or(usize::MAX)).flatten().all(is_constant)
+}
+
+/// Returns the axis that a number means, counted from the end if it is negative.
+fn position(axis: i64, rank: usize) -> Option<usize> {
+    usize::try_from(if axis < 0 { axis + rank as i64 } else { axis }).ok().filter(|&axis| axis < rank)
 }
 
 /// The Reshape of a value to these extents.

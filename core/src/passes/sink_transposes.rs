@@ -9,7 +9,7 @@
 //! Models from frameworks that keep channels last have transpositions around each convolution.
 
 use super::uses::reads;
-use super::{each_region, is_elementwise, reshape};
+use super::{each_region, is_elementwise, position, reshape};
 use crate::cancel::look;
 use crate::error::Result;
 use crate::program::{AttrValue, Node, Op, Program, Region, Value, ValueId, catalogue};
@@ -329,11 +329,6 @@ impl Change {
         node.outputs = vec![Some(inner)];
         Ok(Some(behind))
     }
-}
-
-/// Returns the axis that a number means, counted from the end if it is negative.
-fn position(axis: i64, rank: usize) -> Option<usize> {
-    usize::try_from(if axis < 0 { axis + rank as i64 } else { axis }).ok().filter(|&axis| axis < rank)
 }
 
 /// Returns the elements that an op does in one go where one of its operands varies along an axis only.

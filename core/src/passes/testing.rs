@@ -2,13 +2,26 @@
 
 use super::narrow_dtypes::{Narrowed, Narrowing};
 use super::{Around, PASSES, dead_code};
+use crate::device::rates::{Link, Rates, WorkKind};
 use crate::error::Result;
 use crate::kernel::{KernelDef, KernelTable};
 use crate::program::fold::Evaluator;
 use crate::program::text::{parse, print};
+use crate::program::verify::verify;
 use crate::program::{Node, Program};
 use crate::tensor::{DType, F16, F32, I64, Tensor};
 use std::cell::RefCell;
+
+/// A device so slow that a convolution takes longer than its image's bytes.
+const RATES: Rates = Rates {
+    flops_per_ns: 1.0,
+    bytes_per_ns: 10.0,
+    launch_ns: 2.0,
+    hand_over_ns: 1000.0,
+    by_work: [None; WorkKind::ALL.len()],
+    to_device: Link::NONE,
+    from_device: Link::NONE,
+};
 
 /// An evaluator that runs Cast from f32 to f16 alone.
 struct Casts;
@@ -22,8 +35,8 @@ impl Evaluator for Casts {
     }
 }
 
-/// The kernels of a device that has LayerNormalization, Gelu, HardSwish, Exp and Attention on f32, Add and Relu on f16 too, and a Resize whose
-/// scales are f32.
+/// The kernels of a device that has LayerNormalization, Gelu, HardSwish, Exp and Attention on f32, Add and Relu on f16 too, a Resize whose
+/// scales are f32, and convolutions, pools and means of f32 with channels last.
 fn kernels() -> KernelTable {
     let kernel = |op: &str, since_version, n_inputs| of_types(op, since_version, n_inputs, &[F32]);
     let resize = KernelDef { input_typevars: vec![0, 1], ..of_types("Resize", 19, (1, 4), &[F32, F16]) };
@@ -35,7 +48,15 @@ fn kernels() -> KernelTable {
     let attention = KernelDef { typevars: vec![vec![F32], vec![F32], vec![I64]], ..attention };
     let attention = KernelDef { output_typevars: vec![0; 4], ..attention };
     let product = KernelDef { domain: "devbay".to_owned(), ..of_types("FusedMatMul", 1, (2, 3), &[F32]) };
+    let nhwc =
+        |op: &str, n_inputs| KernelDef { domain: "devbay".to_owned(), ..of_types(op, 1, n_inputs, &[F32]) };
+    let mean = KernelDef { input_typevars: vec![0, 1], ..kernel("ReduceMean", 18, (1, 2)) };
+    let mean = KernelDef { typevars: vec![vec![F32], vec![I64]], ..mean };
     KernelTable::new(vec![
+        nhwc("NhwcFusedConv", (2, 4)),
+        nhwc("NhwcMaxPool", (1, 1)),
+        nhwc("NhwcAveragePool", (1, 1)),
+        mean,
         product,
         attention,
         cast,
@@ -83,26 +104,46 @@ pub fn check(pass: &str, before: &str, after: &str) {
 
 /// As [`check`], where floats are to be narrower.
 pub fn check_narrowed(pass: &str, narrow: Option<Narrowing>, before: &str, after: &str) {
+    let inputs = "%x: f32[2,3], %row: f32[3], %line: f32[1,3], %p: f32[4,1], %q: f32[4,1], %r: f32[4,2]";
+    check_all(pass, narrow, inputs, before, after);
+}
+
+/// As [`check`], with other inputs.
+pub fn check_on(inputs: &str, pass: &str, before: &str, after: &str) {
+    check_all(pass, None, inputs, before, after);
+}
+
+fn check_all(pass: &str, narrow: Option<Narrowing>, inputs: &str, before: &str, after: &str) {
     let program = |body: &str| {
-        let inputs = "%x: f32[2,3], %row: f32[3], %line: f32[1,3], %p: f32[4,1], %q: f32[4,1], %r: f32[4,2]";
         let text = format!("devbay-program 1\n\nprogram \"\"({inputs}) {{\n{body}}}\n");
         parse(&text).unwrap_or_else(|e| panic!("{e}"))
     };
     let mut found = program(before);
+    verify(&found).unwrap_or_else(|e| panic!("{e}"));
     let pass = PASSES.iter().find(|known| known.name == pass).expect("a pass of that name");
-    let (kernels, narrowed, mut evaluator) = (kernels(), Narrowed::default(), Casts);
-    let around = Around {
-        kernels: &kernels,
-        narrow: narrow.map(|narrowing| (narrowing, &narrowed)),
-        stay: &|node| &*node.name == "pinned",
-        evaluator: RefCell::new(&mut evaluator),
-    };
-    (pass.run)(&mut found, &around).unwrap_or_else(|e| panic!("{e}"));
+    around_narrowed(narrow, |around| (pass.run)(&mut found, around)).unwrap_or_else(|e| panic!("{e}"));
     dead_code::remove(&mut found).unwrap_or_else(|e| panic!("{e}"));
+    verify(&found).unwrap_or_else(|e| panic!("{e}"));
     // A pass makes values without names: they are told apart by the order in which they are made.
     let plain = |mut program: Program| {
         program.values.iter_mut().for_each(|value| value.name = "".into());
         print(&program)
     };
     assert_eq!(plain(found), plain(program(after)));
+}
+
+/// Calls `f` with the surroundings of a pass.
+pub fn around<T>(f: impl FnOnce(&Around<'_>) -> T) -> T {
+    around_narrowed(None, f)
+}
+
+fn around_narrowed<T>(narrow: Option<Narrowing>, f: impl FnOnce(&Around<'_>) -> T) -> T {
+    let (kernels, narrowed, mut evaluator) = (kernels(), Narrowed::default(), Casts);
+    f(&Around {
+        kernels: &kernels,
+        rates: RATES,
+        narrow: narrow.map(|narrowing| (narrowing, &narrowed)),
+        stay: &|node| &*node.name == "pinned",
+        evaluator: RefCell::new(&mut evaluator),
+    })
 }

@@ -238,6 +238,7 @@ impl Env {
         let mut evaluator = self.executor.evaluator(self);
         let around = Around {
             kernels: self.device.kernels(),
+            rates: self.rates(),
             stay: &|node: &Node| self.is_pinned(node),
             narrow: self.options.narrow.map(|narrowing| (narrowing, &self.narrowed)),
             evaluator: RefCell::new(&mut *evaluator),

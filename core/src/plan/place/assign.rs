@@ -10,7 +10,7 @@
 //! The cost is the sum, as if nothing ran side by side. That is an upper bound of a run's time, and the only form that
 //! a cut can minimise. Costs are whole numbers, 1/64 ns, so that sums compare exactly.
 
-use super::min_cut::{End, Network, UNCUTTABLE};
+use crate::min_cut::{End, Network, UNCUTTABLE};
 
 /// Where the host's values are.
 pub const HOST: usize = 0;

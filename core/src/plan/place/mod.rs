@@ -6,7 +6,7 @@
 //! | `kernel.rs` | which kernel of a device takes a node |
 //! | `kernel_cache.rs`, `alike.rs` | whether one was prepared for the same before |
 //! | `by_cost.rs` | which devices, where launches and copies together are to take least |
-//! | `assign.rs`, `min_cut.rs` | which place each part gets then: a minimum cut |
+//! | `assign.rs` | which place each part gets then: a minimum cut |
 //! | `support.rs` | what runs each node, and the answer of every device, before anything is planned |
 //! | `indices.rs` | whether constant indices name what is there |
 
@@ -17,7 +17,6 @@ pub(super) mod choose;
 pub(super) mod indices;
 pub mod kernel;
 pub mod kernel_cache;
-mod min_cut;
 pub mod support;
 
 pub use kernel::{Chosen, NodeTypes, implements};

@@ -6,6 +6,7 @@
 
 use super::generate::{Case, PINNED, Step, case};
 use crate::library::library;
+use devbay_host::internals::core::device::rates::Rates;
 use devbay_host::internals::core::passes::{FOLD_CONSTANTS, Moment, PASSES, Switches};
 use devbay_host::internals::core::plan::{Env, Placement};
 use devbay_host::internals::core::program::Program;
@@ -134,9 +135,11 @@ impl Bench {
     }
 }
 
-/// With these passes, of which one is to make f64 narrower.
+/// With these passes, of which one is to make f64 narrower, for a device on which images of a few pixels are worth another order
+/// of their axes.
 fn plans(passes: Switches) -> PlanOptions {
-    PlanOptions { passes, narrow: "f64=f32".parse().ok(), ..PlanOptions::default() }
+    let rates = Some(Rates { flops_per_ns: 1.0, ..Rates::default() });
+    PlanOptions { passes, narrow: "f64=f32".parse().ok(), rates, ..PlanOptions::default() }
 }
 
 /// Nodes that stay.

@@ -1,5 +1,5 @@
 //! Random programs of what passes look for: products with scales behind them, lines of elementwise ops, ops that change
-//! nothing or the shape alone, what is done to every operand of a Concat, and everything twice.
+//! nothing or the shape alone, what is done to every operand of a Concat, networks of images, and everything twice.
 //!
 //! A program is made of steps, a few bytes each. Every list of steps gives a program that verifies and runs; one that is
 //! shorter, or has smaller bytes, gives a smaller one. Values are kept small and divisors away from zero, so that another
@@ -10,6 +10,7 @@
 //! places where small differences do not decide what becomes of them: a number near zero that is rounded otherwise, times
 //! an infinity, would have another sign. So two values are not multiplied then, and infinities are added, not factors.
 
+mod images;
 mod patterns;
 mod products;
 mod regions;
@@ -131,6 +132,9 @@ const KINDS: &[Kind] = &[
     Maker::padded,
     Maker::reordered,
     Maker::widened,
+    Maker::network,
+    Maker::network,
+    Maker::network,
 ];
 
 #[derive(Default)]

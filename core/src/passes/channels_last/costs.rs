@@ -1,0 +1,47 @@
+//! The costs that decide the order of channels, in picoseconds, so that sums of them are exact.
+
+use crate::device::rates::{Rates, WorkKind};
+use crate::program::{Node, Program};
+use crate::tensor::{TensorType, bytes_of, n_elements};
+
+/// The cost of each change to a node, whose only purpose is to keep a program as it is where nothing is gained.
+pub const CHANGE: u64 = 1;
+
+/// Fewest channels of an image for which a convolution over NHWC is faster: with fewer, the lanes of a vector lie along them
+/// in vain. First layers read images of three.
+const CHANNELS_MIN: usize = 4;
+
+/// Share of a convolution's time that NHWC saves: its windows are contiguous runs of all channels, so that no pixel is gathered
+/// for the product. An estimate.
+const SHARE_SAVED: f64 = 0.2;
+
+/// Returns the cost of an image in the other order: it is read and written once. A launch of it waits for the launches before, and
+/// those behind for it.
+pub fn of_reordering(rates: &Rates, ty: &TensorType) -> u64 {
+    let bytes = ty.known_shape().and_then(|shape| bytes_of(ty.dtype, n_elements(&shape)?)).unwrap_or(0);
+    let rates = rates.of_work(WorkKind::Permutation);
+    picoseconds(rates.launch_ns + 2.0 * bytes as f64 / rates.bytes_per_ns)
+}
+
+/// Returns the time that a convolution takes more on an image whose channels come second: a share of all of it for the usual one,
+/// nothing for one of each channel by itself, whose vectors run along pixels as well as along channels. None for other
+/// groups, which no kernel over NHWC does well: those stay.
+pub fn of_channels_second(rates: &Rates, program: &Program, node: &Node) -> Option<u64> {
+    let shape = |id| program.value(id).ty.as_ref()?.known_shape();
+    let (weights, result) = (shape(node.input(1)?)?, shape(node.output(0)?)?);
+    let &[_, per_group, ..] = weights.as_slice() else { return None };
+    match node.int("group", 1) {
+        1 if per_group < CHANNELS_MIN => Some(0),
+        1 => {
+            let products = n_elements(&result)? as f64 * n_elements(&weights[1..])? as f64;
+            let flops_per_ns = rates.of_work(WorkKind::Convolution).flops_per_ns;
+            Some(picoseconds(SHARE_SAVED * 2.0 * products / flops_per_ns))
+        }
+        _ => (per_group == 1).then_some(0),
+    }
+}
+
+/// Rounds to picoseconds. Bounded, so that sums over a program are less than [`crate::min_cut::UNCUTTABLE`].
+fn picoseconds(ns: f64) -> u64 {
+    (ns * 1000.0).min((1u64 << 40) as f64) as u64
+}
