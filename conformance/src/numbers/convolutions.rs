@@ -100,6 +100,29 @@ pub(super) fn conv(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     Trial { attributes, inputs: vec![Some(x), Some(w), bias], outputs: vec![sums.expected(dtype, &shape, 2)] }
 }
 
+/// A plane of many channels under windows of 3 x 3 that move by one.
+pub(super) fn conv_of_many(dtype: DType, dice: &mut Dice) -> Trial {
+    let (c, m) = (16 + dice.below(20) as i64, 16 + dice.below(20) as i64);
+    let input = [6 + dice.below(6) as i64, 6 + dice.below(9) as i64];
+    let x = random(dtype, dice, &[1, c, input[0], input[1]], (-1.0, 1.0));
+    let w = random(dtype, dice, &[m, c, 3, 3], (-1.0, 1.0));
+    let bias = random(dtype, dice, &[m], (-1.0, 1.0));
+    let mut sums = Sums::new((m * input[0] * input[1]) as usize);
+    let shape = [1, m, input[0], input[1]];
+    for (at, out) in every(&shape).enumerate() {
+        sums.add(at, bias.values[out[1] as usize]);
+        for tap in every(&[c, 3, 3]) {
+            let from = [0, tap[0], out[2] + tap[1] - 1, out[3] + tap[2] - 1];
+            let Some(from) = position(&from, &x.shape) else { continue };
+            let weight = ((out[1] * c + tap[0]) * 3 + tap[1]) * 3 + tap[2];
+            sums.add(at, x.values[from] * w.values[weight as usize]);
+        }
+    }
+    let attributes = vec![("pads", AttrValue::Ints(vec![1; 4]))];
+    let inputs = vec![Some(x), Some(w), Some(bias)];
+    Trial { attributes, inputs, outputs: vec![sums.expected(dtype, &shape, 2)] }
+}
+
 fn conv_transpose(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let input = spatial(dice, i);
     let (axes, (groups, c, m)) = (input.len(), channels(dice, i));

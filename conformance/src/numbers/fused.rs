@@ -4,7 +4,7 @@
 
 use super::index::word;
 use super::*;
-use super::{convolutions, products};
+use super::{convolutions, pools, products};
 use crate::functions::{FUNCTIONS, Function};
 use crate::ops::{broadcast_index, random};
 
@@ -13,15 +13,7 @@ pub(super) const OPS: &[OpTrials] = &[
         domain: "devbay",
         op: "FusedConv",
         dtypes: FLOATS,
-        make: |dtype, dice, i| {
-            let mut trial = convolutions::conv(dtype, dice, i);
-            trial.inputs.resize(3, None);
-            if i % 3 != 1 {
-                let shape = trial.outputs[0].tensor.shape.clone();
-                trial.inputs.push(Some(random(dtype, dice, &shape, (-1.0, 1.0))));
-            }
-            finished(trial, 3, i)
-        },
+        make: |dtype, dice, i| fused_conv(convolutions::conv(dtype, dice, i), dtype, dice, i),
     },
     OpTrials { domain: "devbay", op: "FusedElementwise", dtypes: &[F32], make: line_of_ops },
     OpTrials {
@@ -44,7 +36,42 @@ pub(super) const OPS: &[OpTrials] = &[
             finished(trial, 2, i)
         },
     },
+    OpTrials {
+        domain: "devbay",
+        op: "NhwcAveragePool",
+        dtypes: FLOATS,
+        make: |dtype, dice, i| pools::average_pool(dtype, dice, i).channels_last(&[0]),
+    },
+    OpTrials {
+        domain: "devbay",
+        op: "NhwcFusedConv",
+        dtypes: FLOATS,
+        make: |dtype, dice, i| {
+            // Some with as many channels as kernels want that save products.
+            let plain = match i % 8 {
+                7 => convolutions::conv_of_many(dtype, dice),
+                _ => convolutions::conv(dtype, dice, i),
+            };
+            fused_conv(plain, dtype, dice, i).channels_last(&[0, 3])
+        },
+    },
+    OpTrials {
+        domain: "devbay",
+        op: "NhwcMaxPool",
+        dtypes: FLOATS,
+        make: |dtype, dice, i| pools::max_pool_alone(dtype, dice, i).channels_last(&[0]),
+    },
 ];
+
+/// A convolution, what is added to it, and an activation.
+fn fused_conv(mut trial: Trial, dtype: DType, dice: &mut Dice, i: u64) -> Trial {
+    trial.inputs.resize(3, None);
+    if i % 3 != 1 {
+        let shape = trial.outputs[0].tensor.shape.clone();
+        trial.inputs.push(Some(random(dtype, dice, &shape, (-1.0, 1.0))));
+    }
+    finished(trial, 3, i)
+}
 
 /// An activation: its name, its parameters, what it does with them, and how much steeper than the identity it gets.
 type Activation = (&'static str, &'static [f32], fn(f64, &[f64]) -> f64, f64);

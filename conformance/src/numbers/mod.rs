@@ -65,6 +65,38 @@ pub(crate) struct Trial {
     pub outputs: Vec<Expected>,
 }
 
+impl Trial {
+    /// The same trial on images whose channels come last: the results, and the inputs at these places.
+    fn channels_last(mut self, images: &[usize]) -> Self {
+        for &image in images {
+            if let Some(Some(image)) = self.inputs.get_mut(image) {
+                (image.shape, image.values) = channels_last(&image.shape, &image.values);
+            }
+        }
+        for output in &mut self.outputs {
+            output.bounds = channels_last(&output.tensor.shape, &output.bounds).1;
+            if let Some(flushed) = &mut output.flushed {
+                *flushed = channels_last(&output.tensor.shape, flushed).1;
+            }
+            (output.tensor.shape, output.tensor.values) =
+                channels_last(&output.tensor.shape, &output.tensor.values);
+        }
+        self
+    }
+}
+
+/// Moves the second axis to the end.
+fn channels_last(shape: &[i64], values: &[f64]) -> (Vec<i64>, Vec<f64>) {
+    let (channels, n_pixels) = (shape[1] as usize, n_elements(&shape[2..]));
+    let from = |at: usize| {
+        let (pixel, channel) = (at / channels, at % channels);
+        (pixel / n_pixels * channels + channel) * n_pixels + pixel % n_pixels
+    };
+    let mut turned = shape.to_vec();
+    turned[1..].rotate_left(1);
+    (turned, (0..values.len()).map(|at| values[from(at)]).collect())
+}
+
 /// An output.
 pub(crate) struct Expected {
     pub tensor: HostTensor,

@@ -123,7 +123,18 @@ fn max_pool(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     Trial { attributes, inputs: vec![Some(x)], outputs }
 }
 
-fn average_pool(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
+/// MaxPool without the places of the maxima.
+pub(super) fn max_pool_alone(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
+    let input = spatial(dice, i);
+    let windows = Windows::random(dice, i, &input, true);
+    let shape = planes(dice, i, &input);
+    let x = random(dtype, dice, &shape, (-100.0, 100.0));
+    let max = |found: &[f64], _| (found.iter().fold(f64::NEG_INFINITY, |max, x| max.max(*x)), 0.0);
+    let outputs = vec![pool(&x, &windows, max)];
+    Trial { attributes: with_kernel(dice, &windows), inputs: vec![Some(x)], outputs }
+}
+
+pub(super) fn average_pool(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let input = spatial(dice, i);
     let windows = Windows::random(dice, i, &input, true);
     let shape = planes(dice, i, &input);

@@ -29,6 +29,8 @@ pub(super) const OTHERS: &[(&str, &str)] = &[
     (DEVBAY_DOMAIN, "FusedElementwise"),
     (DEVBAY_DOMAIN, "FusedGemm"),
     (DEVBAY_DOMAIN, "FusedMatMul"),
+    (DEVBAY_DOMAIN, "NhwcFusedConv"),
+    (DEVBAY_DOMAIN, "NhwcMaxPool"),
 ];
 
 /// The bound of what may be anything.
@@ -89,6 +91,11 @@ pub(super) fn trials(domain: &str, op: &str, dtype: DType) -> Vec<Trial> {
         "FusedConv" => many(of(CONVOLUTIONS.len()), |dtype, dice, i| {
             convolution(dtype, dice, i, Some(activation_of(i, CONVOLUTIONS.len())))
         }),
+        "NhwcFusedConv" => many(of(CONVOLUTIONS.len()), |dtype, dice, i| {
+            let activation = Some(activation_of(i, CONVOLUTIONS.len()));
+            convolution(dtype, dice, i, activation).channels_last(&[0, 3])
+        }),
+        "NhwcMaxPool" => many(3, |dtype, dice, i| max_pool(dtype, dice, i).channels_last(&[0])),
         "MatMul" => many(PRODUCTS.len(), |dtype, dice, i| product(dtype, dice, i, "MatMul", None)),
         "Gemm" => many(PRODUCTS.len(), |dtype, dice, i| product(dtype, dice, i, "Gemm", None)),
         "FusedMatMul" => many(of(PRODUCTS.len()), |dtype, dice, i| {
