@@ -11,6 +11,22 @@
 use crate::isa::Arith;
 use core::marker::PhantomData;
 
+/// Does something for each number below a constant of at most twelve, written out: sums that a loop counts do not stay in
+/// registers.
+macro_rules! unrolled {
+    ($i:ident below $n:ident $body:block) => {
+        unrolled!(@ $i $n $body 0 1 2 3 4 5 6 7 8 9 10 11)
+    };
+    (@ $i:ident $n:ident $body:block $($number:literal)*) => {
+        $({
+            let $i: usize = $number;
+            if $i < $n $body
+        })*
+    };
+}
+
+pub(crate) use unrolled;
+
 /// A vector of f32.
 ///
 /// # Invariants
@@ -67,8 +83,16 @@ pub trait Lanes: Copy {
     fn at_least(self, low: Self) -> Self;
     /// `high` where it is smaller, else `self`, as in [`Lanes::at_least`].
     fn at_most(self, high: Self) -> Self;
+    /// `b` where that is no number, else `self`.
+    fn or_nan(self, b: Self) -> Self;
     /// The sum of each of four vectors.
     fn sums(vectors: [Self; 4]) -> [f32; 4];
+
+    /// Asks for the line of the second-level cache that an address lies in. The address may be any.
+    #[inline(always)]
+    fn prefetch(from: *const f32) {
+        let _ = from;
+    }
 
     /// Writes the first `n` numbers, at most `N`.
     ///
@@ -170,6 +194,11 @@ impl<A: Arith> Lanes for F32x1<A> {
     }
 
     #[inline(always)]
+    fn or_nan(self, b: Self) -> Self {
+        if b.0.is_nan() { b } else { self }
+    }
+
+    #[inline(always)]
     fn sums(vectors: [Self; 4]) -> [f32; 4] {
         vectors.map(|v| v.0)
     }
@@ -186,7 +215,7 @@ mod x86 {
     macro_rules! lanes {
         ($(#[$meta:meta])* $name:ident($raw:ty) x $n:literal, $half:ident: $splat:ident $load:ident $store:ident
          $add:ident $sub:ident $mul:ident $max:ident $min:ident, |$a:ident, $b:ident, $c:ident| $fma:expr,
-         |$u:ident| $load_u8:expr, |$i:ident| $load_i8:expr, |$x:ident| $quarter:expr
+         |$u:ident| $load_u8:expr, |$i:ident| $load_i8:expr, |$x:ident| $quarter:expr, |$p:ident, $q:ident| $or_nan:expr
          $(, |$first_from:ident, $of:ident| $load_first:expr, |$first_to:ident, $ot:ident, $what:ident| $store_first:expr)?) => {
             $(#[$meta])*
             #[derive(Clone, Copy)]
@@ -296,6 +325,19 @@ mod x86 {
                 }
 
                 #[inline(always)]
+                fn or_nan(self, b: Self) -> Self {
+                    let ($p, $q) = (self.0, b.0);
+                    // SAFETY: there is a vector, so there are its instructions.
+                    Self(unsafe { $or_nan })
+                }
+
+                #[inline(always)]
+                fn prefetch(from: *const f32) {
+                    // SAFETY: SSE belongs to the target, and nothing is read.
+                    unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) }
+                }
+
+                #[inline(always)]
                 fn sums(vectors: [Self; 4]) -> [f32; 4] {
                     let [a, b, c, d] = vectors;
                     sums([a.quarter(), b.quarter(), c.quarter(), d.quarter()])
@@ -319,7 +361,11 @@ mod x86 {
             let twice = _mm_unpacklo_epi8(bytes, bytes);
             _mm_cvtepi32_ps(_mm_srai_epi32::<24>(_mm_unpacklo_epi16(twice, twice)))
         },
-        |x| x
+        |x| x,
+        |a, b| {
+            let is_nan = _mm_cmpunord_ps(b, b);
+            _mm_or_ps(_mm_and_ps(is_nan, b), _mm_andnot_ps(is_nan, a))
+        }
     }
     lanes! {
         /// Eight numbers: AVX2 and FMA.
@@ -332,6 +378,7 @@ mod x86 {
         |x| unsafe {
             _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x))
         },
+        |a, b| _mm256_blendv_ps(a, b, _mm256_cmp_ps::<_CMP_UNORD_Q>(b, b)),
         |from, n| _mm256_maskload_ps(from, first_of_eight(n)),
         |to, n, x| _mm256_maskstore_ps(to, first_of_eight(n), x)
     }
@@ -347,6 +394,7 @@ mod x86 {
             _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps::<1>(x))
         })
         .quarter(),
+        |a, b| _mm512_mask_mov_ps(a, _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(b, b), b),
         |from, n| _mm512_maskz_loadu_ps(first_of_sixteen(n), from),
         |to, n, x| _mm512_mask_storeu_ps(to, first_of_sixteen(n), x)
     }
@@ -450,6 +498,11 @@ impl Lanes for F32x4 {
     #[inline(always)]
     fn at_most(self, high: Self) -> Self {
         Self(core::array::from_fn(|i| if self.0[i] > high.0[i] { high.0[i] } else { self.0[i] }))
+    }
+
+    #[inline(always)]
+    fn or_nan(self, b: Self) -> Self {
+        Self(core::array::from_fn(|i| if b.0[i].is_nan() { b.0[i] } else { self.0[i] }))
     }
 
     #[inline(always)]

@@ -4,6 +4,9 @@
 use crate::kernels::geometry::window::Window;
 use std::ops::Range;
 
+/// Windows that are looked at together, at most.
+pub const GROUP_MAX: usize = 12;
+
 /// Addresses of the first channel of one pixel for each window.
 pub type Seen<const N: usize> = [*const f32; N];
 
@@ -19,6 +22,8 @@ pub struct Line<'a> {
     at: [isize; 3],
     /// Windows.
     pub n: usize,
+    /// Numbers from what the first window sees to what the others see; those that there are not see what the last one does.
+    steps: [usize; GROUP_MAX],
 }
 
 impl<'a> Line<'a> {
@@ -31,7 +36,7 @@ impl<'a> Line<'a> {
         let (image, slice) = (plane / depth, plane % depth);
         let begin = |i: usize, at: usize| (at * window.stride[i]) as isize - window.pad[i] as isize;
         let image = x.wrapping_add(image * window.n_input() * channels);
-        Self { window, image, channels, at: [begin(0, slice), begin(1, row), 0], n: 0 }
+        Self { window, image, channels, at: [begin(0, slice), begin(1, row), 0], n: 0, steps: [0; GROUP_MAX] }
     }
 
     /// The windows of some columns of the line.
@@ -39,7 +44,12 @@ impl<'a> Line<'a> {
     pub fn columns(&self, columns: &Range<usize>) -> Self {
         let window = self.window;
         let column = (columns.start * window.stride[2]) as isize - window.pad[2] as isize;
-        Self { at: [self.at[0], self.at[1], column], n: columns.len(), ..*self }
+        let (n, step) = (columns.len(), window.stride[2] * self.channels);
+        let mut steps = [0; GROUP_MAX];
+        for (i, offset) in steps.iter_mut().enumerate() {
+            *offset = i.min(n - 1) * step;
+        }
+        Self { at: [self.at[0], self.at[1], column], n, steps, ..*self }
     }
 
     /// The line of pixels that a row of the windows sees, by the row's number among all of them; None for the padding.
@@ -78,8 +88,8 @@ impl<'a> Line<'a> {
         let (step, n) = (window.stride[2], self.n.min(N));
         if first >= 0 && first as usize + (self.n - 1) * step < window.input[2] {
             let from = line.wrapping_add(first as usize * self.channels);
-            for (i, seen) in seen.iter_mut().enumerate() {
-                *seen = from.wrapping_add(i.min(n - 1) * step * self.channels);
+            for (seen, offset) in seen.iter_mut().zip(&self.steps) {
+                *seen = from.wrapping_add(*offset);
             }
             return true;
         }

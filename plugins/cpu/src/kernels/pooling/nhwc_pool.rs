@@ -8,6 +8,8 @@ use crate::kernels::geometry::extents::{expect_output, extents};
 use crate::kernels::geometry::pixels::{Groups, Line};
 use crate::kernels::geometry::window::{SPATIAL_MAX, Window};
 use crate::kernels::numbers::widen;
+use crate::kernels::product::epilogue::{read, write};
+use crate::lanes::{Lanes, unrolled};
 use crate::stream::CpuStream;
 use devbay_ops::descriptor_of;
 use devbay_plugin_api::sdk::*;
@@ -89,9 +91,8 @@ dispatch! { fn sum(window: &Window, line: &Line<'_>, y: *mut f32, channels: usiz
 /// As [`fold`].
 #[inline(always)]
 unsafe fn largest_body<A: Arith>(window: &Window, line: &Line<'_>, y: *mut f32, channels: usize, share: f32) {
-    let largest = |a: f32, b: f32| if b > a || b.is_nan() { b } else { a };
     // SAFETY: as this function.
-    unsafe { fold(window, line, y, channels, share, f32::NEG_INFINITY, largest) }
+    unsafe { fold::<A::Lanes, true>(window, line, y, channels, share) }
 }
 
 /// # Safety
@@ -99,53 +100,107 @@ unsafe fn largest_body<A: Arith>(window: &Window, line: &Line<'_>, y: *mut f32, 
 #[inline(always)]
 unsafe fn sum_body<A: Arith>(window: &Window, line: &Line<'_>, y: *mut f32, channels: usize, share: f32) {
     // SAFETY: as this function.
-    unsafe { fold(window, line, y, channels, share, 0.0, |a, b| a + b) }
+    unsafe { fold::<A::Lanes, false>(window, line, y, channels, share) }
 }
 
+/// Elements of a window that are folded at once.
+const SEEN_MAX: usize = 32;
+
+/// The largest of what a window sees, or the sum.
+///
 /// # Safety
-/// `line` is of one window of an image whose pixels have the channels, and so has `y`.
+/// `line` is of one window of an image whose pixels have the channels, and so has `y`; the processor has the instructions.
 #[inline(always)]
-unsafe fn fold(
+unsafe fn fold<L: Lanes, const LARGEST: bool>(
     window: &Window,
     line: &Line<'_>,
     y: *mut f32,
     channels: usize,
     share: f32,
-    first: f32,
-    f: impl Fn(f32, f32) -> f32,
 ) {
-    /// Channels that are folded together: those of some vectors.
-    const TOGETHER: usize = 64;
-    for begin in (0..channels).step_by(TOGETHER) {
-        let n = TOGETHER.min(channels - begin);
-        let mut folded = [first; TOGETHER];
-        for row in 0..window.kernel[0] * window.kernel[1] {
-            let Some(of_row) = line.row(row) else { continue };
-            for tap in 0..window.kernel[2] {
-                let mut seen = [std::ptr::null(); 1];
-                if !line.seen(of_row, tap, std::ptr::null(), &mut seen) {
-                    continue;
+    let mut seen = [std::ptr::null(); SEEN_MAX];
+    let (mut n, mut is_first) = (0, true);
+    let rows = window.kernel[0] * window.kernel[1];
+    for row in 0..rows {
+        let of_row = line.row(row);
+        for tap in 0..window.kernel[2] {
+            let mut pixel = [std::ptr::null(); 1];
+            if of_row.is_some_and(|of_row| line.seen(of_row, tap, std::ptr::null(), &mut pixel)) {
+                seen[n] = pixel[0];
+                n += 1;
+            }
+            let is_last = row + 1 == rows && tap + 1 == window.kernel[2];
+            if n == SEEN_MAX || is_last {
+                // SAFETY: what is seen and `y` have the channels (# Safety).
+                unsafe {
+                    let share = if is_last { share } else { 1.0 };
+                    fold_seen::<L, LARGEST>(&seen[..n], y, channels, share, is_first);
                 }
-                let from = seen[0].wrapping_add(begin);
-                if n == TOGETHER {
-                    // SAFETY: there are as many channels from here (# Safety).
-                    let values = unsafe { from.cast::<[f32; TOGETHER]>().read_unaligned() };
-                    for (folded, value) in folded.iter_mut().zip(values) {
-                        *folded = f(*folded, value);
-                    }
-                } else {
-                    // SAFETY: there are as many channels from here (# Safety).
-                    let values = unsafe { std::slice::from_raw_parts(from, n) };
-                    for (folded, value) in folded.iter_mut().zip(values) {
-                        *folded = f(*folded, *value);
-                    }
-                }
+                (n, is_first) = (0, false);
             }
         }
-        for (i, folded) in folded.iter().enumerate().take(n) {
-            // SAFETY: `y` has the channels (# Safety).
-            unsafe { *y.wrapping_add(begin + i) = folded * share };
-        }
+    }
+}
+
+/// Folds pixels, with what is in `y` unless they are the first.
+///
+/// # Safety
+/// The pixels and `y` have the channels, and the processor has the instructions.
+#[inline(always)]
+unsafe fn fold_seen<L: Lanes, const LARGEST: bool>(
+    seen: &[*const f32],
+    y: *mut f32,
+    channels: usize,
+    share: f32,
+    is_first: bool,
+) {
+    let mut at = 0;
+    // Several vectors together, so that one need not wait for another.
+    while at + 4 * L::N <= channels {
+        // SAFETY: there are as many channels from here (# Safety).
+        unsafe { fold_vectors::<L, LARGEST, 4>(seen, y.wrapping_add(at), at, L::N, share, is_first) };
+        at += 4 * L::N;
+    }
+    while at < channels {
+        let n = L::N.min(channels - at);
+        // SAFETY: there are as many channels from here (# Safety).
+        unsafe { fold_vectors::<L, LARGEST, 1>(seen, y.wrapping_add(at), at, n, share, is_first) };
+        at += L::N;
+    }
+}
+
+/// `V` vectors of channels from `at`, the last of which may have fewer: `n`.
+///
+/// # Safety
+/// As [`fold_seen`].
+#[inline(always)]
+unsafe fn fold_vectors<L: Lanes, const LARGEST: bool, const V: usize>(
+    seen: &[*const f32],
+    y: *mut f32,
+    at: usize,
+    n: usize,
+    share: f32,
+    is_first: bool,
+) {
+    let count = |v: usize| if v + 1 == V { n } else { L::N };
+    // SAFETY: the processor has the instructions (# Safety).
+    let first = unsafe { L::splat(if LARGEST { f32::NEG_INFINITY } else { 0.0 }) };
+    let mut folded = [first; V];
+    if !is_first {
+        // SAFETY: there are as many channels from here (# Safety).
+        unrolled!(v below V { folded[v] = unsafe { read(y.wrapping_add(v * L::N), count(v)) }; });
+    }
+    for from in seen {
+        unrolled!(v below V {
+            // SAFETY: there are as many channels from here (# Safety).
+            let value: L = unsafe { read(from.wrapping_add(at + v * L::N), count(v)) };
+            folded[v] = if LARGEST { folded[v].at_least(value).or_nan(value) } else { folded[v].add(value) };
+        });
+    }
+    // SAFETY: the processor has the instructions, and there are as many channels from here (# Safety).
+    unsafe {
+        let share = L::splat(share);
+        unrolled!(v below V { write(folded[v].mul(share), y.wrapping_add(v * L::N), count(v)); });
     }
 }
 

@@ -8,7 +8,7 @@ use crate::isa::{Arith, Isa};
 use crate::kernels::geometry::pixels::{Groups, Line, Seen};
 use crate::kernels::product::epilogue::{Addresses, read, write};
 use crate::kernels::product::micro::{as_f32s_mut, layout_id, to_f32s};
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, unrolled};
 use crate::stream::CpuStream;
 use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
@@ -142,45 +142,72 @@ dispatch! { fn group_of(conv: &Conv, rows: &Rows<'_>) = group_body }
 #[inline(always)]
 unsafe fn group_body<A: Arith>(conv: &Conv, rows: &Rows<'_>) {
     let (channels, lanes) = (conv.groups, <A::Lanes as Lanes>::N);
-    let tail = conv.tail(rows.bias, rows.z);
-    let whole = channels / lanes * lanes;
-    for at in (0..whole).step_by(lanes) {
-        // SAFETY: there is a vector of channels from here (# Safety).
-        unsafe { vector::<A>(rows, &tail, channels, at, lanes) };
+    let tail = conv.tail(rows.z);
+    let mut at = 0;
+    // An address that was read serves two vectors, where there are registers for the sums of both.
+    while lanes == 16 && at + 2 * lanes <= channels {
+        // SAFETY: there are two vectors of channels from here (# Safety).
+        unsafe { vectors::<A, 2>(rows, &tail, channels, at, lanes) };
+        at += 2 * lanes;
     }
-    if whole < channels {
+    while at < channels {
         // SAFETY: there are as many channels from here (# Safety).
-        unsafe { vector::<A>(rows, &tail, channels, whole, channels - whole) };
+        unsafe { vectors::<A, 1>(rows, &tail, channels, at, lanes.min(channels - at)) };
+        at += lanes;
     }
 }
 
-/// `n` channels from `at`, at most a vector.
+/// `V` vectors of channels from `at`, the last of which may have fewer: `n`.
 ///
 /// # Safety
 /// As [`group_body`].
 #[inline(always)]
-unsafe fn vector<A: Arith>(rows: &Rows<'_>, tail: &Tail, channels: usize, at: usize, n: usize) {
+unsafe fn vectors<A: Arith, const V: usize>(
+    rows: &Rows<'_>,
+    tail: &Tail,
+    channels: usize,
+    at: usize,
+    n: usize,
+) {
+    let lanes = <A::Lanes as Lanes>::N;
+    let count = |v: usize| if v + 1 == V { n } else { lanes };
     // SAFETY: the processor has the instructions.
     let zero = unsafe { A::Lanes::splat(0.0) };
-    let mut sums = [zero; GROUP];
+    let mut sums = [[zero; V]; GROUP];
     for (tap, seen) in rows.seen.iter().enumerate() {
-        // SAFETY: there are `n` channels from here (# Safety).
-        let weights: A::Lanes = unsafe { read(rows.weights.wrapping_add(tap * channels + at), n) };
-        for (sum, from) in sums.iter_mut().zip(seen) {
-            // SAFETY: the same.
-            *sum = weights.fma(unsafe { read(from.wrapping_add(at), n) }, *sum);
-        }
+        let mut weights = [zero; V];
+        unrolled!(v below V {
+            let from = rows.weights.wrapping_add(tap * channels + at + v * lanes);
+            // SAFETY: there are as many channels from here (# Safety).
+            weights[v] = unsafe { read(from, count(v)) };
+        });
+        unrolled!(i below GROUP {
+            unrolled!(v below V {
+                // SAFETY: the same.
+                let x: A::Lanes = unsafe { read(seen[i].wrapping_add(at + v * lanes), count(v)) };
+                sums[i][v] = weights[v].fma(x, sums[i][v]);
+            });
+        });
     }
-    // SAFETY: the processor has the instructions, and there are `n` channels from here (# Safety).
-    unsafe {
-        let bias = if tail.bias.is_null() { zero } else { read(tail.bias.wrapping_add(at), n) };
-        let (low, high) = (A::Lanes::splat(tail.limits.0), A::Lanes::splat(tail.limits.1));
-        for (i, &sum) in sums.iter().enumerate().take(rows.n) {
-            let mut sum = sum.add(bias);
-            if !tail.z.is_null() {
-                sum = sum.add(read(tail.z.wrapping_add(i * channels + at), n));
+    unrolled!(v below V {
+        let (at, n) = (at + v * lanes, count(v));
+        let (low, high) = tail.limits.unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
+        // SAFETY: the processor has the instructions, and there are `n` channels from here (# Safety).
+        let (bias, low, high) = unsafe {
+            let bias = if rows.bias.is_null() { zero } else { read(rows.bias.wrapping_add(at), n) };
+            (bias, A::Lanes::splat(low), A::Lanes::splat(high))
+        };
+        unrolled!(i below GROUP {
+            if i < rows.n {
+                let mut sum = sums[i][v].add(bias);
+                // SAFETY: there are `n` channels from here (# Safety).
+                unsafe {
+                    if !tail.z.is_null() {
+                        sum = sum.add(read(tail.z.wrapping_add(i * channels + at), n));
+                    }
+                    write(sum.at_least(low).at_most(high), rows.y.wrapping_add(i * channels + at), n);
+                }
             }
-            write(sum.at_least(low).at_most(high), rows.y.wrapping_add(i * channels + at), n);
-        }
-    }
+        });
+    });
 }

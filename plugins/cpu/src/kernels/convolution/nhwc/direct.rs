@@ -90,9 +90,9 @@ impl Launch<CpuDevice> for Direct {
                 let panel = |part: usize| self.panels.n * part / self.n_parts;
                 // SAFETY: units write disjoint parts of the result, and the weights are packed.
                 unsafe {
-                    let place = Place::of(addresses);
+                    let place = Place::of(addresses, group);
                     let panels = panel(part)..panel(part + 1);
-                    self.block(&place, group, panels, tile(block)..tile(block + 1));
+                    self.block(&place, panels, tile(block)..tile(block + 1));
                 }
             }
             Ok(())
@@ -105,6 +105,8 @@ impl Launch<CpuDevice> for Direct {
 pub(super) struct Place {
     /// Their addresses.
     pub of: Addresses,
+    /// The group that is worked on.
+    group: usize,
     /// The first group's first panel.
     panels: SendPtr<f32>,
     /// True if all weights are finite.
@@ -114,10 +116,10 @@ pub(super) struct Place {
 impl Place {
     /// # Safety
     /// The addresses are the launch's, and the weights are packed: a header, then panels.
-    pub unsafe fn of(addresses: Addresses) -> Self {
+    pub unsafe fn of(addresses: Addresses, group: usize) -> Self {
         // SAFETY: packed weights begin with the header (# Safety).
         let is_finite = unsafe { *addresses.w.at(0) } != 0.0;
-        Self { of: addresses, panels: SendPtr(addresses.w.at(HEADER)), is_finite }
+        Self { of: addresses, group, panels: SendPtr(addresses.w.at(HEADER)), is_finite }
     }
 }
 
@@ -140,8 +142,8 @@ impl Direct {
     ///
     /// # Safety
     /// `place` is the launch's, and no other thread works on these tiles of these panels.
-    unsafe fn block(&self, place: &Place, group: usize, panels: Range<usize>, tiles: Range<usize>) {
-        let conv = &self.conv;
+    unsafe fn block(&self, place: &Place, panels: Range<usize>, tiles: Range<usize>) {
+        let (conv, group) = (&self.conv, place.group);
         if panels.is_empty() {
             return;
         }
@@ -152,9 +154,11 @@ impl Direct {
         let bytes = self.panels.len() / self.panels.n * panels.len() * 4;
         let x = place.of.x.at(group * conv.c_in);
         let each = |panels: Range<usize>, rows: Range<usize>| {
+            let mut n = 0;
             self.tiles.each(tiles.clone(), &conv.window, x, conv.strides().0, |pixel, line| {
                 // SAFETY: the tiles and the panels are this thread's (# Safety).
-                unsafe { self.tile(place, group, panels.clone(), pixel, line, rows.clone()) };
+                unsafe { self.tile(place, panels.clone(), pixel, line, rows.clone(), n) };
+                n += 1;
             });
         };
         if rows <= chunk && bytes <= PANELS_BYTES {
@@ -178,24 +182,25 @@ impl Direct {
         let line = Line::of(window, place.of.x.at(0), self.conv.c_in, line).columns(columns);
         // SAFETY: the pixels are this thread's (# Safety).
         unsafe {
-            self.tile(place, 0, 0..self.panels.n, pixel, &line, 0..window.kernel[0] * window.kernel[1])
+            self.tile(place, 0..self.panels.n, pixel, &line, 0..window.kernel[0] * window.kernel[1], 0)
         };
     }
 
-    /// Adds some rows of the window to a tile of each of some panels: the first starts it, and the last ends it.
+    /// Adds some rows of the window to a tile of each of some panels: the first starts it, and the last ends it. The first tiles
+    /// of a panel ask for parts of the next one.
     ///
     /// # Safety
     /// As [`Direct::block`]; there are tiles of as many pixels.
     unsafe fn tile(
         &self,
         place: &Place,
-        group: usize,
         panels: Range<usize>,
         pixel: usize,
         line: &Line<'_>,
         rows: Range<usize>,
+        nth: usize,
     ) {
-        let conv = &self.conv;
+        let (conv, group) = (&self.conv, place.group);
         let window = &conv.window;
         let of_channel = conv.strides().1;
         let is_last = rows.end == window.kernel[0] * window.kernel[1];
@@ -204,14 +209,16 @@ impl Direct {
             for panel in panels.clone() {
                 let (column, columns) = self.panels.columns(panel);
                 let at = pixel * of_channel + group * conv.c_out + column;
-                let bias = Addresses::offset(place.of.bias, group * conv.c_out + column);
-                let tail = conv.tail(bias, Addresses::offset(place.of.z, at));
+                let tail = conv.tail(Addresses::offset(place.of.z, at));
+                let weights = place.panels.at(group * self.panels.len() + self.panels.at(panel));
                 let job = Job {
                     segments,
-                    weights: place.panels.at(group * self.panels.len() + self.panels.at(panel)),
+                    weights,
+                    ahead: self.panels.ahead(weights, panel, nth),
                     y: place.of.y.at(at),
                     stride: of_channel,
                     columns,
+                    bias: Addresses::offset(place.of.bias, group * conv.c_out + column),
                     adds,
                     tail: ends.then_some(&tail),
                 };

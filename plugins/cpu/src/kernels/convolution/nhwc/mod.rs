@@ -67,9 +67,8 @@ impl Conv {
     }
 
     /// The part of the tail that sums get in registers.
-    fn tail(&self, bias: *const f32, z: *const f32) -> Tail {
-        let limits = limits(self.activation).unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
-        Tail { bias, z, limits }
+    fn tail(&self, z: *const f32) -> Tail {
+        Tail { z, limits: limits(self.activation).unwrap_or(None) }
     }
 
     /// Applies to finished rows what [`Conv::tail`] leaves out.
@@ -77,7 +76,7 @@ impl Conv {
     /// # Safety
     /// The rows are this thread's.
     unsafe fn activate(&self, y: *mut f32, rows: usize, columns: usize) {
-        if limits(self.activation).is_some() {
+        if limits(self.activation).is_ok() {
             return;
         }
         let stride = self.strides().1;

@@ -4,6 +4,7 @@
 //! are left out only if their products are zeros too.
 
 use super::Conv;
+use super::tile::AHEAD;
 use devbay_plugin_api::reserve::Size;
 use std::ops::Range;
 
@@ -56,6 +57,13 @@ impl Panels {
     /// Columns of all panels, whole vectors.
     pub fn padded(&self) -> usize {
         self.vectors * self.lanes
+    }
+
+    /// What the `nth` tile of a panel asks for: a part of the next panel, or what it reads itself if all parts were asked for.
+    pub fn ahead(&self, weights: *const f32, panel: usize, nth: usize) -> *const f32 {
+        let len = self.vectors(panel).len() * self.lanes * self.k;
+        let part = nth * self.k * AHEAD;
+        if part < len { weights.wrapping_add(len + part) } else { weights }
     }
 
     /// Numbers of all panels.

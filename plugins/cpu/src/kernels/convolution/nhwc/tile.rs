@@ -6,13 +6,16 @@
 
 use crate::isa::{Arith, Isa};
 use crate::kernels::product::epilogue::{Activation, read, write};
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, unrolled};
 
 /// Rows of a tile, at most.
 pub const ROWS_MAX: usize = 12;
 
 /// Vectors of a panel, at most.
 pub const VECTORS_MAX: usize = 4;
+
+/// Numbers that are asked for with each term, ahead of their use: two lines of the cache.
+pub const AHEAD: usize = 32;
 
 /// Terms of the sums of a tile that are contiguous in each of its rows.
 #[derive(Clone, Copy)]
@@ -37,36 +40,38 @@ pub struct Job<'a> {
     pub segments: &'a [Segment],
     /// The panel of weights: term after term, whole vectors in each.
     pub weights: *const f32,
+    /// What is read after this tile: two lines of the cache are asked for with each term. Any address.
+    pub ahead: *const f32,
     /// The first row of the result.
     pub y: *mut f32,
     /// Distance from one row of the result to the next.
     pub stride: usize,
     /// Columns, at least one in the last vector.
     pub columns: usize,
+    /// A number for each column that its sums begin with, unless they are added to others; or NULL.
+    pub bias: *const f32,
     /// True if the sums are added to what is in `y`.
     pub adds: bool,
     /// What is done with the sums; None if others follow.
     pub tail: Option<&'a Tail>,
 }
 
-/// What is done with complete sums: `min(max(sum + bias + z, low), high)`, which keeps NaN and the signs of zeros.
+/// What is done with complete sums: `min(max(sum + z, low), high)`, which keeps NaN and the signs of zeros.
 #[derive(Clone, Copy)]
 pub struct Tail {
-    /// A number for each column, or NULL.
-    pub bias: *const f32,
     /// A number for each element, its rows as far apart as those of the result; or NULL.
     pub z: *const f32,
-    /// The limits; infinite for none.
-    pub limits: (f32, f32),
+    /// The limits; None for none.
+    pub limits: Option<(f32, f32)>,
 }
 
-/// The limits that an activation is; None for one that is something else.
-pub fn limits(activation: Activation) -> Option<(f32, f32)> {
+/// The limits that an activation is; None if it is none, and an error if it is something else.
+pub fn limits(activation: Activation) -> Result<Option<(f32, f32)>, Activation> {
     match activation {
-        Activation::None => Some((f32::NEG_INFINITY, f32::INFINITY)),
-        Activation::Relu => Some((0.0, f32::INFINITY)),
-        Activation::Clip(low, high) => Some((low, high)),
-        _ => None,
+        Activation::None => Ok(None),
+        Activation::Relu => Ok(Some((0.0, f32::INFINITY))),
+        Activation::Clip(low, high) => Ok(Some((low, high))),
+        other => Err(other),
     }
 }
 
@@ -123,19 +128,6 @@ impl Tiles {
     }
 }
 
-/// Does something for each number below a constant, written out: sums that a loop counts do not stay in registers.
-macro_rules! each {
-    ($i:ident below $n:ident $body:block) => {
-        each!(@ $i $n $body 0 1 2 3 4 5 6 7 8 9 10 11)
-    };
-    (@ $i:ident $n:ident $body:block $($number:literal)*) => {
-        $({
-            let $i: usize = $number;
-            if $i < $n $body
-        })*
-    };
-}
-
 /// # Safety
 /// As [`TileFn`], of `R` rows and `V` vectors.
 #[inline(always)]
@@ -147,55 +139,60 @@ unsafe fn tile_body<A: Arith, const V: usize, const R: usize>(job: &Job<'_>) {
     // Columns of a vector: the last one may have fewer.
     let columns = |v: usize| if v + 1 == V { job.columns - v * n } else { n };
     if job.adds {
-        each!(r below R {
-            each!(v below V {
+        unrolled!(r below R {
+            unrolled!(v below V {
                 let y = job.y.wrapping_add(r * job.stride + v * n);
                 // SAFETY: the columns of the vector are this tile's (# Safety, 3).
                 sums[r][v] = unsafe { read(y, columns(v)) };
             });
         });
+    } else if !job.bias.is_null() {
+        unrolled!(v below V {
+            // SAFETY: there is a number for each column (# Safety, 3).
+            let bias = unsafe { read(job.bias.wrapping_add(v * n), columns(v)) };
+            unrolled!(r below R { sums[r][v] = bias; });
+        });
     }
     for segment in job.segments {
         let mut weights = job.weights.wrapping_add(segment.k * V * n);
         let mut rows = [std::ptr::null::<f32>(); R];
-        each!(r below R { rows[r] = segment.rows[r]; });
+        unrolled!(r below R { rows[r] = segment.rows[r]; });
+        let ahead = job.ahead.wrapping_add(segment.k * AHEAD);
         for k in 0..segment.len {
+            A::Lanes::prefetch(ahead.wrapping_add(k * AHEAD));
+            A::Lanes::prefetch(ahead.wrapping_add(k * AHEAD + AHEAD / 2));
             let mut panel = [zero; V];
             // SAFETY: the panel has the segment's terms (# Safety, 2).
-            each!(v below V { panel[v] = unsafe { A::Lanes::load(weights.wrapping_add(v * n)) }; });
+            unrolled!(v below V { panel[v] = unsafe { A::Lanes::load(weights.wrapping_add(v * n)) }; });
             weights = weights.wrapping_add(V * n);
-            each!(r below R {
+            unrolled!(r below R {
                 // SAFETY: the row has the segment's terms (# Safety, 2).
                 let x = unsafe { A::Lanes::splat(*rows[r].wrapping_add(k)) };
-                each!(v below V { sums[r][v] = x.fma(panel[v], sums[r][v]); });
+                unrolled!(v below V { sums[r][v] = x.fma(panel[v], sums[r][v]); });
             });
         }
     }
-    each!(v below V {
+    let (z, limits) = job.tail.map_or((std::ptr::null(), None), |tail| (tail.z, tail.limits));
+    if !z.is_null() {
+        unrolled!(r below R {
+            unrolled!(v below V {
+                // SAFETY: there is a number for each element (# Safety, 3).
+                let z = unsafe { read(z.wrapping_add(r * job.stride + v * n), columns(v)) };
+                sums[r][v] = sums[r][v].add(z);
+            });
+        });
+    }
+    if let Some((low, high)) = limits {
         // SAFETY: the processor has the instructions (# Safety, 1).
-        let (mut bias, mut low, mut high) = (zero, zero, zero);
-        if let Some(tail) = job.tail {
-            if !tail.bias.is_null() {
-                // SAFETY: there is a number for each column (# Safety, 3).
-                bias = unsafe { read(tail.bias.wrapping_add(v * n), columns(v)) };
-            }
-            // SAFETY: the processor has the instructions (# Safety, 1).
-            (low, high) = unsafe { (A::Lanes::splat(tail.limits.0), A::Lanes::splat(tail.limits.1)) };
-        }
-        each!(r below R {
-            let mut sum = sums[r][v];
-            if let Some(tail) = job.tail {
-                sum = sum.add(bias);
-                if !tail.z.is_null() {
-                    let z = tail.z.wrapping_add(r * job.stride + v * n);
-                    // SAFETY: there is a number for each element (# Safety, 3).
-                    sum = sum.add(unsafe { read(z, columns(v)) });
-                }
-                sum = sum.at_least(low).at_most(high);
-            }
-            let y = job.y.wrapping_add(r * job.stride + v * n);
+        let (low, high) = unsafe { (A::Lanes::splat(low), A::Lanes::splat(high)) };
+        unrolled!(r below R {
+            unrolled!(v below V { sums[r][v] = sums[r][v].at_least(low).at_most(high); });
+        });
+    }
+    unrolled!(r below R {
+        unrolled!(v below V {
             // SAFETY: the columns of the vector are this tile's (# Safety, 3).
-            unsafe { write(sum, y, columns(v)) };
+            unsafe { write(sums[r][v], job.y.wrapping_add(r * job.stride + v * n), columns(v)) };
         });
     });
 }

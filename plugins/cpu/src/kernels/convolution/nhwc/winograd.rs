@@ -150,7 +150,7 @@ impl Launch<CpuDevice> for Winograd {
         let conv = &self.direct.conv;
         let addresses = Addresses::of(operands);
         // SAFETY: the addresses are the launch's, and the weights packed.
-        let place = unsafe { Place::of(addresses) };
+        let place = unsafe { Place::of(addresses, 0) };
         let transformed = SendPtr(addresses.w.at(HEADER + self.direct.panels.len()));
         let workspace = SendPtr(operands.workspace_ptr::<f32>());
         let most = self.n_tiles.div_ceil(self.n_blocks);
@@ -259,12 +259,15 @@ impl Winograd {
                     for (i, from) in segment.rows.iter_mut().enumerate().take(rows.len()) {
                         *from = numbers.before.at((product * n + rows.start + i) * c_in);
                     }
+                    let weights = weights.wrapping_add(product * self.panels.len() + self.panels.at(panel));
                     let job = Job {
                         segments: std::slice::from_ref(&segment),
-                        weights: weights.wrapping_add(product * self.panels.len() + self.panels.at(panel)),
+                        weights,
+                        ahead: self.panels.ahead(weights, panel, part),
                         y: numbers.behind.at((product * n + rows.start) * stride + column),
                         stride,
                         columns: vectors.len() * conv.tiles.lanes,
+                        bias: std::ptr::null(),
                         adds: false,
                         tail: None,
                     };
@@ -292,7 +295,8 @@ impl Winograd {
                 row: width * conv.c_out,
                 channels: conv.c_out,
                 extents: [OUT.min(height - row), OUT.min(width - column)],
-                tail: conv.tail(Addresses::offset(place.of.bias, 0), Addresses::offset(place.of.z, at)),
+                bias: Addresses::offset(place.of.bias, 0),
+                tail: conv.tail(Addresses::offset(place.of.z, at)),
             };
             let from = numbers.behind.at((first + i) * stride);
             // SAFETY: the numbers are there, and the results are this thread's (# Safety).
@@ -394,6 +398,8 @@ struct Results {
     channels: usize,
     /// Rows and columns that lie within the result.
     extents: [usize; 2],
+    /// A number for each channel, or NULL.
+    bias: *const f32,
     tail: Tail,
 }
 
@@ -450,10 +456,11 @@ unsafe fn behind_vector<L: Lanes>(
         }
     }
     let tail = &to.tail;
+    let (low, high) = tail.limits.unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
     // SAFETY: the processor has the instructions, and a bias has `n` channels from here (# Safety).
     let (bias, low, high) = unsafe {
-        let bias = if tail.bias.is_null() { zero } else { read(tail.bias.wrapping_add(at), n) };
-        (bias, L::splat(tail.limits.0), L::splat(tail.limits.1))
+        let bias = if to.bias.is_null() { zero } else { read(to.bias.wrapping_add(at), n) };
+        (bias, L::splat(low), L::splat(high))
     };
     for (row, &line) in half.iter().enumerate().take(to.extents[0]) {
         // SAFETY: the processor has the instructions (# Safety).
