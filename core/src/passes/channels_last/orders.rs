@@ -81,7 +81,7 @@ impl Choice {
     }
 
     /// Returns the cost of a choice.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub fn cost(&self, orders: &[Order]) -> u64 {
         let order = |label: &Label| match label {
             Label::Fixed(order) => *order,
@@ -97,7 +97,7 @@ impl Choice {
 }
 
 /// All choices of `n` orders.
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 pub fn all_choices(n: usize) -> impl Iterator<Item = Vec<Order>> {
     let order = |bit: usize| if bit == 0 { Order::Second } else { Order::Last };
     (0..1usize << n).map(move |bits| (0..n).map(|i| order(bits >> i & 1)).collect())
