@@ -65,7 +65,7 @@ impl Choice {
             Label::Fixed(Order::Second) => End::Source,
             Label::Fixed(Order::Last) => End::Sink,
         };
-        for image in self.images.iter().filter(|image| image.reordering > 0) {
+        for image in &self.images {
             let maker = end(image.maker);
             let (wants_last, wants_second) = (network.vertex(), network.vertex());
             network.edge(maker, wants_last, image.reordering);
