@@ -49,6 +49,7 @@ const CORE_ARROWS: &[(&str, &[&str])] = &[
     ("sync", &[]),
     ("units", &[]),
     ("calls", &[]),
+    ("min_cut", &[]),
     ("error", &[]),
     ("cancel", &["error", "sync"]),
     ("async_value", &["error", "sync"]),
@@ -64,10 +65,13 @@ const CORE_ARROWS: &[(&str, &[&str])] = &[
         "device",
         &["about", "async_value", "calls", "error", "kernel", "program", "services", "tensor", "trace"],
     ),
-    ("passes", &["cancel", "error", "kernel", "program", "progress", "tensor"]),
+    ("passes", &["cancel", "device", "error", "kernel", "min_cut", "program", "progress", "tensor"]),
     (
         "plan",
-        &["cancel", "device", "error", "kernel", "passes", "program", "progress", "tensor", "trace", "units"],
+        &[
+            "cancel", "device", "error", "kernel", "min_cut", "passes", "program", "progress", "tensor",
+            "trace", "units",
+        ],
     ),
     (
         "exec",

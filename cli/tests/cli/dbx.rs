@@ -56,9 +56,7 @@ fn a_file_is_a_model_for_every_command() {
         .prints(&["mnist.dbx for cpu:0: 1 plan, 4 packed constants"]);
     finish(compile(&file, &again).arg("--json")).expect(0).prints(&["\"plans\": 1"]);
     devbay(["inspect".as_ref(), again.as_os_str()]).expect(0).prints(&["input"]);
-    devbay(["inspect".as_ref(), again.as_os_str(), "--plan".as_ref()])
-        .expect(0)
-        .prints(&["devbay.FusedConv"]);
+    devbay(["inspect".as_ref(), again.as_os_str(), "--plan".as_ref()]).expect(0).prints(&["FusedConv@1"]);
     devbay(["bench".as_ref(), again.as_os_str(), "--runs".as_ref(), "3".as_ref()]).expect(0);
     // For devices and passes that the file was not compiled for.
     let random = |more: &[&str]| finish(run(&again).args(["--random", "--explain"]).args(more));

@@ -133,6 +133,7 @@ fn check_all(pass: &str, narrow: Option<Narrowing>, inputs: &str, before: &str, 
 }
 
 /// Calls `f` with the surroundings of a pass.
+#[cfg(not(loom))]
 pub fn around<T>(f: impl FnOnce(&Around<'_>) -> T) -> T {
     around_narrowed(None, f)
 }

@@ -7,6 +7,10 @@ use crate::tensor::{TensorType, bytes_of, n_elements};
 /// The cost of each change to a node, whose only purpose is to keep a program as it is where nothing is gained.
 pub const CHANGE: u64 = 1;
 
+/// The cost of an image in the other order if that is a view of it: nothing in a run, but nodes on its two sides are not fused. More
+/// than the changes to the nodes that would do without it.
+const VIEW: u64 = 1000;
+
 /// Fewest channels of an image for which a convolution over NHWC is faster: with fewer, the lanes of a vector lie along them
 /// in vain. First layers read images of three.
 const CHANNELS_MIN: usize = 4;
@@ -15,11 +19,22 @@ const CHANNELS_MIN: usize = 4;
 /// for the product. An estimate.
 const SHARE_SAVED: f64 = 0.2;
 
-/// Returns the cost of an image in the other order: it is read and written once. A launch of it waits for the launches before, and
-/// those behind for it.
-pub fn of_reordering(rates: &Rates, ty: &TensorType) -> u64 {
+/// Returns the cost of an image in the other order: it is read and written once, unless it is a view.
+pub fn of_reordering(rates: &Rates, ty: &TensorType, is_view: bool) -> u64 {
+    if is_view { VIEW } else { of_moving(rates, WorkKind::Permutation, ty) }
+}
+
+/// Returns the cost of putting an image together from parts along an axis, or of taking it apart, if it has these extents. Parts that
+/// are contiguous are made where they belong, or read where they are. So channels cost nothing if they come second in a batch
+/// of one.
+pub fn of_parts(rates: &Rates, ty: &TensorType, extents: &[usize], axis: usize) -> u64 {
+    let is_contiguous = extents[..axis].iter().all(|&extent| extent == 1);
+    if is_contiguous { 0 } else { of_moving(rates, WorkKind::Copying, ty) }
+}
+
+fn of_moving(rates: &Rates, kind: WorkKind, ty: &TensorType) -> u64 {
     let bytes = ty.known_shape().and_then(|shape| bytes_of(ty.dtype, n_elements(&shape)?)).unwrap_or(0);
-    let rates = rates.of_work(WorkKind::Permutation);
+    let rates = rates.of_work(kind);
     picoseconds(rates.launch_ns + 2.0 * bytes as f64 / rates.bytes_per_ns)
 }
 

@@ -139,7 +139,7 @@ impl Found<'_> {
         let shape = ty.known_shape().filter(|shape| RANKS.contains(&shape.len()))?;
         let order = self.stands.order(id);
         let is_view = Turned::from(order, shape.len()).is_view(&shape);
-        let reordering = if is_view { 0 } else { costs::of_reordering(self.rates, ty) };
+        let reordering = costs::of_reordering(self.rates, ty, is_view);
         let image = self.images.values.len();
         self.images.known.insert(id, (image, order));
         self.images.values.push(vec![id]);

@@ -65,7 +65,7 @@ impl Choice {
             Label::Fixed(Order::Second) => End::Source,
             Label::Fixed(Order::Last) => End::Sink,
         };
-        for image in self.images.iter().filter(|image| image.reordering > 0) {
+        for image in &self.images {
             let maker = end(image.maker);
             let (wants_last, wants_second) = (network.vertex(), network.vertex());
             network.edge(maker, wants_last, image.reordering);
@@ -81,7 +81,7 @@ impl Choice {
     }
 
     /// Returns the cost of a choice.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub fn cost(&self, orders: &[Order]) -> u64 {
         let order = |label: &Label| match label {
             Label::Fixed(order) => *order,
@@ -97,7 +97,7 @@ impl Choice {
 }
 
 /// All choices of `n` orders.
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 pub fn all_choices(n: usize) -> impl Iterator<Item = Vec<Order>> {
     let order = |bit: usize| if bit == 0 { Order::Second } else { Order::Last };
     (0..1usize << n).map(move |bits| (0..n).map(|i| order(bits >> i & 1)).collect())

@@ -163,9 +163,9 @@ fn constants_of_lower_rank_are_padded_first() {
 fn ops_along_axes_take_them_along() {
     between(
         &[
-            "%c: f32[1,8,2,2] = Concat@13(%b, %a) {axis = 1}",
-            "%sizes = const i64[2] [4, 4]",
-            "%d: f32[1,4,2,2], %e: f32[1,4,2,2] = Split@18(%c, %sizes) {axis = -3}",
+            "%c: f32[1,4,4,2] = Concat@13(%b, %a) {axis = 2}",
+            "%sizes = const i64[2] [2, 2]",
+            "%d: f32[1,4,2,2], %e: f32[1,4,2,2] = Split@18(%c, %sizes) {axis = -2}",
             "%f: f32[1,4,2,2] = Softmax@13(%d) {axis = -1}",
             "%starts = const i64[2] [1, 0]",
             "%ends = const i64[2] [3, 2]",
@@ -175,9 +175,9 @@ fn ops_along_axes_take_them_along() {
             "%o: f32[1,4,2,2] = Pad@25(%g, %pads)",
         ],
         &[
-            "%c: f32[1,2,2,8] = Concat@13(%b, %a) {axis = 3}",
-            "%sizes = const i64[2] [4, 4]",
-            "%d: f32[1,2,2,4], %e: f32[1,2,2,4] = Split@18(%c, %sizes) {axis = 3}",
+            "%c: f32[1,4,2,4] = Concat@13(%b, %a) {axis = 1}",
+            "%sizes = const i64[2] [2, 2]",
+            "%d: f32[1,2,2,4], %e: f32[1,2,2,4] = Split@18(%c, %sizes) {axis = 1}",
             "%f: f32[1,2,2,4] = Softmax@13(%d) {axis = 2}",
             "%starts = const i64[2] [1, 0]",
             "%ends = const i64[2] [3, 2]",
@@ -187,6 +187,19 @@ fn ops_along_axes_take_them_along() {
             "%o: f32[1,2,2,4] = Pad@25(%g, %pads)",
         ],
     );
+}
+
+/// Their parts are contiguous in a batch of one.
+#[test]
+fn channels_that_come_second_are_put_together_for_nothing() {
+    let body = [
+        "%a: f32[1,4,2,2] = MaxPool@22(%x) {kernel_shape = [1, 1]}",
+        "%b: f32[1,8,2,2] = Concat@13(%x, %a) {axis = 1}",
+        "%c: f32[1,4,2,2], %d: f32[1,4,2,2] = Split@18(%b) {axis = 1, num_outputs = 2}",
+        "%e: f32[1,4,2,2] = Conv@22(%c, %w)",
+        "return %d, %e",
+    ];
+    expect(&body, &body);
 }
 
 #[test]

@@ -77,14 +77,14 @@ impl Turn {
             ("", "AveragePool") => turn.pool("NhwcAveragePool", program, kernels)?,
             ("", "GlobalAveragePool") => turn.global_pool("ReduceMean", program, kernels)?,
             ("", "GlobalMaxPool") => turn.global_pool("ReduceMax", program, kernels)?,
-            ("", "Slice") => turn.slice(program)?,
+            ("", "Slice") => turn.slice(program, rates)?,
             ("", "Pad") => turn.pad(program)?,
             ("", "Resize") => turn.resize(program)?,
             ("", "QuantizeLinear" | "DequantizeLinear") => turn.quantization(program)?,
             ("", "ArgMax" | "ArgMin") => turn.place(follower)?,
             ("", name) if VIEWS.contains(&name) => turn.view(program)?,
             ("", name) if REDUCTIONS.contains(&name) => turn.reduction(program, follower)?,
-            ("", name) if ALONG_AXIS.iter().any(|(op, _)| *op == name) => turn.along_axis(program)?,
+            ("", name) if ALONG_AXIS.iter().any(|(op, _)| *op == name) => turn.along_axis(program, rates)?,
             _ if is_elementwise(&node.op) || is_like_elementwise(&node.op) => {
                 turn.elementwise(program, follower)?;
             }
@@ -149,17 +149,32 @@ impl Turn {
         Some(())
     }
 
-    fn along_axis(&mut self, program: &Program) -> Option<()> {
+    fn along_axis(&mut self, program: &Program, rates: &Rates) -> Option<()> {
         let (_, default) = ALONG_AXIS.iter().find(|(op, _)| self.node.op.is(op))?;
         if !has_constant_shape(program, &self.node) {
             return None;
         }
         let axis = position(self.node.int("axis", *default), self.axes.rank())?;
+        match &*self.node.op.name {
+            "Concat" => self.parts(program, rates, self.node.output(0)?, axis)?,
+            "Split" => self.parts(program, rates, self.node.input(0)?, axis)?,
+            _ => {}
+        }
         self.node.set_attr("axis", AttrValue::Int(self.axes.axis(axis) as i64));
         Some(())
     }
 
-    fn slice(&mut self, program: &Program) -> Option<()> {
+    /// Sets the costs of parts of an image along an axis.
+    fn parts(&mut self, program: &Program, rates: &Rates, whole: ValueId, axis: usize) -> Option<()> {
+        let ty = program.value(whole).ty.as_ref()?;
+        let extents = ty.known_shape()?;
+        self.costs[self.stands as usize] = costs::of_parts(rates, ty, &extents, axis);
+        self.costs[self.stands.other() as usize] =
+            costs::of_parts(rates, ty, &self.axes.of(&extents), self.axes.axis(axis));
+        Some(())
+    }
+
+    fn slice(&mut self, program: &Program, rates: &Rates) -> Option<()> {
         let starts = program.constant(self.node.input(1)?)?;
         // Axes have the type of the starts.
         if starts.dtype() != I64 || !has_constant_shape(program, &self.node) {
@@ -169,6 +184,11 @@ impl Turn {
             Some(axes) => ints(program, axes)?,
             None => (0..starts.n_elements() as i64).collect(),
         };
+        // Along several axes, elements are copied in both orders.
+        if let [axis] = axes[..] {
+            let axis = position(axis, self.axes.rank())?;
+            self.parts(program, rates, self.node.output(0)?, axis)?;
+        }
         let axes = numbers(&self.axes.axes(&axes)?)?;
         self.set_numbers(3, axes);
         Some(())

@@ -49,6 +49,18 @@ impl Build {
         id
     }
 
+    /// An input as an image, which may come with its channels last.
+    fn image(&mut self, shape: &[usize; 4], every: usize, is_last: bool) -> ValueId {
+        let [n, c, h, w] = *shape;
+        match is_last {
+            false => self.input(shape, every),
+            true => {
+                let x = self.input(&[n, h, w, c], every);
+                self.add("Transpose", &[x], &[("perm", AttrValue::Ints(vec![0, 3, 1, 2]))])
+            }
+        }
+    }
+
     /// Ordinary numbers, of which none is zero.
     fn numbers(&mut self, shape: &[usize]) -> ValueId {
         let n: usize = shape.iter().product();
@@ -134,18 +146,22 @@ fn tails() -> Vec<Case> {
     let mut cases = Vec::new();
     for activation in ACTIVATIONS {
         for (image, weights, groups) in CONVOLUTIONS {
-            for is_residual in [false, true] {
+            for (is_residual, is_last) in [(false, false), (true, false), (false, true), (true, true)] {
                 let mut build = Build::default();
-                let x = build.input(image, 29);
+                let x = build.image(image, 29, is_last);
                 let (w, b) = (build.numbers(weights), build.numbers(&weights[..1]));
                 let mut y = build.add("Conv", &[x, w, b], &[("group", AttrValue::Int(*groups))]);
                 if is_residual {
                     let n = |i: usize| image[i] + 1 - weights[i];
-                    let z = build.input(&[image[0], weights[0], n(2), n(3)], 3);
+                    let z = build.image(&[image[0], weights[0], n(2), n(3)], 3, is_last);
                     y = build.add("Add", &[y, z], &[]);
                 }
-                let y = build.activate(activation, y);
-                cases.push(build.done(format!("{activation} of Conv {image:?} {weights:?}"), y));
+                let mut y = build.activate(activation, y);
+                if is_last {
+                    y = build.add("Transpose", &[y], &[("perm", AttrValue::Ints(vec![0, 2, 3, 1]))]);
+                }
+                let order = if is_last { ", channels last" } else { "" };
+                cases.push(build.done(format!("{activation} of Conv {image:?} {weights:?}{order}"), y));
             }
         }
         for [m, k, n] in [[1, 8, 8], [1, 16, 16], [1, 32, 32], [24, 7, 19], [13, 300, 50]] {

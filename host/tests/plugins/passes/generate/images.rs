@@ -83,7 +83,7 @@ impl Maker {
                 x,
                 &per_channel,
                 choice % 4,
-                choice % 2 == 0,
+                choice.is_multiple_of(2),
             ),
             1 => self.apply_with("Add", x, &x.shape[choice % rank..], choice % 4, false),
             2 if before.shape == x.shape => {
@@ -105,14 +105,15 @@ impl Maker {
                 // A gate for each channel, from the mean or the largest of all pixels.
                 let mut one = like();
                 one.shape[2..].fill(1);
-                let op = if choice % 2 == 0 { "GlobalAveragePool" } else { "GlobalMaxPool" };
+                let op = if choice.is_multiple_of(2) { "GlobalAveragePool" } else { "GlobalMaxPool" };
                 let pooled = self.add(op, &[x.id], &[], one)?;
                 let narrow = self.convolution(&pooled, c, choice % 3)?;
                 let gate = self.apply("Sigmoid", &narrow)?;
                 self.add("Mul", &[x.id, gate.id], &[], like())
             }
             7 => {
-                let axes: Vec<i64> = if choice % 2 == 0 { (2..rank as i64).collect() } else { vec![signed] };
+                let axes: Vec<i64> =
+                    if choice.is_multiple_of(2) { (2..rank as i64).collect() } else { vec![signed] };
                 let mut one = like();
                 axes.iter().for_each(|axis| one.shape[axis.rem_euclid(rank as i64) as usize] = 1);
                 let axes = self.list(&axes);

@@ -174,7 +174,7 @@ impl Maker {
                 let (starts, ends) = (self.list(&vec![0; rank]), self.list(&vec![i64::MAX; rank]));
                 self.add("Slice", &[x.id, starts, ends], &[], made)
             }
-            4 => self.add("Concat", &[x.id], &[("axis", AttrValue::Int(0))], made),
+            4 if rank > 0 => self.add("Concat", &[x.id], &[("axis", AttrValue::Int(0))], made),
             5 => {
                 let pads = self.list(&vec![0; 2 * rank]);
                 self.add("Pad", &[x.id, pads], &[], made)
