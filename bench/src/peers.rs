@@ -37,6 +37,9 @@ pub struct Peers {
     /// A Python with the packages of bench/python/requirements.txt
     #[arg(long, value_name = "PROGRAM")]
     onnxruntime: Option<PathBuf>,
+    /// The same, for OpenVINO
+    #[arg(long, value_name = "PROGRAM")]
+    openvino: Option<PathBuf>,
     /// The program bench/peers/onetbb
     #[arg(long, value_name = "PROGRAM")]
     onetbb: Option<PathBuf>,
@@ -64,6 +67,8 @@ pub enum Peer {
     Rten,
     /// onnxruntime, called from a Python program.
     Onnxruntime,
+    /// OpenVINO, called from a Python program.
+    Openvino,
     /// onnxruntime through its C functions, for figures that Python would dominate.
     OnnxruntimeNative,
     /// oneTBB's flow graph.
@@ -84,6 +89,7 @@ impl Peer {
         match self {
             Self::Rten => "rten",
             Self::Onnxruntime => "onnxruntime",
+            Self::Openvino => "openvino",
             Self::OnnxruntimeNative => "onnxruntime-native",
             Self::OneTbb => "onetbb",
             Self::Rayon | Self::RayonInline | Self::Tokio => "rust-graph",
@@ -122,6 +128,7 @@ impl Peers {
         let program = match peer {
             Peer::Rten => &self.rten,
             Peer::Onnxruntime => &self.onnxruntime,
+            Peer::Openvino => &self.openvino,
             Peer::OnnxruntimeNative => &self.onnxruntime_native,
             Peer::OneTbb => &self.onetbb,
             Peer::Rayon | Peer::RayonInline | Peer::Tokio => &self.rust_graph,
@@ -135,6 +142,7 @@ impl Peers {
         let mut command = Command::new(program);
         let argument = match peer {
             Peer::Onnxruntime => concat!(env!("CARGO_MANIFEST_DIR"), "/python/onnxruntime_peer.py"),
+            Peer::Openvino => concat!(env!("CARGO_MANIFEST_DIR"), "/python/openvino_peer.py"),
             Peer::Tensorflow => concat!(env!("CARGO_MANIFEST_DIR"), "/python/tensorflow_peer.py"),
             Peer::Rayon => "rayon",
             Peer::RayonInline => "rayon-inline",
