@@ -106,8 +106,10 @@ impl Peers {
     pub fn start(&self, peers: &[Peer]) -> Result<Vec<Process>> {
         let mut processes = Vec::new();
         for &peer in peers {
-            let started = self.command(peer).and_then(Process::start);
-            processes.extend(self.unless_required(peer.name(), started)?);
+            let mut started =
+                self.unless_required(peer.name(), self.command(peer).and_then(Process::start))?;
+            started.iter_mut().for_each(|process| process.may_refuse = peer == Peer::Openvino);
+            processes.extend(started);
         }
         Ok(processes)
     }
@@ -195,6 +197,8 @@ pub enum Workload<'a> {
 pub struct Process {
     /// Its own name and version.
     pub subject: String,
+    /// True if it does not load every model that devbay runs: then it is not missing, and cannot be required.
+    pub may_refuse: bool,
     /// Its command for loading models.
     loads: &'static str,
     child: Child,
@@ -211,7 +215,8 @@ impl Process {
             .with_context(|| format!("cannot start {}", command.get_program().display()))?;
         let commands = child.stdin.take();
         let answers = BufReader::new(child.stdout.take().context("its output is a pipe")?);
-        let mut process = Self { subject: String::new(), loads: "load", child, commands, answers };
+        let mut process =
+            Self { subject: String::new(), may_refuse: false, loads: "load", child, commands, answers };
         process.subject = process.answer("subject")?;
         Ok(process)
     }
