@@ -138,12 +138,12 @@ impl Ceilings {
         }
     }
 
-    /// Describes the two limits.
+    /// Describes the limit of arithmetic.
     pub fn arithmetic(&self) -> String {
         format!("{} GFLOP/s ({})", number(self.flops_per_ns), self.instructions)
     }
 
-    /// As [`Ceilings::arithmetic`].
+    /// Describes the limit of memory traffic.
     pub fn memory(&self) -> String {
         let array = table::bytes(self.array_bytes as u64);
         format!("{} GB/s (STREAM's triad over three arrays of {array})", number(self.bytes_per_ns))
@@ -432,7 +432,7 @@ impl Roofline {
     }
 }
 
-/// Returns a number with three significant digits, as far as they are before the point all of them.
+/// Returns a number with three significant digits, or with all digits before the point; small ones have two behind it.
 pub fn number(value: f64) -> String {
     match value {
         v if v >= 99.95 => format!("{v:.0}"),

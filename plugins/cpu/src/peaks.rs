@@ -1,7 +1,7 @@
 //! The two limits of one thread that a roofline has: arithmetic and memory traffic, as measured on this machine.
 //!
-//! They are what the hardware does at its best with the instructions that the kernels use, whatever kernels make of it.
-//! The rates by which the host plans are another thing: those are what kernels achieve.
+//! They are what the hardware does at its best with the instructions that kernels use. The rates by which the host plans
+//! are what kernels achieve of that (`devbay devices --calibrate`).
 //! Source: Williams, Waterman and Patterson, "Roofline", 2009; McCalpin's STREAM for the traffic.
 
 use crate::dispatch;
@@ -48,10 +48,10 @@ impl Peaks {
         }
     }
 
-    /// Returns the name of the instructions, with what there is instead of fused multiply-adds where there are none.
+    /// Describes the instructions.
     pub fn instructions(&self) -> &'static str {
         match self.isa {
-            Isa::Baseline => "separate multiplications and additions, as the kernels for this processor",
+            Isa::Baseline => "separate multiplications and additions, as kernels compute here",
             Isa::Avx2 => "fused multiply-adds, AVX2",
             Isa::Avx512 => "fused multiply-adds, AVX-512",
         }
@@ -108,7 +108,7 @@ fn last_cache_bytes() -> Option<usize> {
 }
 
 dispatch! {
-    /// Computes `SUMS` vectors of sums, and returns a number that all of them make.
+    /// Multiplies and adds `n` times in each of `SUMS` vectors. Returns the sum of all, so that none is left out.
     fn multiply_add(factor: f32, n: usize) -> f32 = multiply_add_body
 }
 
