@@ -21,12 +21,16 @@ ALL = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
 NONE = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
 
 
-def open_session(model, threads, level=ALL):
-    """A session as a user makes it who wants speed: every optimisation (the default), and so many threads."""
+def open_session(model, threads, level=ALL, profile=None):
+    """A session as a user makes it who wants speed: every optimisation (the default), and so many threads. `profile` is
+    the beginning of the name of a file that is to have the times of all runs."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = level
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
+    if profile:
+        options.enable_profiling = True
+        options.profile_file_prefix = profile
     # Errors only: some models make it warn at every iteration of a loop, which takes longer than the loop.
     options.log_severity_level = 3
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

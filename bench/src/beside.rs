@@ -93,7 +93,14 @@ pub fn measure_sessions(
     for process in processes {
         let name = process.subject.clone();
         let loaded = process.load(n_threads, case.model, case.inputs);
-        if let Some(outputs) = peers.unless_required(&name, loaded)? {
+        let loaded = match loaded {
+            Err(error) if process.may_refuse => {
+                eprintln!("{name} does not load {}: {error:#}", case.model.display());
+                None
+            }
+            loaded => peers.unless_required(&name, loaded)?,
+        };
+        if let Some(outputs) = loaded {
             ensure_agree(&outputs, expected, case.tolerance).context(name)?;
             theirs.push(process.runs(1.0));
         }

@@ -37,6 +37,9 @@ pub struct Peers {
     /// A Python with the packages of bench/python/requirements.txt
     #[arg(long, value_name = "PROGRAM")]
     onnxruntime: Option<PathBuf>,
+    /// The same, for OpenVINO
+    #[arg(long, value_name = "PROGRAM")]
+    openvino: Option<PathBuf>,
     /// The program bench/peers/onetbb
     #[arg(long, value_name = "PROGRAM")]
     onetbb: Option<PathBuf>,
@@ -64,6 +67,8 @@ pub enum Peer {
     Rten,
     /// onnxruntime, called from a Python program.
     Onnxruntime,
+    /// OpenVINO, called from a Python program.
+    Openvino,
     /// onnxruntime through its C functions, for figures that Python would dominate.
     OnnxruntimeNative,
     /// oneTBB's flow graph.
@@ -84,6 +89,7 @@ impl Peer {
         match self {
             Self::Rten => "rten",
             Self::Onnxruntime => "onnxruntime",
+            Self::Openvino => "openvino",
             Self::OnnxruntimeNative => "onnxruntime-native",
             Self::OneTbb => "onetbb",
             Self::Rayon | Self::RayonInline | Self::Tokio => "rust-graph",
@@ -100,8 +106,10 @@ impl Peers {
     pub fn start(&self, peers: &[Peer]) -> Result<Vec<Process>> {
         let mut processes = Vec::new();
         for &peer in peers {
-            let started = self.command(peer).and_then(Process::start);
-            processes.extend(self.unless_required(peer.name(), started)?);
+            let mut started =
+                self.unless_required(peer.name(), self.command(peer).and_then(Process::start))?;
+            started.iter_mut().for_each(|process| process.may_refuse = peer == Peer::Openvino);
+            processes.extend(started);
         }
         Ok(processes)
     }
@@ -122,6 +130,7 @@ impl Peers {
         let program = match peer {
             Peer::Rten => &self.rten,
             Peer::Onnxruntime => &self.onnxruntime,
+            Peer::Openvino => &self.openvino,
             Peer::OnnxruntimeNative => &self.onnxruntime_native,
             Peer::OneTbb => &self.onetbb,
             Peer::Rayon | Peer::RayonInline | Peer::Tokio => &self.rust_graph,
@@ -135,6 +144,7 @@ impl Peers {
         let mut command = Command::new(program);
         let argument = match peer {
             Peer::Onnxruntime => concat!(env!("CARGO_MANIFEST_DIR"), "/python/onnxruntime_peer.py"),
+            Peer::Openvino => concat!(env!("CARGO_MANIFEST_DIR"), "/python/openvino_peer.py"),
             Peer::Tensorflow => concat!(env!("CARGO_MANIFEST_DIR"), "/python/tensorflow_peer.py"),
             Peer::Rayon => "rayon",
             Peer::RayonInline => "rayon-inline",
@@ -187,6 +197,8 @@ pub enum Workload<'a> {
 pub struct Process {
     /// Its own name and version.
     pub subject: String,
+    /// True if it does not load every model that devbay runs: then it is not missing, and cannot be required.
+    pub may_refuse: bool,
     /// Its command for loading models.
     loads: &'static str,
     child: Child,
@@ -203,7 +215,8 @@ impl Process {
             .with_context(|| format!("cannot start {}", command.get_program().display()))?;
         let commands = child.stdin.take();
         let answers = BufReader::new(child.stdout.take().context("its output is a pipe")?);
-        let mut process = Self { subject: String::new(), loads: "load", child, commands, answers };
+        let mut process =
+            Self { subject: String::new(), may_refuse: false, loads: "load", child, commands, answers };
         process.subject = process.answer("subject")?;
         Ok(process)
     }

@@ -1,4 +1,4 @@
-//! `resnet50`: ResNet-50 v1.5 at batch 1 in f32, beside rten and onnxruntime.
+//! `resnet50`: ResNet-50 v1.5 at batch 1 in f32, beside rten, onnxruntime and OpenVINO.
 //!
 //! The weights are generated (`bench/python/make_resnet50.py`), to avoid a download of a hundred megabytes; the time of a
 //! run does not depend on them as long as no number is denormal. The outputs of all subjects are compared before anything is
@@ -18,7 +18,7 @@ pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
         return Ok(());
     };
     let (model, inputs) = (folder.join("model.onnx"), folder.join("inputs.npz"));
-    let mut processes = peers.start(&[Peer::Rten, Peer::Onnxruntime])?;
+    let mut processes = peers.start(&[Peer::Rten, Peer::Onnxruntime, Peer::Openvino])?;
     for threads in setup::thread_counts() {
         let case = Case {
             model: &model,

@@ -6,7 +6,7 @@ use crate::options::{DeviceArguments, PluginArguments};
 use crate::passes::{Passes, Runs, Subject};
 use crate::profile::{Profile, ProfileArguments};
 use crate::vary::{Vary, pick};
-use crate::{cost, interrupt, say, sessions, shares, table};
+use crate::{cost, interrupt, roofline, say, sessions, shares, table};
 use anyhow::{Context, Result, bail};
 use devbay_host::internals::core::plan::section::Section;
 use devbay_host::internals::core::units::count;
@@ -43,10 +43,16 @@ pub struct Arguments {
     sessions: usize,
     /// Measure each launch on one thread and compare it with the plan's estimate; with --feedback, write the times to that
     /// file
-    #[arg(long, conflicts_with_all = ["profile", "at_once", "sessions"])]
+    #[arg(long, conflicts_with_all = ["profile", "at_once", "sessions", "vary"])]
     cost: bool,
-    /// Measure the model with all passes and without each effective pass, in turn; --runs and --seconds apply to each
+    /// Measure each launch on one thread and place it beside the peaks of arithmetic and memory, which are measured too
     #[arg(long, conflicts_with_all = ["cost", "profile", "at_once", "sessions", "vary"])]
+    roofline: bool,
+    /// With --roofline: draw it, as one page for a browser
+    #[arg(long, value_name = "FILE", requires = "roofline")]
+    pub html: Option<PathBuf>,
+    /// Measure the model with all passes and without each effective pass, in turn; --runs and --seconds apply to each
+    #[arg(long, conflicts_with_all = ["cost", "roofline", "profile", "at_once", "sessions", "vary"])]
     passes: bool,
     #[command(flatten)]
     profile: ProfileArguments,
@@ -64,10 +70,11 @@ pub struct Arguments {
 /// # Errors
 /// Errors that keep the model from running, and findings of layers.
 pub fn main(arguments: &Arguments) -> Result<()> {
-    let bench = match (arguments.cost, arguments.passes) {
-        (true, _) => cost::main,
-        (_, true) => passes,
-        _ => bench,
+    let bench = match () {
+        () if arguments.cost => cost::main,
+        () if arguments.roofline => roofline::main,
+        () if arguments.passes => passes,
+        () => bench,
     };
     arguments.plugins.layers.conclude(bench(arguments))
 }

@@ -3,91 +3,39 @@
 //! The model runs on one thread, so that no launch waits for another or shares its loops, as rates assume. `--feedback`
 //! stores the measured times for later plans.
 
-use crate::bench::{Arguments, once};
-use crate::exit::usage;
-use crate::inputs::{InputArguments, types_of};
-use crate::interrupt;
+use crate::bench::Arguments;
+use crate::launches::{self, Measured};
 use crate::layers::Done;
-use crate::options::{Chosen, DeviceArguments, PluginArguments};
+use crate::options::{Chosen, DeviceArguments};
 use crate::{say, table};
 use anyhow::Result;
+use devbay_host::Session;
 use devbay_host::internals::feedback_file::MeasuredTimes;
-use devbay_host::trace::{Costs, Fit, Recorder, Timeline, clock_ns};
-use devbay_host::{Checks, RunOptions, Session, Tensor};
+use devbay_host::trace::{Costs, Fit};
 use serde_json::{Value, json};
 use std::path::Path;
-use std::time::{Duration, Instant};
-
-/// Maximum number of measured runs unless `--runs` is given: enough for medians, and the memory for events is limited.
-const RUNS_MAX: usize = 300;
 
 /// Measures the model's launches.
 ///
 /// # Errors
 /// Errors that keep the model from running; a damaged or unwritable feedback file.
 pub fn main(arguments: &Arguments) -> Result<Done> {
-    if arguments.plugins.threads.is_some_and(|n_threads| n_threads > 1) {
-        return Err(usage("--cost measures on one thread, which rates are about: leave --threads out"));
-    }
-    let model = arguments.device.load(&arguments.model, Checks::default())?;
     // The file is extended, so report a damaged one before measuring.
     let known = match &arguments.device.feedback {
         Some(path) if path.exists() => MeasuredTimes::read(path)?,
         _ => MeasuredTimes::default(),
     };
-    let recorder = Recorder::default();
-    let plugins = PluginArguments { threads: Some(1), ..arguments.plugins.clone() };
     // Predictions must come from the plan, not from earlier measurements.
     let device = DeviceArguments { feedback: None, ..arguments.device.clone() };
-    let chosen = device.choose(&plugins, model.program(), Some(&recorder))?;
-    let random = arguments.inputs.random.or(Some(0));
-    let inputs =
-        InputArguments { random, ..arguments.inputs.clone() }.read(model.program(), &chosen.device)?;
-    let types = types_of(model.program(), &inputs);
-    let (session, _) = device.session(&chosen, &model, &types, Some(&recorder))?;
-    let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-    run(&session, &given, arguments, &recorder)?;
-    let recording = recorder.take();
-    let costs = Costs::of(&Timeline::of(&recording), clock_ns());
+    let Measured { chosen, session, costs, n_lost } = launches::measure(arguments, &device, "--cost")?;
     if let Some(path) = &arguments.device.feedback {
         write(path, known, &costs, &chosen)?;
     }
-    let n_lost = recording.n_dropped();
     if arguments.json {
         return Ok(Done::json(json(arguments, &session, &costs, n_lost)));
     }
     print(arguments, &session, &costs, n_lost);
     Ok(Done::printed())
-}
-
-/// Runs the model, and leaves only measured runs with the recorder.
-fn run(
-    session: &Session,
-    given: &[(&str, &Tensor)],
-    arguments: &Arguments,
-    recorder: &Recorder,
-) -> Result<()> {
-    let options = RunOptions { cancel: Some(interrupt::cancel()), ..RunOptions::default() };
-    let first = session.run_with(given, &options)?;
-    let views = session.in_order(given)?;
-    let mut memory: Vec<Vec<u8>> = first.iter().map(|tensor| vec![0u8; tensor.bytes().len()]).collect();
-    for _ in 0..arguments.warmup {
-        once(session, &views, &mut memory, &options)?;
-    }
-    // Earlier runs are not measured.
-    let _ = recorder.take();
-    let deadline = Instant::now() + Duration::from_secs_f64(arguments.seconds.clamp(0.0, 3600.0));
-    let (runs, in_time) = match arguments.runs {
-        0 => (RUNS_MAX, true),
-        runs => (runs, false),
-    };
-    for _ in 0..runs {
-        once(session, &views, &mut memory, &options)?;
-        if in_time && Instant::now() >= deadline {
-            break;
-        }
-    }
-    Ok(())
 }
 
 /// Adds the launches' times to the file's content, and writes it.
@@ -168,17 +116,7 @@ fn print(arguments: &Arguments, session: &Session, costs: &Costs, n_lost: u64) {
         all.factor_median,
         all.factor_p90
     );
-    say!("of each launch {:.0} ns were subtracted, for reading the clock", costs.clock_ns);
-    if costs.unpredicted.0 > 0 {
-        say!(
-            "{} launches were planned when they ran and not predicted: {} a run",
-            costs.unpredicted.0,
-            table::duration(costs.unpredicted.1)
-        );
-    }
-    if n_lost > 0 {
-        say!("{n_lost} events were lost, because there was no room for more");
-    }
+    launches::print_remarks(costs, n_lost);
     if let Some(path) = &arguments.device.feedback {
         say!("measured times written to {}", path.display());
     }

@@ -4,8 +4,8 @@ use crate::program::{Node, catalogue};
 use crate::tensor::{TensorType, dtype_name};
 use devbay_plugin_api::abi::{
     DEVBAY_KERNEL_DATA_SHAPE, DEVBAY_KERNEL_DETERMINISTIC, DEVBAY_KERNEL_STRIDED, DEVBAY_NUMERICS_BF16,
-    DEVBAY_NUMERICS_F16, DEVBAY_NUMERICS_STRICT, DEVBAY_NUMERICS_TF32, DEVBAY_VARIADIC, DType, KernelInfo,
-    ListError, Str, TypeVar, read_growable_list, read_list,
+    DEVBAY_NUMERICS_F16, DEVBAY_NUMERICS_STRICT, DEVBAY_NUMERICS_TF32, DEVBAY_VARIADIC, DType, KernelCost,
+    KernelInfo, ListError, Str, TypeVar, read_growable_list, read_list,
 };
 use std::collections::HashMap;
 
@@ -32,6 +32,21 @@ impl Numerics {
             Self::F16 => DEVBAY_NUMERICS_F16,
             Self::Bf16 => DEVBAY_NUMERICS_BF16,
         }
+    }
+}
+
+/// Work of one launch, as its kernel states it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Counts {
+    /// Arithmetic operations; a multiply-add counts as two.
+    pub flops: u64,
+    /// Bytes read and written, each operand once.
+    pub bytes: u64,
+}
+
+impl From<KernelCost> for Counts {
+    fn from(cost: KernelCost) -> Self {
+        Self { flops: cost.flops, bytes: cost.bytes_read.saturating_add(cost.bytes_written) }
     }
 }
 

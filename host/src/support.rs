@@ -4,8 +4,9 @@
 use crate::model::Model;
 use devbay_core::device::Device;
 use devbay_core::error::Result;
+pub use devbay_core::kernel::Counts;
 use devbay_core::passes::Moment;
-pub use devbay_core::plan::place::support::{Answer, Asking, Counts, NodeSupport, Runs};
+pub use devbay_core::plan::place::support::{Answer, Asking, NodeSupport, Runs};
 use devbay_core::plan::{Env, PlaceBy, Placement, PlanOptions};
 use devbay_core::tensor::TensorType;
 use std::sync::Arc;

@@ -120,6 +120,10 @@ fn add_peers(bench: &mut Command, arguments: &Arguments, root: &Path, target: &P
         make_model(root, python, &generated, "resnet50")?;
         bench.arg("--generated").arg(generated);
     }
+    if arguments.run_any(&["resnet50", "models"]) {
+        let same = python.as_ref().cloned().map_err(|error| anyhow!("{error:#}"));
+        add_peer(bench, "openvino", same);
+    }
     add_peer(bench, "onnxruntime", python);
     Ok(())
 }

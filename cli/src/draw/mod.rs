@@ -1,12 +1,13 @@
-//! Drawings of a plan's tasks: for Graphviz, and as a page for a browser.
+//! Drawings: of a plan's tasks for Graphviz, and of plans, profiles and rooflines as pages for a browser.
 //!
-//! Both draw the same [`Picture`]: boxes in rows, where a task's row is the number of tasks that must precede it. A section
+//! The two of plans draw the same [`Picture`]: boxes in rows, where a task's row is the number of tasks that must precede it. A section
 //! with too many tasks to read is drawn row by row, with a note. Names come from models and may hold any characters; each
 //! format escapes them in its own way.
 
 mod dot;
 mod html;
 mod page;
+mod roofline;
 mod timeline;
 
 use devbay_host::internals::core::plan::report::{PlanReport, SectionReport, StageReport, TaskReport};
@@ -16,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use dot::dot;
 pub use html::html;
+pub use roofline::page as roofline;
 pub use timeline::page as timeline;
 
 /// Maximum tasks and edges of a section, beyond which it is drawn row by row.

@@ -9,15 +9,15 @@ use std::collections::HashMap;
 use std::fmt::{self, Write};
 
 /// Colours of the most expensive ops. They differ in lightness too, for grey print.
-const COLOURS: [&str; 8] =
+pub(super) const COLOURS: [&str; 8] =
     ["#b3261e", "#f2994a", "#2f6f9f", "#7fb069", "#6a4c93", "#f2c14e", "#4d9078", "#d886a5"];
 /// Colour of all other ops.
-const OTHER: &str = "#9a9aa2";
+pub(super) const OTHER: &str = "#9a9aa2";
 /// Colour of copies, waits and launches that only enqueue.
 const QUIET: &str = "#d5d5da";
 
 /// Width of the drawings in their own units, which are pixels on a wide screen.
-const WIDTH: f64 = 960.0;
+pub(super) const WIDTH: f64 = 960.0;
 /// Height of a line of the timeline.
 const LINE: f64 = 26.0;
 /// Width below which slices are joined with their neighbours.
@@ -25,8 +25,12 @@ const SLICE_MIN: f64 = 0.75;
 /// Number of bars of the histogram, at most.
 const BARS_MAX: usize = 24;
 
-const STYLE: &str = "
+/// A square of an op's colour before its name.
+pub(super) const CHIP: &str = "
 .chip { display: inline-block; width: .7rem; height: .7rem; margin-right: .4rem; print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+";
+
+const STYLE: &str = "
 .facts { display: flex; flex-wrap: wrap; gap: .25rem 2rem; }
 ";
 
@@ -47,7 +51,7 @@ fn write_page(model: &str, timeline: &Timeline<'_>, summary: &Summary, out: &mut
         .copied()
         .collect();
     runs.sort_by_key(|run| run.end_ns - run.begin_ns);
-    head(out, &format!("Profile of {model}"), STYLE)?;
+    head(out, &format!("Profile of {model}"), &[CHIP, STYLE].concat())?;
     writeln!(out, "<p class=\"quiet\">{}; {}</p>", machine::now(), Escaped(&machine::describe()))?;
     let colours: HashMap<&str, &str> =
         summary.ops.iter().map(|op| op.op.as_str()).zip(COLOURS.iter().copied()).collect();
@@ -275,7 +279,7 @@ fn slices<'c>(
 }
 
 /// Begins a drawing of the whole width.
-fn svg(height: f64, label: &str, out: &mut String) -> fmt::Result {
+pub(super) fn svg(height: f64, label: &str, out: &mut String) -> fmt::Result {
     writeln!(
         out,
         "<div class=\"picture\">\n<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH:.0}\" height=\"{height:.0}\" \

@@ -44,6 +44,7 @@ mod placement;
 mod plans;
 mod profile;
 mod programs;
+mod roofline;
 mod runs;
 mod sessions;
 mod support;

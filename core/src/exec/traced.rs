@@ -52,6 +52,7 @@ pub(super) fn trace(section: &mut Section, told: Told<'_>) {
         StepInfo {
             label: section.labels[i].clone(),
             name: told.names[i].clone(),
+            output: told.outputs[i].clone(),
             kernel: section.kernels[i].clone(),
             kind: match (section.kinds[i], inline) {
                 (Planned::Nested | Planned::Control, _) => StepKind::Control,
@@ -61,6 +62,7 @@ pub(super) fn trace(section: &mut Section, told: Told<'_>) {
                 (Planned::Kernel, false) => StepKind::Enqueue,
             },
             cost_ns: section.costs_ns[i],
+            counts: told.counts[i],
             signature: told.signatures[i].clone(),
             task: task_of[i],
             lane: step.lane,
@@ -103,9 +105,11 @@ impl StepInfo {
         Self {
             label: node.label(),
             name: node.name.to_string(),
+            output: String::new(),
             kernel: node.op.to_string(),
             kind: StepKind::Stage,
             cost_ns: 0.0,
+            counts: None,
             signature: None,
             task: 0,
             lane: 0,
@@ -120,9 +124,11 @@ impl StepInfo {
         Self {
             label: format!("{first} and {rest} more, compiled"),
             name: first,
+            output: String::new(),
             kernel: "program".to_owned(),
             kind: StepKind::Stage,
             cost_ns: stage.cost_ns as f32,
+            counts: None,
             signature: None,
             task: 0,
             lane: 0,

@@ -8,6 +8,7 @@ use super::Env;
 use super::order::tasks::Edges;
 use super::section::Section;
 use super::steps::OwnStep;
+use crate::kernel::Counts;
 use crate::program::fold::Evaluator;
 use devbay_plugin_api::abi::LaunchFn;
 use std::sync::Arc;
@@ -28,6 +29,10 @@ pub(crate) trait Executor: Sync {
 pub(crate) struct Told<'a> {
     /// The nodes' names, if the section is traced.
     pub names: &'a [String],
+    /// Names of the nodes' first results, if the section is traced.
+    pub outputs: &'a [String],
+    /// Work of launches as their kernels state it, if the section is traced.
+    pub counts: &'a [Option<Counts>],
     /// Keys of launches in measurements, if the section is traced.
     pub signatures: &'a [Option<Arc<str>>],
     /// Launches that each launch waits for.

@@ -1,5 +1,6 @@
 //! A recording as plain data: the events of each thread, the plans, and the marks of plugins.
 
+use crate::kernel::Counts;
 use std::sync::Arc;
 
 /// One mark on a plugin's timeline.
@@ -105,12 +106,16 @@ pub struct StepInfo {
     pub label: String,
     /// The node's name as the plugin was told it; empty where the node has none.
     pub name: String,
+    /// Name of the node's first result in the model; empty unless it is a launch of a section.
+    pub output: String,
     /// Op and version of the kernel, or of the control flow.
     pub kernel: String,
     /// Its kind.
     pub kind: StepKind,
     /// Estimated nanoseconds; 0 without an estimate.
     pub cost_ns: f32,
+    /// Its work as the kernel states it; None if the kernel does not, and for other steps.
+    pub counts: Option<Counts>,
     /// Its key in measurements (`plan/cost/feedback.rs`); None unless it is a launch of a section.
     pub signature: Option<Arc<str>>,
     /// The section's task that it is of.

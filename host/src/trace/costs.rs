@@ -5,6 +5,7 @@
 //! the plugin's marks time the launches, and launches without a mark are left out.
 
 use super::{SliceKind, StepAt, Timeline};
+use devbay_core::kernel::Counts;
 use devbay_core::trace::StepKind;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,12 +15,18 @@ use std::sync::Arc;
 pub struct LaunchTime {
     /// The node, with its op.
     pub node: String,
+    /// The node's name in the model; empty if it has none.
+    pub name: String,
+    /// Name of the node's first result in the model.
+    pub output: String,
     /// The op.
     pub op: String,
     /// The device.
     pub device: String,
     /// Its name in measurements ([`devbay_core::plan::feedback`]).
     pub signature: Option<Arc<str>>,
+    /// Its work as the kernel states it; None if the kernel does not, and for copies.
+    pub counts: Option<Counts>,
     /// Nanoseconds that the plan predicted.
     pub predicted_ns: f64,
     /// Measured nanoseconds: the median.
@@ -31,7 +38,7 @@ pub struct LaunchTime {
 /// Times of the launches of a timeline.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Costs {
-    /// Launches with a prediction, in the order of their sections.
+    /// Launches with a prediction, in the order in which they first began.
     pub launches: Vec<LaunchTime>,
     /// Number of launches that were planned at run time, and their total nanoseconds per run.
     pub unpredicted: (usize, f64),
@@ -63,7 +70,8 @@ impl Costs {
     /// Computes the costs of a timeline; `clock_ns` is the time of one clock reading
     /// ([`devbay_core::trace::clock_ns`]).
     pub fn of(timeline: &Timeline<'_>, clock_ns: f64) -> Self {
-        let mut times: BTreeMap<(u32, u32), Vec<f64>> = BTreeMap::new();
+        // By section and step: when the first one began, and the time of each.
+        let mut times: BTreeMap<(u32, u32), (u64, Vec<f64>)> = BTreeMap::new();
         let mut n_runs = 0;
         for slice in timeline.tracks.iter().flat_map(|track| &track.slices) {
             n_runs += usize::from(slice.kind == SliceKind::Run);
@@ -72,11 +80,16 @@ impl Costs {
                 // A mark's time comes from the device.
                 let clock_ns = if matches!(slice.kind, SliceKind::Mark(..)) { 0.0 } else { clock_ns };
                 let time_ns = ((slice.end_ns - slice.begin_ns) as f64 - clock_ns).max(TIME_MIN_NS);
-                times.entry((at.section, at.step)).or_default().push(time_ns);
+                let (first_ns, all) =
+                    times.entry((at.section, at.step)).or_insert_with(|| (u64::MAX, Vec::new()));
+                *first_ns = slice.begin_ns.min(*first_ns);
+                all.push(time_ns);
             }
         }
         let mut costs = Self { n_runs, clock_ns, ..Self::default() };
-        for ((section, step), mut times) in times {
+        let mut times: Vec<_> = times.into_iter().collect();
+        times.sort_by_key(|(_, (first_ns, _))| *first_ns);
+        for ((section, step), (_, mut times)) in times {
             let Some(info) = timeline.step(StepAt { section, step }) else { continue };
             times.sort_by(f64::total_cmp);
             let measured_ns = quantile(&times, 0.5);
@@ -89,9 +102,12 @@ impl Costs {
             let devices = &timeline.recording.sections[section as usize].devices;
             costs.launches.push(LaunchTime {
                 node: info.label.clone(),
+                name: info.name.clone(),
+                output: info.output.clone(),
                 op: info.op().to_owned(),
                 device: devices.get(info.lane as usize).cloned().unwrap_or_default(),
                 signature: info.signature.clone(),
+                counts: info.counts,
                 predicted_ns: f64::from(info.cost_ns),
                 measured_ns,
                 per_run,
@@ -213,9 +229,12 @@ mod tests {
     fn launch(op: &str, predicted_ns: f64, measured_ns: f64) -> LaunchTime {
         LaunchTime {
             node: format!("a node ({op})"),
+            name: "a node".to_owned(),
+            output: "y".to_owned(),
             op: op.to_owned(),
             device: "cpu:0".to_owned(),
             signature: None,
+            counts: None,
             predicted_ns,
             measured_ns,
             per_run: 1.0,
@@ -288,10 +307,12 @@ mod tests {
     fn recording(steps: &[(StepKind, f32)], events: &[(u32, u64)]) -> Recording {
         let step = |&(kind, cost_ns): &(StepKind, f32)| StepInfo {
             label: "a node (Op)".to_owned(),
-            name: String::new(),
+            name: "a node".to_owned(),
+            output: "y".to_owned(),
             kernel: "Op@1".to_owned(),
             kind,
             cost_ns,
+            counts: Some(Counts { flops: 200, bytes: 48 }),
             signature: Some("Op@1() f32[]".into()),
             task: 0,
             lane: 0,
@@ -320,6 +341,17 @@ mod tests {
         let launch = &costs.launches[0];
         assert_eq!((launch.predicted_ns, launch.measured_ns, launch.per_run), (50.0, 110.0, 3.0));
         assert_eq!((launch.op.as_str(), launch.device.as_str()), ("Op", "cpu:0"));
+        assert_eq!((launch.name.as_str(), launch.output.as_str()), ("a node", "y"));
+        assert_eq!(launch.counts, Some(Counts { flops: 200, bytes: 48 }));
+    }
+
+    #[test]
+    fn launches_come_in_the_order_in_which_they_first_began() {
+        let steps = [(StepKind::Kernel, 3.0), (StepKind::Kernel, 1.0), (StepKind::Kernel, 2.0)];
+        let recording = recording(&steps, &[(1, 5), (2, 5), (0, 5), (1, 5)]);
+        let costs = Costs::of(&Timeline::of(&recording), 0.0);
+        let predicted: Vec<f64> = costs.launches.iter().map(|launch| launch.predicted_ns).collect();
+        assert_eq!(predicted, [1.0, 2.0, 3.0]);
     }
 
     #[test]

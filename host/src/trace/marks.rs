@@ -146,9 +146,11 @@ mod tests {
         let step = |step: usize| StepInfo {
             label: format!("node {step} (Op)"),
             name: format!("node {step}"),
+            output: String::new(),
             kernel: "Op@1".to_owned(),
             kind: StepKind::Enqueue,
             cost_ns: 0.0,
+            counts: None,
             signature: None,
             task: 0,
             lane: 0,

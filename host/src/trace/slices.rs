@@ -203,9 +203,11 @@ mod tests {
         let step = |kind, task| StepInfo {
             label: String::new(),
             name: String::new(),
+            output: String::new(),
             kernel: String::new(),
             kind,
             cost_ns: 0.0,
+            counts: None,
             signature: None,
             task,
             lane: 0,

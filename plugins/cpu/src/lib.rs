@@ -16,6 +16,7 @@ pub mod device;
 pub mod isa;
 pub mod kernels;
 pub mod lanes;
+pub mod peaks;
 pub mod stream;
 
 use devbay_plugin_api::sdk::{About, Error, Host, Kernel, Options, Plugin, PluginOption, Result};

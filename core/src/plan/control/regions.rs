@@ -357,6 +357,7 @@ impl Planner<'_> {
         self.launch(Launch {
             label: node.label(),
             name: Arc::clone(&node.name),
+            output: Arc::from(""),
             lane: 0,
             region: 0,
             work,

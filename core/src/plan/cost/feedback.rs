@@ -109,6 +109,17 @@ pub fn signature(kernel: &str, node: &Node, types: &NodeTypes, numerics: Numeric
     text
 }
 
+/// Returns the types in a launch's key: of its operands, as `const f32[4,3]` if constant and `_` if absent, and of its
+/// results. A copy's key has none.
+pub fn types_in(signature: &str) -> (Vec<&str>, Vec<&str>) {
+    let Some((inputs, rest)) = signature.split_once('(').and_then(|(_, rest)| rest.split_once(')')) else {
+        return (Vec::new(), Vec::new());
+    };
+    let inputs = inputs.split(", ").filter(|ty| !ty.is_empty());
+    // The digest of attributes and the numerics have no extents.
+    (inputs.collect(), rest.split(' ').filter(|word| word.contains('[')).collect())
+}
+
 /// A type without the names of its extents, which say nothing of the work.
 struct Plain<'a>(&'a TensorType);
 
@@ -190,5 +201,18 @@ impl Cost {
             Some(ns) => Self { ns, from: CostFrom::Measurement },
             None => Self { ns: estimate(), from: CostFrom::Estimate },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_read_from_keys() {
+        let key = "Conv@22(f32[1,3,8,8], const f32[4,3,3,3], _) f32[1,4,8,8] 0123456789abcdef Tf32";
+        assert_eq!(types_in(key), (vec!["f32[1,3,8,8]", "const f32[4,3,3,3]", "_"], vec!["f32[1,4,8,8]"]));
+        assert_eq!(types_in("Range@11() i64[3] i64[]"), (vec![], vec!["i64[3]", "i64[]"]));
+        assert_eq!(types_in(&signature_of_copy(CopyKind::ToDevice, 12)), (vec![], vec![]));
     }
 }

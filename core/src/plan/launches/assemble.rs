@@ -8,6 +8,7 @@ use super::{Launch, Planner, Root, Storage, Work};
 use crate::cancel::look;
 use crate::device::PreparedKernel;
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::Counts;
 use crate::plan::executor::Told;
 use crate::plan::memory::constants::Placed;
 use crate::plan::memory::storage::{Arenas, Results, Schedule};
@@ -186,6 +187,8 @@ impl Planner<'_> {
         };
         let told = Told {
             names: &parts.names,
+            outputs: &parts.outputs,
+            counts: &parts.counts,
             signatures: &parts.signatures,
             edges: &edges,
             launch_of: &parts.launch_of,
@@ -220,8 +223,12 @@ impl Planner<'_> {
         }
         let first_ref = emitter.parts.refs.len() as u32;
         let step = emitter.parts.steps.len();
+        let counts = match &launch.work {
+            Work::Kernel(chosen) => chosen.cost.map(Counts::from),
+            _ => None,
+        };
         let flops = match &launch.work {
-            Work::Kernel(chosen) => chosen.cost.as_ref().map_or(0, |cost| cost.flops),
+            Work::Kernel(_) => counts.map_or(0, |counts| counts.flops),
             Work::Nested(nested, _) => nested.flops(),
             _ => 0,
         };
@@ -269,6 +276,8 @@ impl Planner<'_> {
         parts.steps.push(Step { launch: launch_fn, state, first_ref, lane: launch.lane });
         if parts.traced {
             parts.names.push(launch.name.to_string());
+            parts.outputs.push(launch.output.to_string());
+            parts.counts.push(counts);
             parts.signatures.push(launch.signature);
         }
         parts.labels.push(launch.label);

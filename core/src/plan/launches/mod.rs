@@ -132,6 +132,8 @@ pub(super) struct Launch {
     pub(super) label: String,
     /// The node's name, as plugins are told it.
     pub(super) name: Arc<str>,
+    /// Name of the node's first result; empty if it has none.
+    pub(super) output: Arc<str>,
     pub(super) lane: u32,
     /// The region of control flow that it is in, set when it is added; 0 for none.
     pub(super) region: u32,
@@ -415,10 +417,13 @@ impl Planner<'_> {
             _ => Cost::default(),
         };
         let (label, name) = (node.label(), Arc::clone(&node.name));
+        let first = node.outputs.iter().flatten().next();
+        let output = first.map_or_else(|| Arc::from(""), |&id| Arc::clone(&scope.program.value(id).name));
         let after = Vec::new();
         self.launch(Launch {
             label,
             name,
+            output,
             lane,
             region: 0,
             work,
@@ -503,6 +508,7 @@ impl Planner<'_> {
             self.launch(Launch {
                 label,
                 name: Arc::from(""),
+                output: Arc::from(""),
                 lane,
                 region: 0,
                 work: Work::Copy(kind),

@@ -7,6 +7,7 @@
 use super::{Made, Root, Storage};
 use crate::device::PreparedKernel;
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::Counts;
 use crate::plan::Env;
 use crate::plan::control::nested::{Inlined, InlinedRegion, Kind};
 use crate::plan::cost::feedback::CostFrom;
@@ -43,6 +44,10 @@ pub(in crate::plan) struct Parts {
     pub(in crate::plan) internals: Vec<Internal>,
     /// The name of each step's node, if they are traced.
     pub(in crate::plan) names: Vec<String>,
+    /// The name of each step's first result, if they are traced.
+    pub(in crate::plan) outputs: Vec<String>,
+    /// Work of launches, if they are traced and their kernels say.
+    pub(in crate::plan) counts: Vec<Option<Counts>>,
     /// Keys of launches in measurements, if they are traced.
     pub(in crate::plan) signatures: Vec<Option<Arc<str>>>,
     /// The launch of each step, if it is one.
@@ -78,6 +83,8 @@ impl Parts {
         self.launch_of.push(None);
         if self.traced {
             self.names.push(String::new());
+            self.outputs.push(String::new());
+            self.counts.push(None);
             self.signatures.push(None);
         }
         self.labels.push(label);

@@ -470,6 +470,7 @@ impl Planner<'_> {
                     new.push(Launch {
                         label: format!("weights to {device} for {}", labels[reader as usize]),
                         name: Arc::from(""),
+                        output: Arc::from(""),
                         lane,
                         region: 0,
                         work: Work::Weight(chosen, input),

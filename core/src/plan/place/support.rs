@@ -8,13 +8,13 @@ use super::by_cost::{Refused, Table};
 use super::kernel::{self, Known, NodeTypes};
 use crate::cancel::look;
 use crate::error::{ErrorKind, Result};
+use crate::kernel::Counts;
 use crate::plan::compiled::claims::Claims;
 use crate::plan::memory::views;
 use crate::plan::{Env, PlaceBy, is_static};
 use crate::program::catalogue::{self, OpKind};
 use crate::program::{Node, Op, Program, Region, ValueId};
 use crate::tensor::TensorType;
-use devbay_plugin_api::abi::KernelCost;
 
 /// How certain the answers are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,21 +47,6 @@ pub struct Answer {
     pub kernel: std::result::Result<String, String>,
     /// The counts that the kernel states for one launch.
     pub counts: Option<Counts>,
-}
-
-/// Work of one launch, as its kernel states it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Counts {
-    /// Arithmetic operations; a multiply-add counts as two.
-    pub flops: u64,
-    /// Bytes read and written, each operand once.
-    pub bytes: u64,
-}
-
-impl From<KernelCost> for Counts {
-    fn from(cost: KernelCost) -> Self {
-        Self { flops: cost.flops, bytes: cost.bytes_read.saturating_add(cost.bytes_written) }
-    }
 }
 
 /// Support of one node.
