@@ -5,7 +5,7 @@ use super::tile::Tail;
 use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::{Arith, Isa};
-use crate::kernels::geometry::pixels::{Groups, Line, Seen};
+use crate::kernels::geometry::pixels::{Line, Seen};
 use crate::kernels::product::epilogue::{Addresses, read, write};
 use crate::kernels::product::micro::{as_f32s_mut, layout_id, to_f32s};
 use crate::lanes::{Lanes, unrolled};
@@ -16,9 +16,17 @@ use devbay_plugin_api::sdk::*;
 /// Pixels that are made together.
 const GROUP: usize = 8;
 
+/// Lines that are made one after the other of the same columns: what one sees of a line is still in the nearest cache when the next
+/// one sees it, too.
+const BAND: usize = 16;
+
 struct Depthwise {
     conv: Conv,
-    groups: Groups,
+    /// Lines of a plane of the results, and bands that they are divided into.
+    height: usize,
+    n_bands: usize,
+    /// Groups of columns.
+    n_groups: usize,
     group: GroupFn,
     grain: usize,
 }
@@ -26,10 +34,17 @@ struct Depthwise {
 pub(super) fn prepare(conv: Conv, isa: Isa) -> Result<Prepared> {
     let (channels, n_taps) = (conv.groups, conv.window.n_taps());
     let bytes = (Size::of(channels) * n_taps * 4).get("a convolution's packed weights")?;
-    let flops = (Size::of(2 * n_taps) * channels * GROUP).saturated();
+    let [_, height, width] = conv.window.output;
+    let flops = (Size::of(2 * n_taps) * channels * GROUP * BAND.min(height)).saturated();
     let (packed, n_slots) = (conv.packed, conv.host.n_slots());
-    let groups = Groups::of(&conv.window, conv.images, GROUP);
-    let kernel = Depthwise { groups, group: group_of(isa), grain: (100_000 / flops.max(1)).max(1), conv };
+    let kernel = Depthwise {
+        height,
+        n_bands: height.div_ceil(BAND),
+        n_groups: width.div_ceil(GROUP),
+        group: group_of(isa),
+        grain: (100_000 / flops.max(1)).max(1),
+        conv,
+    };
     let prepared = Prepared::new(kernel);
     let addresses = room(n_taps) * n_slots;
     if !packed {
@@ -74,29 +89,38 @@ impl Launch<CpuDevice> for Depthwise {
             addresses.w = packed;
         }
         let channels = conv.groups;
-        conv.host.parallel_for(self.groups.n, self.grain, |groups, slot| {
+        let [depth, _, width] = conv.window.output;
+        let n_units = conv.images * depth * self.n_bands * self.n_groups;
+        conv.host.parallel_for(n_units, self.grain, |units, slot| {
             // SAFETY: a slot's part of the workspace is its own, and has room for the addresses, which are written before they
             // are read.
             let seen = unsafe {
                 std::slice::from_raw_parts_mut(workspace.at(slot * room).cast::<Seen<GROUP>>(), n_taps)
             };
-            let x = addresses.x.at(0);
-            self.groups.each(groups, &conv.window, x, channels, |pixel, line| {
-                let at = pixel * channels;
-                let rows = Rows {
-                    n: line.n,
-                    seen: self.seen(line, seen),
-                    weights: addresses.w.at(0),
-                    bias: Addresses::offset(addresses.bias, 0),
-                    z: Addresses::offset(addresses.z, at),
-                    y: addresses.y.at(at),
-                };
-                // SAFETY: the pixels are within the operands, and chunks write disjoint ones.
-                unsafe {
-                    (self.group)(conv, &rows);
-                    conv.activate(rows.y, rows.n, channels);
+            for unit in units {
+                let (group, unit) = (unit % self.n_groups, unit / self.n_groups);
+                let (band, plane) = (unit % self.n_bands, unit / self.n_bands);
+                let column = |group: usize| width * group / self.n_groups;
+                let columns = column(group)..column(group + 1);
+                for row in self.height * band / self.n_bands..self.height * (band + 1) / self.n_bands {
+                    let line = plane * self.height + row;
+                    let at = (line * width + columns.start) * channels;
+                    let line = Line::of(&conv.window, addresses.x.at(0), channels, line).columns(&columns);
+                    let rows = Rows {
+                        n: line.n,
+                        seen: self.seen(&line, seen),
+                        weights: addresses.w.at(0),
+                        bias: Addresses::offset(addresses.bias, 0),
+                        z: Addresses::offset(addresses.z, at),
+                        y: addresses.y.at(at),
+                    };
+                    // SAFETY: the pixels are within the operands, and units write disjoint ones.
+                    unsafe {
+                        (self.group)(conv, &rows);
+                        conv.activate(rows.y, rows.n, channels);
+                    }
                 }
-            });
+            }
             Ok(())
         })
     }
@@ -191,12 +215,8 @@ unsafe fn vectors<A: Arith, const V: usize>(
     }
     unrolled!(v below V {
         let (at, n) = (at + v * lanes, count(v));
-        let (low, high) = tail.limits.unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
         // SAFETY: the processor has the instructions, and there are `n` channels from here (# Safety).
-        let (bias, low, high) = unsafe {
-            let bias = if rows.bias.is_null() { zero } else { read(rows.bias.wrapping_add(at), n) };
-            (bias, A::Lanes::splat(low), A::Lanes::splat(high))
-        };
+        let bias = unsafe { if rows.bias.is_null() { zero } else { read(rows.bias.wrapping_add(at), n) } };
         unrolled!(i below GROUP {
             if i < rows.n {
                 let mut sum = sums[i][v].add(bias);
@@ -205,7 +225,7 @@ unsafe fn vectors<A: Arith, const V: usize>(
                     if !tail.z.is_null() {
                         sum = sum.add(read(tail.z.wrapping_add(i * channels + at), n));
                     }
-                    write(sum.at_least(low).at_most(high), rows.y.wrapping_add(i * channels + at), n);
+                    write(tail.activation.apply::<A>(sum), rows.y.wrapping_add(i * channels + at), n);
                 }
             }
         });

@@ -22,7 +22,7 @@ use crate::kernels::product::epilogue::{Activation, FinishFn, Tile, finish};
 use devbay_ops::descriptor_of;
 use devbay_plugin_api::reserve::{self, Size};
 use devbay_plugin_api::sdk::*;
-use tile::{Tail, Tiles, limits};
+use tile::{Quick, Tail, Tiles};
 
 /// The kernels of this module.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[descriptor_of("devbay", "NhwcFusedConv", 1, prepare)
@@ -68,7 +68,7 @@ impl Conv {
 
     /// The part of the tail that sums get in registers.
     fn tail(&self, z: *const f32) -> Tail {
-        Tail { z, limits: limits(self.activation).unwrap_or(None) }
+        Tail { z, activation: Quick::of(self.activation).unwrap_or(Quick::None) }
     }
 
     /// Applies to finished rows what [`Conv::tail`] leaves out.
@@ -76,7 +76,7 @@ impl Conv {
     /// # Safety
     /// The rows are this thread's.
     unsafe fn activate(&self, y: *mut f32, rows: usize, columns: usize) {
-        if limits(self.activation).is_ok() {
+        if Quick::of(self.activation).is_ok() {
             return;
         }
         let stride = self.strides().1;

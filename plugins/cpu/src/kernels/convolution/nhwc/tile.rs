@@ -5,7 +5,7 @@
 //! places, and what it sees of the padding in a row of zeros. Sums stay in registers until all segments are done.
 
 use crate::isa::{Arith, Isa};
-use crate::kernels::product::epilogue::{Activation, read, write};
+use crate::kernels::product::epilogue::{Activation, apply, read, write};
 use crate::lanes::{Lanes, unrolled};
 
 /// Rows of a tile, at most.
@@ -56,22 +56,49 @@ pub struct Job<'a> {
     pub tail: Option<&'a Tail>,
 }
 
-/// What is done with complete sums: `min(max(sum + z, low), high)`, which keeps NaN and the signs of zeros.
+/// What is done with complete sums: something is added to each, and an activation applied.
 #[derive(Clone, Copy)]
 pub struct Tail {
     /// A number for each element, its rows as far apart as those of the result; or NULL.
     pub z: *const f32,
-    /// The limits; None for none.
-    pub limits: Option<(f32, f32)>,
+    /// The activation, as far as it is done here.
+    pub activation: Quick,
 }
 
-/// The limits that an activation is; None if it is none, and an error if it is something else.
-pub fn limits(activation: Activation) -> Result<Option<(f32, f32)>, Activation> {
-    match activation {
-        Activation::None => Ok(None),
-        Activation::Relu => Ok(Some((0.0, f32::INFINITY))),
-        Activation::Clip(low, high) => Ok(Some((low, high))),
-        other => Err(other),
+/// An activation of a few instructions, which sums get in registers. NaN and the signs of zeros stay, as
+/// [`apply`](crate::kernels::product::epilogue::apply) says.
+#[derive(Clone, Copy)]
+pub enum Quick {
+    None,
+    /// Between two limits.
+    Clip(f32, f32),
+    HardSwish,
+}
+
+impl Quick {
+    /// The activation; an error if it takes more.
+    pub fn of(activation: Activation) -> Result<Self, Activation> {
+        match activation {
+            Activation::None => Ok(Self::None),
+            Activation::Relu => Ok(Self::Clip(0.0, f32::INFINITY)),
+            Activation::Clip(low, high) => Ok(Self::Clip(low, high)),
+            Activation::HardSwish => Ok(Self::HardSwish),
+            other => Err(other),
+        }
+    }
+
+    /// # Safety
+    /// The processor has the instructions.
+    #[inline(always)]
+    pub unsafe fn apply<A: Arith>(self, sum: A::Lanes) -> A::Lanes {
+        // SAFETY: the processor has the instructions (# Safety).
+        unsafe {
+            match self {
+                Self::None => sum,
+                Self::Clip(low, high) => apply::<A, A::Lanes>(Activation::Clip(low, high), sum),
+                Self::HardSwish => apply::<A, A::Lanes>(Activation::HardSwish, sum),
+            }
+        }
     }
 }
 
@@ -172,7 +199,7 @@ unsafe fn tile_body<A: Arith, const V: usize, const R: usize>(job: &Job<'_>) {
             });
         }
     }
-    let (z, limits) = job.tail.map_or((std::ptr::null(), None), |tail| (tail.z, tail.limits));
+    let (z, activation) = job.tail.map_or((std::ptr::null(), Quick::None), |tail| (tail.z, tail.activation));
     if !z.is_null() {
         unrolled!(r below R {
             unrolled!(v below V {
@@ -182,11 +209,10 @@ unsafe fn tile_body<A: Arith, const V: usize, const R: usize>(job: &Job<'_>) {
             });
         });
     }
-    if let Some((low, high)) = limits {
-        // SAFETY: the processor has the instructions (# Safety, 1).
-        let (low, high) = unsafe { (A::Lanes::splat(low), A::Lanes::splat(high)) };
+    if !matches!(activation, Quick::None) {
         unrolled!(r below R {
-            unrolled!(v below V { sums[r][v] = sums[r][v].at_least(low).at_most(high); });
+            // SAFETY: the processor has the instructions (# Safety, 1).
+            unrolled!(v below V { sums[r][v] = unsafe { activation.apply::<A>(sums[r][v]) }; });
         });
     }
     unrolled!(r below R {

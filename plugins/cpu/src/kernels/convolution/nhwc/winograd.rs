@@ -419,7 +419,7 @@ unsafe fn behind_body<A: Arith>(from: *const f32, stride: usize, to: &Results) -
     for at in (0..to.channels).step_by(lanes) {
         let n = lanes.min(to.channels - at);
         // SAFETY: the products have a vector from here, and the results `n` channels (# Safety).
-        seen = unsafe { behind_vector(from.wrapping_add(at), stride, to, at, n, seen) };
+        seen = unsafe { behind_vector::<A>(from.wrapping_add(at), stride, to, at, n, seen) };
     }
     let mut zeros = [0.0; 16];
     // SAFETY: sixteen numbers are enough for every vector.
@@ -432,22 +432,22 @@ unsafe fn behind_body<A: Arith>(from: *const f32, stride: usize, to: &Results) -
 /// # Safety
 /// As [`behind_body`], of `n` channels from `at`.
 #[inline(always)]
-unsafe fn behind_vector<L: Lanes>(
+unsafe fn behind_vector<A: Arith>(
     from: *const f32,
     stride: usize,
     to: &Results,
     at: usize,
     n: usize,
-    mut seen: L,
-) -> L {
+    mut seen: A::Lanes,
+) -> A::Lanes {
     // SAFETY: the processor has the instructions (# Safety).
-    let zero = unsafe { L::splat(0.0) };
+    let zero = unsafe { A::Lanes::splat(0.0) };
     let mut half = [[zero; IN]; OUT];
     for column in 0..IN {
         let mut line = [zero; IN];
         for (row, value) in line.iter_mut().enumerate() {
             // SAFETY: the products have a vector from here (# Safety).
-            *value = unsafe { L::load(from.wrapping_add((row * IN + column) * stride)) };
+            *value = unsafe { A::Lanes::load(from.wrapping_add((row * IN + column) * stride)) };
         }
         // SAFETY: the processor has the instructions (# Safety).
         let made = unsafe { behind_line(line) };
@@ -456,12 +456,8 @@ unsafe fn behind_vector<L: Lanes>(
         }
     }
     let tail = &to.tail;
-    let (low, high) = tail.limits.unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
     // SAFETY: the processor has the instructions, and a bias has `n` channels from here (# Safety).
-    let (bias, low, high) = unsafe {
-        let bias = if to.bias.is_null() { zero } else { read(to.bias.wrapping_add(at), n) };
-        (bias, L::splat(low), L::splat(high))
-    };
+    let bias = unsafe { if to.bias.is_null() { zero } else { read(to.bias.wrapping_add(at), n) } };
     for (row, &line) in half.iter().enumerate().take(to.extents[0]) {
         // SAFETY: the processor has the instructions (# Safety).
         let made = unsafe { behind_line(line) };
@@ -475,7 +471,7 @@ unsafe fn behind_vector<L: Lanes>(
                     if !tail.z.is_null() {
                         value = value.add(read(tail.z.wrapping_add(place), n));
                     }
-                    write(value.at_least(low).at_most(high), to.y.wrapping_add(place), n);
+                    write(tail.activation.apply::<A>(value), to.y.wrapping_add(place), n);
                 }
             }
         }
