@@ -384,6 +384,23 @@ fn arrows_of_modules_are_found() {
     check("#[cfg(all(test, loom))]\n#[expect(x)]\nmod tests {\n    use crate::exec;\n}", &[]);
 }
 
+/// With `lto` the level of the crate that is linked last holds for all code in a program or a library, and a level for size
+/// vectorises no loop: the kernels in the command took ten times as long.
+#[test]
+fn no_crate_of_ours_is_made_small_in_releases() {
+    let manifest = std::fs::read_to_string(root().join("Cargo.toml")).expect("the workspace has a manifest");
+    let mut section = "";
+    for line in manifest.lines().map(str::trim) {
+        if line.starts_with('[') {
+            section = line;
+        }
+        let is_small = line.contains("opt-level = \"s\"") || line.contains("opt-level = \"z\"");
+        let is_ours =
+            line.starts_with("devbay") || line.starts_with("xtask") || section == "[profile.release]";
+        assert!(!(section.starts_with("[profile.release") && is_small && is_ours), "{section} {line}");
+    }
+}
+
 #[test]
 fn every_file_says_what_it_is_for() {
     let silent: Vec<String> = sources()

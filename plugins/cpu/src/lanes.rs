@@ -126,6 +126,26 @@ pub trait Lanes: Copy {
     }
 }
 
+/// Reads `n` numbers, at most a vector, and fills up with 0.
+///
+/// # Safety
+/// There are `n` elements to read, at most a vector, and the processor has the instructions.
+#[inline(always)]
+pub unsafe fn read<L: Lanes>(from: *const f32, n: usize) -> L {
+    // SAFETY: there are `n` elements to read, at most a vector, and the processor has the instructions (# Safety).
+    unsafe { if n == L::N { L::load(from) } else { L::load_first(from, n) } }
+}
+
+/// Writes the first `n` numbers, at most a vector.
+///
+/// # Safety
+/// There is room for `n` elements, at most a vector.
+#[inline(always)]
+pub unsafe fn write<L: Lanes>(values: L, to: *mut f32, n: usize) {
+    // SAFETY: there is room for `n` elements, at most a vector (# Safety).
+    unsafe { if n == L::N { values.store(to) } else { values.store_first(to, n) } }
+}
+
 /// One number, with the arithmetic of an instruction set.
 #[derive(Clone, Copy)]
 pub struct F32x1<A>(f32, PhantomData<A>);

@@ -3,7 +3,7 @@
 use crate::dispatch;
 use crate::isa::{Arith, Isa};
 use crate::kernels::numbers::math;
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, read, write};
 use devbay_plugin_api::sdk::{Attrs, Error, Operands, Result, SendPtr};
 
 /// An activation, as the fused ops name it (docs/fused-ops.md).
@@ -161,22 +161,6 @@ unsafe fn block<A: Arith, L: Lanes>(row: &Row, i: usize, n: usize, activation: A
         }
         write(apply::<A, L>(activation, v), row.y.wrapping_add(i), n);
     }
-}
-
-/// # Safety
-/// There are `n` elements to read, at most a vector, and the processor has the instructions.
-#[inline(always)]
-pub unsafe fn read<L: Lanes>(from: *const f32, n: usize) -> L {
-    // SAFETY: there are `n` elements to read, at most a vector, and the processor has the instructions (# Safety).
-    unsafe { if n == L::N { L::load(from) } else { L::load_first(from, n) } }
-}
-
-/// # Safety
-/// There is room for `n` elements, at most a vector.
-#[inline(always)]
-pub unsafe fn write<L: Lanes>(values: L, to: *mut f32, n: usize) {
-    // SAFETY: there is room for `n` elements, at most a vector (# Safety).
-    unsafe { if n == L::N { values.store(to) } else { values.store_first(to, n) } }
 }
 
 /// Applies an activation to a vector: the very numbers that the op of its name gives by itself

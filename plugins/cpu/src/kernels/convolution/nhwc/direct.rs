@@ -58,10 +58,12 @@ pub(super) fn pack(src: &[f32], panels: &Panels, groups: usize, extents: [usize;
     let [c_out, c_in, n_taps] = extents;
     let (header, dst) = dst.split_at_mut(HEADER);
     header.fill(0.0);
-    header[0] = f32::from(u8::from(src.iter().all(|weight| weight.is_finite())));
+    // Without a way out of the loop, so that it runs on vectors.
+    let all_finite = |weights: &[f32]| weights.iter().fold(true, |all, weight| all & weight.is_finite());
+    header[0] = f32::from(u8::from(src.chunks(4096).all(all_finite)));
     for (group, dst) in dst.chunks_exact_mut(panels.len().max(1)).enumerate().take(groups) {
         let src = &src[group * c_out * c_in * n_taps..];
-        panels.pack(dst, |k, column| src[(column * c_in + k % c_in) * n_taps + k / c_in]);
+        panels.pack(src, c_in * n_taps, |k| k % c_in * n_taps + k / c_in, dst);
     }
 }
 

@@ -76,9 +76,21 @@ impl Panels {
         self.vectors * self.lanes * self.k
     }
 
-    /// Writes the panels; `at(k, column)` gives the weights.
-    pub fn pack(&self, dst: &mut [f32], weight: impl Fn(usize, usize) -> f32) {
-        self.places(|at, k, column| dst[at] = column.map_or(0.0, |column| weight(k, column)));
+    /// Writes the panels of weights, of which each column has `stride`, its terms at `offset(k)` among them.
+    pub fn pack(&self, src: &[f32], stride: usize, offset: impl Fn(usize) -> usize, dst: &mut [f32]) {
+        for panel in 0..self.n {
+            let (first, columns) = self.columns(panel);
+            let width = self.vectors(panel).len() * self.lanes;
+            let (begin, src) = (self.at(panel), &src[first * stride..]);
+            for (k, row) in dst[begin..begin + self.k * width].chunks_exact_mut(width).enumerate() {
+                let offset = offset(k);
+                let (row, beyond) = row.split_at_mut(columns);
+                for (column, weight) in row.iter_mut().enumerate() {
+                    *weight = src[column * stride + offset];
+                }
+                beyond.fill(0.0);
+            }
+        }
     }
 
     /// Calls `f` for each place of the panels with its term and its column; None beyond the columns.

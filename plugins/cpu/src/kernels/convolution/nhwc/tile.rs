@@ -5,8 +5,8 @@
 //! places, and what it sees of the padding in a row of zeros. Sums stay in registers until all segments are done.
 
 use crate::isa::{Arith, Isa};
-use crate::kernels::product::epilogue::{Activation, apply, read, write};
-use crate::lanes::{Lanes, unrolled};
+use crate::kernels::product::epilogue::{Activation, apply};
+use crate::lanes::{Lanes, read, unrolled, write};
 
 /// Rows of a tile, at most.
 pub const ROWS_MAX: usize = 12;
