@@ -54,7 +54,7 @@ pub struct Arguments {
 const WITH_VALUE: &[&str] =
     &["plugin", "no-pass", "narrow", "numerics", "threads", "memory-budget", "pin", "layers", "feedback"];
 /// Options of `devbay run` that a side takes without a value.
-const FLAGS: &[&str] = &["no-fallback", "no-probe", "project"];
+const FLAGS: &[&str] = &["channels-last", "no-fallback", "no-probe", "project"];
 
 /// A device and its options, read as the command's own.
 #[derive(Parser)]
@@ -64,6 +64,9 @@ struct SideArguments {
     device: DeviceArguments,
     #[command(flatten)]
     plugins: PluginArguments,
+    /// Leaves the pass of this name on. Images in another order are values that no other side has.
+    #[arg(long)]
+    channels_last: bool,
 }
 
 /// One side as given on the command line.
@@ -197,7 +200,7 @@ fn unknown(key: &str) -> anyhow::Error {
 impl OfDevice {
     /// Starts its runtime and chooses its device.
     fn choose(&self, model: &Model) -> Result<Chosen> {
-        let SideArguments { device, plugins } = &self.arguments;
+        let SideArguments { device, plugins, .. } = &self.arguments;
         let chosen = device.choose(plugins, model.program(), None);
         let Some((owner, keys)) = &self.own else { return chosen };
         // A plugin refuses unknown options, so load it without them to learn which ones it has.
@@ -221,7 +224,10 @@ impl OfDevice {
 
     fn open(&self, chosen: Chosen, model: &Model, inputs: &[(String, Tensor)]) -> Result<Opened> {
         let types = types_of(model.program(), inputs);
-        let arguments = &self.arguments.device;
+        let mut arguments = self.arguments.device.clone();
+        if !self.arguments.channels_last {
+            arguments.no_pass.push("channels-last".to_owned());
+        }
         let (device, options, auto) = arguments.session_options(&chosen, model, &types, None)?;
         let title = match auto {
             Some(auto) => auto.reason(),

@@ -9,7 +9,7 @@
 mod setup;
 
 use devbay_host::internals::core::plan::section::StepKind;
-use devbay_host::{Model, Result, Session, SessionOptions};
+use devbay_host::{Model, Result, Session, SessionOptions, Tensor};
 use std::sync::Arc;
 
 fn main() -> Result<()> {
@@ -37,7 +37,11 @@ fn main() -> Result<()> {
     }
     let one = alone.run(&inputs)?;
     let two = placed.run(&inputs)?;
-    println!("the same result on one device and on two: {}", one[0].bytes() == two[0].bytes());
+    // A pinned node stays as the model has it, while other convolutions become ones that round otherwise.
+    let numbers = |outputs: &[Tensor]| outputs[0].elements::<f32>().unwrap_or_default().to_vec();
+    let (one, two) = (numbers(&one), numbers(&two));
+    let is_same = !one.is_empty() && one.iter().zip(&two).all(|(a, b)| (a - b).abs() <= 1e-4);
+    println!("the same result on one device and on two: {is_same}");
     for usage in runtime.memory() {
         println!("{}: {} bytes at most", usage.device, usage.bytes_peak);
     }

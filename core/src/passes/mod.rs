@@ -169,7 +169,8 @@ pub const FOLD_CONSTANTS: &str = "fold-constants";
 pub struct Around<'a> {
     /// The kernels of the device that has most of the program; none before devices matter.
     pub kernels: &'a KernelTable,
-    /// How fast that device works, to choose between programs that give the same.
+    /// Usual rates, to choose between programs that differ in rounding. Not those of the device: results would have other bits
+    /// once it was measured, or with streams of another kind.
     pub rates: Rates,
     /// Nodes that stay as they are, because they are pinned to a device by name.
     pub stay: &'a dyn Fn(&Node) -> bool,

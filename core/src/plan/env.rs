@@ -17,7 +17,7 @@ use crate::passes::{self, Applied, Around, FOLD_CONSTANTS, Moment, Switches};
 use crate::program::{Node, Program};
 use crate::tensor::TensorType;
 use crate::trace::Recorder;
-use devbay_plugin_api::abi::LaunchFn;
+use devbay_plugin_api::abi::{DEVBAY_DEVICE_KIND_CPU, LaunchFn};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -238,7 +238,7 @@ impl Env {
         let mut evaluator = self.executor.evaluator(self);
         let around = Around {
             kernels: self.device.kernels(),
-            rates: self.rates(),
+            rates: cost::Rates::of_kind(DEVBAY_DEVICE_KIND_CPU, false),
             stay: &|node: &Node| self.is_pinned(node),
             narrow: self.options.narrow.map(|narrowing| (narrowing, &self.narrowed)),
             evaluator: RefCell::new(&mut *evaluator),

@@ -25,6 +25,17 @@ pub enum Mode {
     },
 }
 
+/// How kernels compute, by the plugin's options.
+#[derive(Clone, Copy, Debug)]
+pub struct Choices {
+    /// Instructions that kernels use.
+    pub isa: Isa,
+    /// Rounding of the factors of Fourier transforms.
+    pub dft: Rounding,
+    /// True if convolutions may be made of fewer products, which round otherwise.
+    pub winograd: bool,
+}
+
 /// The processor.
 pub struct CpuDevice {
     /// The host's services.
@@ -35,6 +46,8 @@ pub struct CpuDevice {
     pub mode: Mode,
     /// Rounding of the factors of Fourier transforms.
     pub dft: Rounding,
+    /// True if convolutions may be made of fewer products.
+    pub winograd: bool,
     desc: DeviceDesc,
     /// Memory that its buffers may have together.
     budget: Arc<Budget>,
@@ -42,14 +55,8 @@ pub struct CpuDevice {
 
 impl CpuDevice {
     /// A device of an instance, by its index.
-    pub fn new(
-        host: Host,
-        isa: Isa,
-        mode: Mode,
-        dft: Rounding,
-        index: usize,
-        memory_limit: Option<u64>,
-    ) -> Self {
+    pub fn new(host: Host, choices: Choices, mode: Mode, index: usize, memory_limit: Option<u64>) -> Self {
+        let Choices { isa, dft, winograd } = choices;
         let inline = mode == Mode::Inline;
         // An asynchronous stream keeps its operands to itself until their point is reached, so that the
         // host has to move data with copies, as for a device with memory of its own.
@@ -74,7 +81,7 @@ impl CpuDevice {
             ),
             ..DeviceDesc::default()
         };
-        Self { host, isa, mode, dft, desc, budget: Budget::new(memory_limit) }
+        Self { host, isa, mode, dft, winograd, desc, budget: Budget::new(memory_limit) }
     }
 }
 

@@ -20,7 +20,7 @@ pub mod peaks;
 pub mod stream;
 
 use devbay_plugin_api::sdk::{About, Error, Host, Kernel, Options, Plugin, PluginOption, Result};
-use device::{CpuDevice, Mode};
+use device::{Choices, CpuDevice, Mode};
 use isa::Isa;
 use kernels::Rounding;
 
@@ -60,6 +60,12 @@ impl Plugin for Cpu {
                 default: "onnxruntime",
                 doc: "factors of STFT's transforms: onnxruntime (rounded as there) or exact (also faster)",
             },
+            PluginOption {
+                key: "winograd",
+                default: "on",
+                doc: "3 x 3 convolutions with fewer products where that is faster: on (rounds by the largest number of a tile \
+                      of pixels) or off",
+            },
         ],
         ..About::DEFAULT
     };
@@ -86,8 +92,14 @@ impl Plugin for Cpu {
                 return Err(Error::invalid(format!("option dft is onnxruntime or exact, found {other}")));
             }
         };
+        let winograd = match options.get("winograd") {
+            "on" => true,
+            "off" => false,
+            other => return Err(Error::invalid(format!("option winograd is on or off, found {other}"))),
+        };
+        let choices = Choices { isa, dft, winograd };
         let limit = options.memory_limit();
-        let device = |(index, mode)| CpuDevice::new(host, isa, mode, dft, index, limit);
+        let device = |(index, mode)| CpuDevice::new(host, choices, mode, index, limit);
         Ok(Self { devices: modes.into_iter().enumerate().map(device).collect() })
     }
 

@@ -86,8 +86,8 @@ fn bytes_per_ns(isa: Isa, array_bytes: usize) -> f64 {
     let (mut a, b, c) = (vec![1.0f32; n], vec![2.0f32; n], vec![3.0f32; n]);
     let triad = triad(isa);
     best(3.0 * array_bytes as f64, || {
-        // SAFETY: the processor has the instructions of its best set, and all three have `n` numbers.
-        unsafe { triad(black_box(a.as_mut_ptr()), b.as_ptr(), c.as_ptr(), black_box(0.5), n) }
+        // SAFETY: the processor has the instructions of its best set.
+        unsafe { triad(black_box(&mut a), &b, &c, black_box(0.5)) }
     })
 }
 
@@ -132,21 +132,11 @@ unsafe fn multiply_add_body<A: Arith>(factor: f32, n: usize) -> f32 {
 
 dispatch! {
     /// STREAM's triad: `a[i] = b[i] + s * c[i]`.
-    fn triad(a: *mut f32, b: *const f32, c: *const f32, s: f32, n: usize) = triad_body
+    fn triad(a: &mut [f32], b: &[f32], c: &[f32], s: f32) = triad_body
 }
 
-/// # Safety
-/// `a`, `b` and `c` hold `n` numbers, and `a` overlaps none of the others.
 #[inline(always)]
-unsafe fn triad_body<A: Arith>(a: *mut f32, b: *const f32, c: *const f32, s: f32, n: usize) {
-    // SAFETY: they hold `n` numbers each, and nothing else uses `a` (# Safety).
-    let (a, b, c) = unsafe {
-        (
-            std::slice::from_raw_parts_mut(a, n),
-            std::slice::from_raw_parts(b, n),
-            std::slice::from_raw_parts(c, n),
-        )
-    };
+unsafe fn triad_body<A: Arith>(a: &mut [f32], b: &[f32], c: &[f32], s: f32) {
     for ((a, &b), &c) in a.iter_mut().zip(b).zip(c) {
         *a = A::fma(s, c, b);
     }
@@ -169,8 +159,8 @@ mod tests {
     #[test]
     fn triads_are_written() {
         let (mut a, b, c) = (vec![0.0f32; 1003], vec![1.0f32; 1003], vec![4.0f32; 1003]);
-        // SAFETY: the processor has the instructions of its best set, and all three have as many numbers.
-        unsafe { triad(Isa::best())(a.as_mut_ptr(), b.as_ptr(), c.as_ptr(), 0.5, a.len()) };
+        // SAFETY: the processor has the instructions of its best set.
+        unsafe { triad(Isa::best())(&mut a, &b, &c, 0.5) };
         assert!(a.iter().all(|&a| a == 3.0));
     }
 

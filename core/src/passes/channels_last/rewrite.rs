@@ -158,10 +158,11 @@ impl Rewrite<'_> {
         let id = match goes_out.or_else(|| known.iter().find(is_it)) {
             Some(id) => *id,
             None => {
-                let Value { name, ty, .. } = self.program.value(known[0]).clone();
+                let ty = self.program.value(known[0]).ty.clone();
                 let rank = ty.as_ref().and_then(TensorType::known_shape).map_or(0, |shape| shape.len());
                 let ty = ty.and_then(|ty| Turned::from(order.other(), rank).ty(&ty));
-                self.program.add_value(Value { name, ty, constant: None })
+                // Without a name: those are of what a model says of a value, its order among it.
+                self.program.add_value(Value { ty, ..Value::default() })
             }
         };
         self.values[image][order as usize] = Some(id);

@@ -144,7 +144,7 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     if conv.c_in == 1 && conv.c_out == 1 && conv.groups > 1 {
         return depthwise::prepare(conv, isa);
     }
-    if winograd::pays(&conv) {
+    if request.device.winograd && winograd::pays(&conv) {
         return winograd::prepare(conv, isa);
     }
     direct::prepare(conv)

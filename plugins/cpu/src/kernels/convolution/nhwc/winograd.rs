@@ -5,8 +5,9 @@
 //! (`B' d B`); a product of matrices for each of the 36 makes as many numbers by output channel; sums of those are the results
 //! (`A' m A`).
 //!
-//! Rounding: an error is in proportion to the largest number of a tile's pixels, not to those that one result sees. What is not finite in a tile would spread to results that do not
-//! see it, or overflow where no result does: such tiles are made once more, directly.
+//! Rounding: an error is in proportion to the largest number of a tile's pixels, not to those that one result sees. What is not
+//! finite in a tile would spread to results that do not see it, or overflow where no result does: such tiles are made once
+//! more, directly.
 
 use super::Conv;
 use super::direct::{self, Direct, Place};
