@@ -45,6 +45,7 @@ const OPS: &[&str] = &[
     "numerics.fusedconv",
     "specials.relu",
     "specials.fusedconv",
+    "specials.nhwcfusedconv",
 ];
 
 /// Defects that also use freed memory in these other cases; whether that crashes or is noticed is chance.

@@ -51,7 +51,7 @@ fn each_launch_has_its_rates_and_its_limit() {
         is("flop_per_byte", flops / bytes);
         let expected = if flops / bytes > peak / bandwidth { "arithmetic" } else { "memory" };
         assert_eq!(launch["limit"], expected, "{launch}");
-        assert!(!launch["output"].as_str().unwrap().is_empty(), "{launch}");
+        assert!(!launch["node"].as_str().unwrap().is_empty(), "{launch}");
         shares += number(&launch["share"]);
     }
     assert!((shares - 1.0).abs() < 1e-9, "{shares}");
