@@ -2,12 +2,12 @@
 //!
 //! Models say NCHW, or NHWC with transpositions around each convolution. Kernels for convolutions over NHWC are faster, and other
 //! ops do not mind; reordering an image between the two takes as long as a small convolution. So the choice is one for the
-//! whole region: the cut of least cost ([`orders`]) through its images and the nodes that make and read them ([`images`]).
+//! whole region: the cut of least cost (`orders`) through its images and the nodes that make and read them (`images`).
 //! The transpositions that a program has already are images in their other order, and are made or not as it suits.
 //!
 //! A convolution whose channels come last is `devbay.NhwcFusedConv`, a pool `devbay.NhwcMaxPool` or `devbay.NhwcAveragePool`;
 //! a global pool is a reduction over the axes in the middle. All other ops are the same ones, with their axes elsewhere
-//! ([`turn`]). Inputs, results, captured values, pinned nodes and ops that are not known here keep the order in which they stand.
+//! (`turn`). Inputs, results, captured values, pinned nodes and ops that are not known here keep the order in which they stand.
 //!
 //! A second run finds what the first one chose: it would be another choice of the same cost, and changes cost a little.
 
