@@ -23,7 +23,7 @@ import tempfile
 import numpy as np
 import onnx
 
-# What runtimes append to the names of a model's nodes.
+# Endings that runtimes add to a node's name.
 ENDINGS = re.compile(r"(_nchwc|/WithoutBiases|/\w+Fusion/?|_token_\d+)$")
 # Their time is that of the layers in them, which are listed too.
 CONTROL = ("If", "Loop", "Scan")

@@ -80,25 +80,8 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     let weights = extents(request.required_input(1)?)?;
     let (images, channels, spatial) = image(&input)?;
     let (_, c_out, out_spatial) = image(&output)?;
-    let groups = request.attrs.int("group", 1)?;
-    let groups = usize::try_from(groups).ok().filter(|&groups| groups > 0);
-    let groups = groups.ok_or_else(|| Error::invalid("attribute group is not above 0"))?;
-    let (rows, c_in, kernel) = image(&weights)?;
-    if rows != c_out || c_in.checked_mul(groups) != Some(channels) || c_out % groups != 0 {
-        return Err(Error::invalid(format!(
-            "weights {weights:?} do not fit {groups} groups of an input {input:?} and an output {output:?}"
-        )));
-    }
-    if let Some(bias) = request.input(2)
-        && bias.n_elements() != c_out
-    {
-        return Err(Error::invalid(format!("a bias of {} for {c_out} channels", bias.n_elements())));
-    }
-    if let Some(z) = request.input(3)
-        && extents(z)? != output
-    {
-        return Err(Error::invalid("a residual of another shape than the result"));
-    }
+    let (_, c_in, kernel) = image(&weights)?;
+    let groups = groups_of(request, channels, c_out)?;
     let conv = Conv {
         host: request.host,
         images,
@@ -119,6 +102,38 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
         return depthwise::prepare(conv, request.device.isa);
     }
     if conv.window.n_output() >= PIXELS_MIN { by_pixels(conv) } else { by_channels(conv) }
+}
+
+/// The groups of a convolution, whose weights, bias and residual fit so many channels of its input and output.
+///
+/// # Errors
+/// Invalid if they do not.
+pub(crate) fn groups_of(
+    request: &PrepareRequest<'_, CpuDevice>,
+    channels: usize,
+    c_out: usize,
+) -> Result<usize> {
+    let (input, output) = in_and_out(request)?;
+    let weights = extents(request.required_input(1)?)?;
+    let (rows, c_in, _) = image(&weights)?;
+    let groups = usize::try_from(request.attrs.int("group", 1)?).ok().filter(|&groups| groups > 0);
+    let groups = groups.ok_or_else(|| Error::invalid("attribute group is not above 0"))?;
+    if rows != c_out || c_in.checked_mul(groups) != Some(channels) || !c_out.is_multiple_of(groups) {
+        return Err(Error::invalid(format!(
+            "weights {weights:?} do not fit {groups} groups of an input {input:?} and an output {output:?}"
+        )));
+    }
+    if let Some(bias) = request.input(2)
+        && bias.n_elements() != c_out
+    {
+        return Err(Error::invalid(format!("a bias of {} for {c_out} channels", bias.n_elements())));
+    }
+    if let Some(z) = request.input(3)
+        && extents(z)? != output
+    {
+        return Err(Error::invalid("a residual of another shape than the result"));
+    }
+    Ok(groups)
 }
 
 pub(crate) fn conv_cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {

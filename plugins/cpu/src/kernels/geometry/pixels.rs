@@ -2,6 +2,7 @@
 //! together.
 
 use crate::kernels::geometry::window::Window;
+use devbay_plugin_api::sdk::Result;
 use std::ops::Range;
 
 /// Windows that are looked at together, at most.
@@ -123,6 +124,9 @@ impl Groups {
     }
 
     /// Calls `f` for some groups, with the number of each one's first pixel among those of all images.
+    ///
+    /// # Errors
+    /// The first one of `f`, which ends the calls.
     #[inline(always)]
     pub fn each(
         &self,
@@ -130,22 +134,23 @@ impl Groups {
         window: &Window,
         x: *const f32,
         channels: usize,
-        mut f: impl FnMut(usize, &Line<'_>),
-    ) {
+        mut f: impl FnMut(usize, &Line<'_>) -> Result<()>,
+    ) -> Result<()> {
         if groups.is_empty() {
-            return;
+            return Ok(());
         }
         let (mut line, mut part) = (groups.start / self.of_line, groups.start % self.of_line);
         let mut of_line = Line::of(window, x, channels, line);
         for _ in groups {
             let column = |part: usize| self.width * part / self.of_line;
             let columns = column(part)..column(part + 1);
-            f(line * self.width + columns.start, &of_line.columns(&columns));
+            f(line * self.width + columns.start, &of_line.columns(&columns))?;
             part += 1;
             if part == self.of_line {
                 (part, line) = (0, line + 1);
                 of_line = Line::of(window, x, channels, line);
             }
         }
+        Ok(())
     }
 }

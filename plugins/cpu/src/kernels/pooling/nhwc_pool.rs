@@ -67,15 +67,17 @@ impl Launch<CpuDevice> for Pool {
             (SendPtr(operands.input_ptr::<f32>(0).cast_mut()), SendPtr(operands.output_ptr::<f32>(0)));
         let [depth, height, width] = self.window.output;
         self.host.parallel_for(self.groups.n, self.grain, |pixels, _| {
+            let mut pace = self.host.pace();
             self.groups.each(pixels, &self.window, x.at(0), self.channels, |pixel, line| {
+                pace.work(self.window.n_taps() * self.channels)?;
                 let share = self.shares.as_ref().map_or(1.0, |[slices, rows, columns]| {
                     let (line, column) = (pixel / width, pixel % width);
                     slices[line / height % depth] * rows[line % height] * columns[column]
                 });
                 // SAFETY: the window lies within its image, and chunks write disjoint pixels.
                 unsafe { (self.fold)(&self.window, line, y.at(pixel * self.channels), self.channels, share) };
-            });
-            Ok(())
+                Ok(())
+            })
         })
     }
 }

@@ -92,6 +92,7 @@ impl Launch<CpuDevice> for Depthwise {
         let [depth, _, width] = conv.window.output;
         let n_units = conv.images * depth * self.n_bands * self.n_groups;
         conv.host.parallel_for(n_units, self.grain, |units, slot| {
+            let mut pace = conv.host.pace();
             // SAFETY: a slot's part of the workspace is its own, and has room for the addresses, which are written before they
             // are read.
             let seen = unsafe {
@@ -103,6 +104,7 @@ impl Launch<CpuDevice> for Depthwise {
                 let column = |group: usize| width * group / self.n_groups;
                 let columns = column(group)..column(group + 1);
                 for row in self.height * band / self.n_bands..self.height * (band + 1) / self.n_bands {
+                    pace.work(columns.len() * channels * n_taps)?;
                     let line = plane * self.height + row;
                     let at = (line * width + columns.start) * channels;
                     let line = Line::of(&conv.window, addresses.x.at(0), channels, line).columns(&columns);

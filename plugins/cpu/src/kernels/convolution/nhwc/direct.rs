@@ -94,7 +94,7 @@ impl Launch<CpuDevice> for Direct {
                 unsafe {
                     let place = Place::of(addresses, group);
                     let panels = panel(part)..panel(part + 1);
-                    self.block(&place, panels, tile(block)..tile(block + 1));
+                    self.block(&place, panels, tile(block)..tile(block + 1))?;
                 }
             }
             Ok(())
@@ -144,10 +144,13 @@ impl Direct {
     ///
     /// # Safety
     /// `place` is the launch's, and no other thread works on these tiles of these panels.
-    unsafe fn block(&self, place: &Place, panels: Range<usize>, tiles: Range<usize>) {
+    ///
+    /// # Errors
+    /// CANCELLED if the run is to end.
+    unsafe fn block(&self, place: &Place, panels: Range<usize>, tiles: Range<usize>) -> Result<()> {
         let (conv, group) = (&self.conv, place.group);
         if panels.is_empty() {
-            return;
+            return Ok(());
         }
         let [depth, height, width] = conv.window.kernel;
         let rows = depth * height;
@@ -155,23 +158,27 @@ impl Direct {
         let chunk = (TERMS_MAX / of_row.max(1)).clamp(1, rows);
         let bytes = self.panels.len() / self.panels.n * panels.len() * 4;
         let x = place.of.x.at(group * conv.c_in);
-        let each = |panels: Range<usize>, rows: Range<usize>| {
+        let mut pace = conv.host.pace();
+        let mut each = |panels: Range<usize>, rows: Range<usize>| {
             let mut n = 0;
+            let terms = rows.len() * of_row * panels.len() * self.panels.widest() * conv.tiles.lanes;
             self.tiles.each(tiles.clone(), &conv.window, x, conv.strides().0, |pixel, line| {
+                pace.work(line.n * terms)?;
                 // SAFETY: the tiles and the panels are this thread's (# Safety).
                 unsafe { self.tile(place, panels.clone(), pixel, line, rows.clone(), n) };
                 n += 1;
-            });
+                Ok(())
+            })
         };
         if rows <= chunk && bytes <= PANELS_BYTES {
-            each(panels, 0..rows);
-            return;
+            return each(panels, 0..rows);
         }
         for panel in panels {
             for begin in (0..rows).step_by(chunk) {
-                each(panel..panel + 1, begin..(begin + chunk).min(rows));
+                each(panel..panel + 1, begin..(begin + chunk).min(rows))?;
             }
         }
+        Ok(())
     }
 
     /// Makes all channels of some pixels of a line, at most four.

@@ -14,7 +14,7 @@ mod tile;
 mod winograd;
 
 use crate::device::CpuDevice;
-use crate::kernels::convolution::conv::conv_cost;
+use crate::kernels::convolution::conv::{conv_cost, groups_of};
 use crate::kernels::geometry::extents::extents;
 use crate::kernels::geometry::window::Window;
 use crate::kernels::numbers::widen;
@@ -101,29 +101,13 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     let input = extents(request.required_input(0)?)?;
     let output = extents(request.required_output(0)?)?;
     let weights = extents(request.required_input(1)?)?;
-    let ([images, spatial @ .., channels], [_, out_spatial @ .., c_out], [maps, c_in, kernel @ ..]) =
+    let ([images, spatial @ .., channels], [_, out_spatial @ .., c_out], [_, c_in, kernel @ ..]) =
         (&input[..], &output[..], &weights[..])
     else {
         return Err(Error::invalid(format!("an image of rank {}", input.len())));
     };
     let (images, channels, c_out, c_in) = (*images, *channels, *c_out, *c_in);
-    let groups = usize::try_from(request.attrs.int("group", 1)?).ok().filter(|&groups| groups > 0);
-    let groups = groups.ok_or_else(|| Error::invalid("attribute group is not above 0"))?;
-    if *maps != c_out || c_in.checked_mul(groups) != Some(channels) || c_out % groups != 0 {
-        return Err(Error::invalid(format!(
-            "weights {weights:?} do not fit {groups} groups of an input {input:?} and an output {output:?}"
-        )));
-    }
-    if let Some(bias) = request.input(2)
-        && bias.n_elements() != c_out
-    {
-        return Err(Error::invalid(format!("a bias of {} for {c_out} channels", bias.n_elements())));
-    }
-    if let Some(z) = request.input(3)
-        && extents(z)? != output
-    {
-        return Err(Error::invalid("a residual of another shape than the result"));
-    }
+    let groups = groups_of(request, channels, c_out)?;
     let window = Window::of(&request.attrs, kernel, spatial, out_spatial)?;
     let (images, window) = widened(images, window);
     let isa = request.device.isa;

@@ -161,6 +161,7 @@ impl Launch<CpuDevice> for Winograd {
         };
         if self.n_blocks > 1 {
             return conv.host.parallel_for(self.n_blocks, 1, |blocks, slot| {
+                let mut pace = conv.host.pace();
                 for block in blocks {
                     let tile = |block: usize| self.n_tiles * block / self.n_blocks;
                     let tiles = tile(block)..tile(block + 1);
@@ -168,7 +169,10 @@ impl Launch<CpuDevice> for Winograd {
                     // SAFETY: a slot's numbers are its own, and blocks make disjoint tiles.
                     unsafe {
                         self.before(&place, tiles.clone(), 0, numbers);
-                        self.multiply(transformed.at(0), 0..N, 0..self.panels.n, numbers);
+                        for product in 0..N {
+                            pace.work(numbers.n * conv.c_in * self.panels.padded())?;
+                            self.multiply(transformed.at(0), product, 0..self.panels.n, numbers);
+                        }
                         self.behind(&place, tiles, 0, numbers);
                     }
                 }
@@ -188,7 +192,7 @@ impl Launch<CpuDevice> for Winograd {
             for unit in units {
                 let (product, panel) = (unit / self.panels.n, unit % self.panels.n);
                 // SAFETY: units are of disjoint columns of disjoint products.
-                unsafe { self.multiply(transformed.at(0), product..product + 1, panel..panel + 1, all) };
+                unsafe { self.multiply(transformed.at(0), product, panel..panel + 1, all) };
             }
             Ok(())
         })?;
@@ -235,46 +239,38 @@ impl Winograd {
         }
     }
 
-    /// Multiplies the numbers of all tiles by some panels of some of the products.
+    /// Multiplies the numbers of all tiles by some panels of one of the products.
     ///
     /// # Safety
     /// The weights are the transformed ones; no other thread works on these columns.
-    unsafe fn multiply(
-        &self,
-        weights: *const f32,
-        products: Range<usize>,
-        panels: Range<usize>,
-        numbers: Numbers,
-    ) {
+    unsafe fn multiply(&self, weights: *const f32, product: usize, panels: Range<usize>, numbers: Numbers) {
         let conv = &self.direct.conv;
         let (c_in, stride, n) = (conv.c_in, self.panels.padded(), numbers.n);
         let n_parts = n.div_ceil(conv.tiles.rows(self.panels.widest().max(1)));
         let row = |part: usize| n * part / n_parts;
-        for product in products {
-            for panel in panels.clone() {
-                let vectors = self.panels.vectors(panel);
-                let column = vectors.start * conv.tiles.lanes;
-                for part in 0..n_parts {
-                    let rows = row(part)..row(part + 1);
-                    let mut segment = Segment { len: c_in, ..Segment::EMPTY };
-                    for (i, from) in segment.rows.iter_mut().enumerate().take(rows.len()) {
-                        *from = numbers.before.at((product * n + rows.start + i) * c_in);
-                    }
-                    let weights = weights.wrapping_add(product * self.panels.len() + self.panels.at(panel));
-                    let job = Job {
-                        segments: std::slice::from_ref(&segment),
-                        weights,
-                        ahead: self.panels.ahead(weights, panel, part),
-                        y: numbers.behind.at((product * n + rows.start) * stride + column),
-                        stride,
-                        columns: vectors.len() * conv.tiles.lanes,
-                        bias: std::ptr::null(),
-                        adds: false,
-                        tail: None,
-                    };
-                    // SAFETY: the numbers have the rows, and their columns are this thread's (# Safety).
-                    unsafe { conv.tiles.run(vectors.len(), rows.len(), &job) };
+        for panel in panels {
+            let vectors = self.panels.vectors(panel);
+            let column = vectors.start * conv.tiles.lanes;
+            for part in 0..n_parts {
+                let rows = row(part)..row(part + 1);
+                let mut segment = Segment { len: c_in, ..Segment::EMPTY };
+                for (i, from) in segment.rows.iter_mut().enumerate().take(rows.len()) {
+                    *from = numbers.before.at((product * n + rows.start + i) * c_in);
                 }
+                let weights = weights.wrapping_add(product * self.panels.len() + self.panels.at(panel));
+                let job = Job {
+                    segments: std::slice::from_ref(&segment),
+                    weights,
+                    ahead: self.panels.ahead(weights, panel, part),
+                    y: numbers.behind.at((product * n + rows.start) * stride + column),
+                    stride,
+                    columns: vectors.len() * conv.tiles.lanes,
+                    bias: std::ptr::null(),
+                    adds: false,
+                    tail: None,
+                };
+                // SAFETY: the numbers have the rows, and their columns are this thread's (# Safety).
+                unsafe { conv.tiles.run(vectors.len(), rows.len(), &job) };
             }
         }
     }
