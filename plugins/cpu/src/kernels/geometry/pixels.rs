@@ -47,8 +47,10 @@ impl<'a> Line<'a> {
         let column = (columns.start * window.stride[2]) as isize - window.pad[2] as isize;
         let (n, step) = (columns.len(), window.stride[2] * self.channels);
         let mut steps = [0; GROUP_MAX];
-        for (i, offset) in steps.iter_mut().enumerate() {
-            *offset = i.min(n - 1) * step;
+        if n > 1 {
+            for (i, offset) in steps.iter_mut().enumerate() {
+                *offset = i.min(n - 1) * step;
+            }
         }
         Self { at: [self.at[0], self.at[1], column], n, steps, ..*self }
     }
@@ -57,7 +59,11 @@ impl<'a> Line<'a> {
     #[inline]
     pub fn row(&self, row: usize) -> Option<*const f32> {
         let window = self.window;
-        let tap = [row / window.kernel[1], row % window.kernel[1]];
+        // Most windows are flat, and a division takes as long as many sums.
+        let tap = match window.kernel[0] {
+            1 => [0, row],
+            _ => [row / window.kernel[1], row % window.kernel[1]],
+        };
         let at = |i: usize| {
             let at = self.at[i] + (tap[i] * window.dilation[i]) as isize;
             usize::try_from(at).ok().filter(|&at| at < window.input[i])

@@ -5,6 +5,7 @@ use crate::kernels::geometry::extents::extents;
 use devbay_ops::read;
 use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::{Attrs, Error, PrepareRequest, Result};
+use std::ops::Range;
 
 pub use devbay_ops::read::SPATIAL_MAX;
 
@@ -94,6 +95,21 @@ impl Window {
     /// Elements of the window.
     pub fn n_taps(&self) -> usize {
         self.kernel.iter().product()
+    }
+
+    /// Rows of the window.
+    pub fn n_rows(&self) -> usize {
+        self.kernel[0] * self.kernel[1]
+    }
+
+    /// The places along a dimension at which the window lies within the input.
+    pub fn inside(&self, i: usize) -> Range<usize> {
+        let begin = self.pad[i].div_ceil(self.stride[i]).min(self.output[i]);
+        let reach = self.kernel[i].saturating_sub(1) * self.dilation[i];
+        // The last place is where the window's last element is the input's.
+        let n =
+            (self.input[i] + self.pad[i]).checked_sub(reach + 1).map_or(0, |last| last / self.stride[i] + 1);
+        begin..n.clamp(begin, self.output[i])
     }
 
     /// Returns whether each output element is made of the input element at its own place.

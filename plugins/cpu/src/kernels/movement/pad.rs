@@ -198,12 +198,27 @@ fn pad<U: Element + Default + Sync>(
         // SAFETY: the callers below name positions of the output, which they alone write.
         unsafe { fill(target.cast::<U>(), positions * units, value) };
     };
+    // What rows with a constant border are made of, for those that are made at once: many have a few elements only.
+    let whole = pad.constant && !pad.inside.is_empty();
+    let from = if whole { pad.row[pad.inside.start] } else { 0 };
+    let [before, inside, after] =
+        [pad.inside.start, pad.inside.len(), n - pad.inside.end.min(n)].map(|positions| positions * run);
     // Chunks may begin and end within a row: one long row is shared out too.
     pad.host.parallel_for(pad.rows.len() * n, grain, |range, _| {
         let rows = range.start / n..range.end.div_ceil(n);
         pad.rows.each(rows, |row, start| {
             let first = range.start.max(row * n) - row * n;
             let end = range.end.min((row + 1) * n) - row * n;
+            if whole && start != OUTSIDE && end - first == n {
+                let target = output.at(row * n * run);
+                // SAFETY: the row is this chunk's, and its parts are as long as the tables say, whose extents were checked.
+                unsafe {
+                    fill(target.cast::<U>(), before / size_of::<U>(), value);
+                    copy_run(data.at(start + from), target.add(before), inside);
+                    fill(target.add(before + inside).cast::<U>(), after / size_of::<U>(), value);
+                }
+                return;
+            }
             let target = |position: usize| output.at((row * n + position) * run);
             if start == OUTSIDE {
                 value_for(target(first), end - first);

@@ -1,4 +1,7 @@
 //! Depthwise convolutions of images whose channels come last: vectors run along channels, several pixels together.
+//!
+//! Windows that lie within their lines see each row of theirs at equal distances. What the others see, at the ends of lines, are
+//! addresses one by one, some of them in a row of zeros.
 
 use super::Conv;
 use super::tile::Tail;
@@ -12,22 +15,28 @@ use crate::lanes::{Lanes, read, unrolled, write};
 use crate::stream::CpuStream;
 use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
+use std::ops::Range;
 
-/// Pixels that are made together.
+/// Pixels that are made together, at most.
 const GROUP: usize = 8;
 
-/// Lines that are made one after the other of the same columns: what one sees of a line is still in the nearest cache when the next
-/// one sees it, too.
+/// Lines that are made one after the other of the same columns, and bytes of such a part of a line: what windows see of it is still
+/// in the nearest cache when those of the next lines see it, too.
 const BAND: usize = 16;
+const PART_BYTES: usize = 8 << 10;
 
 struct Depthwise {
     conv: Conv,
     /// Lines of a plane of the results, and bands that they are divided into.
     height: usize,
     n_bands: usize,
-    /// Groups of columns.
-    n_groups: usize,
-    group: GroupFn,
+    /// Parts that lines are divided into, and their columns: whole groups.
+    n_parts: usize,
+    part: usize,
+    /// Columns whose windows lie within their lines.
+    inside: Range<usize>,
+    of_addresses: GroupFn<Seen<GROUP>>,
+    of_lines: GroupFn<OfLine>,
     grain: usize,
 }
 
@@ -35,31 +44,55 @@ pub(super) fn prepare(conv: Conv, isa: Isa) -> Result<Prepared> {
     let (channels, n_taps) = (conv.groups, conv.window.n_taps());
     let bytes = (Size::of(channels) * n_taps * 4).get("a convolution's packed weights")?;
     let [_, height, width] = conv.window.output;
-    let flops = (Size::of(2 * n_taps) * channels * GROUP * BAND.min(height)).saturated();
+    let part = GROUP * (PART_BYTES / (Size::of(channels) * 4 * GROUP).saturated().max(1)).max(1);
+    let flops = (Size::of(2 * n_taps) * channels * part.min(width) * BAND.min(height)).saturated();
     let (packed, n_slots) = (conv.packed, conv.host.n_slots());
+    let room = room(&conv);
     let kernel = Depthwise {
         height,
         n_bands: height.div_ceil(BAND),
-        n_groups: width.div_ceil(GROUP),
-        group: group_of(isa),
+        n_parts: width.div_ceil(part),
+        part,
+        inside: if lines_pay(&conv) { conv.window.inside(2) } else { 0..0 },
+        of_addresses: group_of::<Seen<GROUP>>(isa),
+        of_lines: group_of::<OfLine>(isa),
         grain: (100_000 / flops.max(1)).max(1),
         conv,
     };
     let prepared = Prepared::new(kernel);
-    let addresses = room(n_taps) * n_slots;
+    let rooms = room * n_slots;
     if !packed {
-        return prepared.with_room(addresses + bytes, 64);
+        return prepared.with_room(rooms + bytes, 64);
     }
     let id = layout_id(&[6, channels as u64, n_taps as u64]);
-    Ok(prepared.with_room(addresses, 64)?.with_packed(1, id, bytes, 64, move |src, dst| {
+    Ok(prepared.with_room(rooms, 64)?.with_packed(1, id, bytes, 64, move |src, dst| {
         pack(&to_f32s(src)?, channels, n_taps, as_f32s_mut(dst)?);
         Ok(())
     }))
 }
 
-/// Bytes of the addresses of what the windows of a group see.
-fn room(n_taps: usize) -> Size {
-    (Size::of(n_taps) * size_of::<Seen<GROUP>>()).next_multiple_of(64)
+/// Returns whether a line takes less time if the windows within it are made for themselves: addresses are saved, and groups are
+/// split. Times are in those of a pixel.
+fn lines_pay(conv: &Conv) -> bool {
+    /// Of making a group's addresses, for each pixel and channel.
+    const ADDRESSES: f32 = 12.0;
+    // Small groups load factors for fewer pixels.
+    let time = |n: usize| match n % GROUP {
+        0 => n,
+        rest @ 1..=2 => n - rest + 3,
+        rest @ 3..=4 => n - rest + 5,
+        _ => n.next_multiple_of(GROUP),
+    };
+    let (width, inside) = (conv.window.output[2], conv.window.inside(2));
+    let lines = time(inside.start) + time(inside.len()) + time(width - inside.end);
+    let addresses = width.next_multiple_of(GROUP) as f32 * (1.0 + ADDRESSES / conv.groups as f32);
+    (lines as f32) < addresses
+}
+
+/// Bytes of what the windows of a group see: of addresses, and of lines before them.
+fn room(conv: &Conv) -> Size {
+    let lines = Size::of(conv.window.n_rows()) * size_of::<OfLine>();
+    (lines + Size::of(conv.window.n_taps()) * size_of::<Seen<GROUP>>()).next_multiple_of(64)
 }
 
 /// Weights come as `[channel, tap]`, and leave as `[tap, channel]`.
@@ -76,8 +109,8 @@ impl Launch<CpuDevice> for Depthwise {
         let conv = &self.conv;
         let mut addresses = Addresses::of(operands);
         let workspace = SendPtr(operands.workspace_ptr::<u8>());
-        let n_taps = conv.window.n_taps();
-        let room = room(n_taps).saturated();
+        let (n_rows, n_taps) = (conv.window.n_rows(), conv.window.n_taps());
+        let room = room(conv).saturated();
         if !conv.packed {
             let packed = SendPtr(workspace.at(room * conv.host.n_slots()).cast::<f32>());
             let n = conv.groups * n_taps;
@@ -88,38 +121,32 @@ impl Launch<CpuDevice> for Depthwise {
             pack(src, conv.groups, n_taps, dst);
             addresses.w = packed;
         }
-        let channels = conv.groups;
         let [depth, _, width] = conv.window.output;
-        let n_units = conv.images * depth * self.n_bands * self.n_groups;
+        let n_units = conv.images * depth * self.n_bands * self.n_parts;
         conv.host.parallel_for(n_units, self.grain, |units, slot| {
             let mut pace = conv.host.pace();
-            // SAFETY: a slot's part of the workspace is its own, and has room for the addresses, which are written before they
-            // are read.
-            let seen = unsafe {
-                std::slice::from_raw_parts_mut(workspace.at(slot * room).cast::<Seen<GROUP>>(), n_taps)
+            // SAFETY: a slot's part of the workspace is its own, and has room for the lines and the addresses, which are written
+            // before they are read.
+            let (lines, seen) = unsafe {
+                let lines = workspace.at(slot * room).cast::<OfLine>();
+                let seen = lines.wrapping_add(n_rows).cast::<Seen<GROUP>>();
+                (std::slice::from_raw_parts_mut(lines, n_rows), std::slice::from_raw_parts_mut(seen, n_taps))
             };
             for unit in units {
-                let (group, unit) = (unit % self.n_groups, unit / self.n_groups);
+                let (part, unit) = (unit % self.n_parts, unit / self.n_parts);
                 let (band, plane) = (unit % self.n_bands, unit / self.n_bands);
-                let column = |group: usize| width * group / self.n_groups;
-                let columns = column(group)..column(group + 1);
+                let columns = part * self.part..((part + 1) * self.part).min(width);
+                let inside = self.inside.start.clamp(columns.start, columns.end)
+                    ..self.inside.end.clamp(columns.start, columns.end);
                 for row in self.height * band / self.n_bands..self.height * (band + 1) / self.n_bands {
-                    pace.work(columns.len() * channels * n_taps)?;
+                    pace.work(columns.len() * conv.groups * n_taps)?;
                     let line = plane * self.height + row;
-                    let at = (line * width + columns.start) * channels;
-                    let line = Line::of(&conv.window, addresses.x.at(0), channels, line).columns(&columns);
-                    let rows = Rows {
-                        n: line.n,
-                        seen: self.seen(&line, seen),
-                        weights: addresses.w.at(0),
-                        bias: Addresses::offset(addresses.bias, 0),
-                        z: Addresses::offset(addresses.z, at),
-                        y: addresses.y.at(at),
-                    };
+                    let sees = Line::of(&conv.window, addresses.x.at(0), conv.groups, line);
                     // SAFETY: the pixels are within the operands, and units write disjoint ones.
                     unsafe {
-                        (self.group)(conv, &rows);
-                        conv.activate(rows.y, rows.n, channels);
+                        self.edge(&addresses, &sees, line, columns.start..inside.start, seen);
+                        self.within(&addresses, &sees, line, inside.clone(), lines);
+                        self.edge(&addresses, &sees, line, inside.end..columns.end, seen);
                     }
                 }
             }
@@ -129,8 +156,80 @@ impl Launch<CpuDevice> for Depthwise {
 }
 
 impl Depthwise {
-    /// What each element of the window sees.
-    fn seen<'a>(&self, line: &Line<'_>, seen: &'a mut [Seen<GROUP>]) -> &'a [Seen<GROUP>] {
+    /// Makes pixels of a line, which sees what it does; their windows may lie in the padding.
+    ///
+    /// # Safety
+    /// The pixels are this thread's.
+    unsafe fn edge(
+        &self,
+        addresses: &Addresses,
+        sees: &Line<'_>,
+        line: usize,
+        columns: Range<usize>,
+        seen: &mut [Seen<GROUP>],
+    ) {
+        let conv = &self.conv;
+        for first in columns.clone().step_by(GROUP) {
+            let group = first..(first + GROUP).min(columns.end);
+            self.addresses(&sees.columns(&group), seen);
+            // SAFETY: the pixels are this thread's (# Safety), and what is seen lies within the image, or in the zeros.
+            unsafe { (self.of_addresses)(conv, &self.pixels(addresses, line, &group), seen) };
+        }
+    }
+
+    /// Makes pixels of a line, which sees what it does; their windows lie within the lines of the image.
+    ///
+    /// # Safety
+    /// The pixels are this thread's.
+    unsafe fn within(
+        &self,
+        addresses: &Addresses,
+        sees: &Line<'_>,
+        line: usize,
+        columns: Range<usize>,
+        lines: &mut [OfLine],
+    ) {
+        if columns.is_empty() {
+            return;
+        }
+        let (conv, window) = (&self.conv, &self.conv.window);
+        let step = window.stride[2] * conv.groups;
+        let first = columns.start * step - window.pad[2] * conv.groups;
+        for (row, of_line) in lines.iter_mut().enumerate() {
+            *of_line = match sees.row(row) {
+                Some(from) => {
+                    OfLine { from: from.wrapping_add(first), step, tap: window.dilation[2] * conv.groups }
+                }
+                None => OfLine { from: conv.zeros.as_ptr(), step: 0, tap: 0 },
+            };
+        }
+        let mut first = columns.start;
+        while first < columns.end {
+            let n = (columns.end - first).min(GROUP);
+            let pixels = self.pixels(addresses, line, &(first..first + n));
+            // SAFETY: the pixels are this thread's (# Safety), and their windows lie within the lines.
+            unsafe { (self.of_lines)(conv, &pixels, lines) };
+            for of_line in lines.iter_mut() {
+                of_line.from = of_line.from.wrapping_add(n * of_line.step);
+            }
+            first += n;
+        }
+    }
+
+    /// Some pixels of a line of the result.
+    fn pixels(&self, addresses: &Addresses, line: usize, columns: &Range<usize>) -> Pixels {
+        let at = (line * self.conv.window.output[2] + columns.start) * self.conv.groups;
+        Pixels {
+            n: columns.len(),
+            weights: addresses.w.at(0),
+            bias: Addresses::offset(addresses.bias, 0),
+            z: Addresses::offset(addresses.z, at),
+            y: addresses.y.at(at),
+        }
+    }
+
+    /// The addresses of what each element of the windows sees.
+    fn addresses(&self, line: &Line<'_>, seen: &mut [Seen<GROUP>]) {
         let (width, zeros) = (self.conv.window.kernel[2], self.conv.zeros.as_ptr());
         for (row, seen) in seen.chunks_exact_mut(width).enumerate() {
             let of_row = line.row(row);
@@ -143,15 +242,12 @@ impl Depthwise {
                 }
             }
         }
-        seen
     }
 }
 
 /// Some pixels of the result, one after the other.
-struct Rows<'a> {
+struct Pixels {
     n: usize,
-    /// What each element of the window sees for each of them.
-    seen: &'a [Seen<GROUP>],
     /// For each element of the window a number for each channel.
     weights: *const f32,
     bias: *const f32,
@@ -159,26 +255,129 @@ struct Rows<'a> {
     y: *mut f32,
 }
 
-type GroupFn = unsafe fn(&Conv, &Rows<'_>);
+/// What some elements of the windows see.
+trait Sees: Copy + 'static {
+    /// What the first of the elements sees, for each of `n` windows, at most `P`; those that there are not see what the last one
+    /// does.
+    fn first<const P: usize>(&self, n: usize) -> Seen<P>;
 
-dispatch! { fn group_of(conv: &Conv, rows: &Rows<'_>) = group_body }
+    /// Its elements, if a row of the windows has so many.
+    fn n_taps(&self, width: usize) -> usize;
+
+    /// Numbers from what an element sees to what the next one does.
+    fn tap(&self) -> usize;
+}
+
+/// One element, which sees a pixel for each window.
+impl Sees for Seen<GROUP> {
+    #[inline(always)]
+    fn first<const P: usize>(&self, _n: usize) -> Seen<P> {
+        let mut first = [self[0]; P];
+        unrolled!(i below P { first[i] = self[i.min(GROUP - 1)]; });
+        first
+    }
+
+    #[inline(always)]
+    fn n_taps(&self, _width: usize) -> usize {
+        1
+    }
+
+    #[inline(always)]
+    fn tap(&self) -> usize {
+        0
+    }
+}
+
+/// A row of the windows: what its first element sees of the first one, and the numbers from one window to the next and from one
+/// element to the next.
+#[derive(Clone, Copy)]
+struct OfLine {
+    from: *const f32,
+    step: usize,
+    tap: usize,
+}
+
+impl Sees for OfLine {
+    #[inline(always)]
+    fn first<const P: usize>(&self, n: usize) -> Seen<P> {
+        let mut first = [self.from; P];
+        // Without a jump, which would not be foreseen, and without a multiplication.
+        unrolled!(i below P {
+            if i > 0 {
+                first[i] = first[i - 1].wrapping_add(if i < n { self.step } else { 0 });
+            }
+        });
+        first
+    }
+
+    #[inline(always)]
+    fn n_taps(&self, width: usize) -> usize {
+        width
+    }
+
+    #[inline(always)]
+    fn tap(&self) -> usize {
+        self.tap
+    }
+}
+
+/// Makes pixels.
+type GroupFn<S> = unsafe fn(&Conv, &Pixels, &[S]);
+
+dispatch! { fn group_of<S: Sees>(conv: &Conv, pixels: &Pixels, sees: &[S]) = group_body }
 
 /// # Safety
-/// What is seen, weights, bias, `z` and `y` have the channels, or are NULL where that is allowed.
+/// What is seen, weights, bias, `z` and `y` have the channels, or are NULL where that is allowed; the pixels are this thread's.
 #[inline(always)]
-unsafe fn group_body<A: Arith>(conv: &Conv, rows: &Rows<'_>) {
-    let (channels, lanes) = (conv.groups, <A::Lanes as Lanes>::N);
-    let tail = conv.tail(rows.z);
+unsafe fn group_body<A: Arith, S: Sees>(conv: &Conv, pixels: &Pixels, sees: &[S]) {
+    let job =
+        Job { pixels, sees, width: conv.window.kernel[2], tail: conv.tail(pixels.z), channels: conv.groups };
+    // SAFETY: as this function; there are at most as many pixels.
+    unsafe {
+        match pixels.n {
+            ..=2 => channels_body::<A, S, 2>(&job),
+            3..=4 => channels_body::<A, S, 4>(&job),
+            _ => channels_body::<A, S, GROUP>(&job),
+        }
+    }
+    // SAFETY: the pixels are this thread's (# Safety).
+    unsafe { conv.activate(pixels.y, pixels.n, conv.groups) };
+}
+
+/// What a group is made of.
+struct Job<'a, S> {
+    pixels: &'a Pixels,
+    sees: &'a [S],
+    /// Elements of a row of the windows.
+    width: usize,
+    tail: Tail,
+    channels: usize,
+}
+
+/// All channels of at most `P` pixels.
+///
+/// # Safety
+/// As [`group_body`].
+#[inline(always)]
+unsafe fn channels_body<A: Arith, S: Sees, const P: usize>(job: &Job<'_, S>) {
+    let lanes = <A::Lanes as Lanes>::N;
     let mut at = 0;
-    // An address that was read serves two vectors, where there are registers for the sums of both.
-    while lanes == 16 && at + 2 * lanes <= channels {
+    // An address serves two vectors, where there are registers for the sums of both.
+    while lanes == 16 && at + 2 * lanes <= job.channels {
         // SAFETY: there are two vectors of channels from here (# Safety).
-        unsafe { vectors::<A, 2>(rows, &tail, channels, at, lanes) };
+        unsafe { vectors::<A, A::Lanes, S, P, 2>(job, at, lanes) };
         at += 2 * lanes;
     }
-    while at < channels {
+    while at < job.channels {
+        let n = job.channels - at;
         // SAFETY: there are as many channels from here (# Safety).
-        unsafe { vectors::<A, 1>(rows, &tail, channels, at, lanes.min(channels - at)) };
+        unsafe {
+            if lanes == 16 && n <= lanes / 2 {
+                vectors::<A, <A::Lanes as Lanes>::Half, S, P, 1>(job, at, n);
+            } else {
+                vectors::<A, A::Lanes, S, P, 1>(job, at, lanes.min(n));
+            }
+        }
         at += lanes;
     }
 }
@@ -186,48 +385,52 @@ unsafe fn group_body<A: Arith>(conv: &Conv, rows: &Rows<'_>) {
 /// `V` vectors of channels from `at`, the last of which may have fewer: `n`.
 ///
 /// # Safety
-/// As [`group_body`].
+/// As [`group_body`], and there are as many channels from `at`; the instructions of `L` are among those of `A`.
 #[inline(always)]
-unsafe fn vectors<A: Arith, const V: usize>(
-    rows: &Rows<'_>,
-    tail: &Tail,
-    channels: usize,
+unsafe fn vectors<A: Arith, L: Lanes, S: Sees, const P: usize, const V: usize>(
+    job: &Job<'_, S>,
     at: usize,
     n: usize,
 ) {
-    let lanes = <A::Lanes as Lanes>::N;
-    let count = |v: usize| if v + 1 == V { n } else { lanes };
+    let (pixels, channels) = (job.pixels, job.channels);
+    let count = |v: usize| if v + 1 == V { n } else { L::N };
     // SAFETY: the processor has the instructions.
-    let zero = unsafe { A::Lanes::splat(0.0) };
-    let mut sums = [[zero; V]; GROUP];
-    for (tap, seen) in rows.seen.iter().enumerate() {
-        let mut weights = [zero; V];
-        unrolled!(v below V {
-            let from = rows.weights.wrapping_add(tap * channels + at + v * lanes);
-            // SAFETY: there are as many channels from here (# Safety).
-            weights[v] = unsafe { read(from, count(v)) };
-        });
-        unrolled!(i below GROUP {
+    let zero = unsafe { L::splat(0.0) };
+    let mut sums = [[zero; V]; P];
+    let mut weights = pixels.weights.wrapping_add(at);
+    for sees in job.sees {
+        let first = sees.first::<P>(pixels.n);
+        let mut offset = at;
+        for _ in 0..sees.n_taps(job.width) {
+            let mut factors = [zero; V];
             unrolled!(v below V {
-                // SAFETY: the same.
-                let x: A::Lanes = unsafe { read(seen[i].wrapping_add(at + v * lanes), count(v)) };
-                sums[i][v] = weights[v].fma(x, sums[i][v]);
+                // SAFETY: there are as many channels from here (# Safety).
+                factors[v] = unsafe { read(weights.wrapping_add(v * L::N), count(v)) };
             });
-        });
+            unrolled!(i below P {
+                unrolled!(v below V {
+                    // SAFETY: the same.
+                    let x: L = unsafe { read(first[i].wrapping_add(offset + v * L::N), count(v)) };
+                    sums[i][v] = factors[v].fma(x, sums[i][v]);
+                });
+            });
+            weights = weights.wrapping_add(channels);
+            offset += sees.tap();
+        }
     }
     unrolled!(v below V {
-        let (at, n) = (at + v * lanes, count(v));
+        let (at, n) = (at + v * L::N, count(v));
         // SAFETY: the processor has the instructions, and there are `n` channels from here (# Safety).
-        let bias = unsafe { if rows.bias.is_null() { zero } else { read(rows.bias.wrapping_add(at), n) } };
-        unrolled!(i below GROUP {
-            if i < rows.n {
+        let bias = unsafe { if pixels.bias.is_null() { zero } else { read(pixels.bias.wrapping_add(at), n) } };
+        unrolled!(i below P {
+            if i < pixels.n {
                 let mut sum = sums[i][v].add(bias);
                 // SAFETY: there are `n` channels from here (# Safety).
                 unsafe {
-                    if !tail.z.is_null() {
-                        sum = sum.add(read(tail.z.wrapping_add(i * channels + at), n));
+                    if !job.tail.z.is_null() {
+                        sum = sum.add(read(job.tail.z.wrapping_add(i * channels + at), n));
                     }
-                    write(tail.activation.apply::<A>(sum), rows.y.wrapping_add(i * channels + at), n);
+                    write(job.tail.activation.apply::<A, L>(sum), pixels.y.wrapping_add(i * channels + at), n);
                 }
             }
         });

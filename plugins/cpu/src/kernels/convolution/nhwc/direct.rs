@@ -102,6 +102,12 @@ impl Launch<CpuDevice> for Direct {
     }
 }
 
+/// What a tile gets at once: some rows of the window for each of some panels.
+struct Share {
+    panels: Range<usize>,
+    rows: Range<usize>,
+}
+
 /// The operands of a launch.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
@@ -159,13 +165,15 @@ impl Direct {
         let bytes = self.panels.len() / self.panels.n * panels.len() * 4;
         let x = place.of.x.at(group * conv.c_in);
         let mut pace = conv.host.pace();
+        let mut segments = [Segment::EMPTY; SEGMENTS_MAX];
         let mut each = |panels: Range<usize>, rows: Range<usize>| {
             let mut n = 0;
             let terms = rows.len() * of_row * panels.len() * self.panels.widest() * conv.tiles.lanes;
+            let share = Share { panels, rows };
             self.tiles.each(tiles.clone(), &conv.window, x, conv.strides().0, |pixel, line| {
                 pace.work(line.n * terms)?;
                 // SAFETY: the tiles and the panels are this thread's (# Safety).
-                unsafe { self.tile(place, panels.clone(), pixel, line, rows.clone(), n) };
+                unsafe { self.tile(place, &share, pixel, line, n, &mut segments) };
                 n += 1;
                 Ok(())
             })
@@ -189,33 +197,33 @@ impl Direct {
         let window = &self.conv.window;
         let pixel = line * window.output[2] + columns.start;
         let line = Line::of(window, place.of.x.at(0), self.conv.c_in, line).columns(columns);
+        let share = Share { panels: 0..self.panels.n, rows: 0..window.n_rows() };
+        let mut segments = [Segment::EMPTY; SEGMENTS_MAX];
         // SAFETY: the pixels are this thread's (# Safety).
-        unsafe {
-            self.tile(place, 0..self.panels.n, pixel, &line, 0..window.kernel[0] * window.kernel[1], 0)
-        };
+        unsafe { self.tile(place, &share, pixel, &line, 0, &mut segments) };
     }
 
-    /// Adds some rows of the window to a tile of each of some panels: the first starts it, and the last ends it. The first tiles
-    /// of a panel ask for parts of the next one.
+    /// Adds rows of the window to a tile of each of the panels: the first starts it, and the last ends it. The first tiles of a
+    /// panel ask for parts of the next one. `segments` have room for those of any tile.
     ///
     /// # Safety
     /// As [`Direct::block`]; there are tiles of as many pixels.
     unsafe fn tile(
         &self,
         place: &Place,
-        panels: Range<usize>,
+        share: &Share,
         pixel: usize,
         line: &Line<'_>,
-        rows: Range<usize>,
         nth: usize,
+        segments: &mut [Segment; SEGMENTS_MAX],
     ) {
         let (conv, group) = (&self.conv, place.group);
         let window = &conv.window;
         let of_channel = conv.strides().1;
-        let is_last = rows.end == window.kernel[0] * window.kernel[1];
-        let mut adds = rows.start > 0;
+        let is_last = share.rows.end == window.n_rows();
+        let mut adds = share.rows.start > 0;
         let mut make = |segments: &[Segment], ends: bool| {
-            for panel in panels.clone() {
+            for panel in share.panels.clone() {
                 let (column, columns) = self.panels.columns(panel);
                 let at = pixel * of_channel + group * conv.c_out + column;
                 let tail = conv.tail(Addresses::offset(place.of.z, at));
@@ -248,16 +256,15 @@ impl Direct {
         let (taps, len) =
             if is_whole { (1, window.kernel[2] * conv.c_in) } else { (window.kernel[2], conv.c_in) };
         let zeros = conv.zeros.as_ptr();
-        let mut segments = [Segment::EMPTY; SEGMENTS_MAX];
         let mut n = 0;
-        for row in rows {
+        for row in share.rows.clone() {
             let seen = line.row(row);
             if seen.is_none() && place.is_finite {
                 continue;
             }
             for tap in 0..taps {
                 if n == SEGMENTS_MAX {
-                    make(&segments, false);
+                    make(&segments[..], false);
                     n = 0;
                 }
                 let segment = &mut segments[n];

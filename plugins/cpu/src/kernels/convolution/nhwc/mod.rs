@@ -41,7 +41,9 @@ struct Conv {
     /// Output channels of a group.
     c_out: usize,
     window: Window,
-    activation: Activation,
+    /// What the tail does in registers, and what is left for rows that are finished.
+    quick: Quick,
+    activation: Option<Activation>,
     finish: FinishFn,
     tiles: Tiles,
     /// True if the host passes packed weights.
@@ -68,7 +70,7 @@ impl Conv {
 
     /// The part of the tail that sums get in registers.
     fn tail(&self, z: *const f32) -> Tail {
-        Tail { z, activation: Quick::of(self.activation).unwrap_or(Quick::None) }
+        Tail { z, activation: self.quick }
     }
 
     /// Applies to finished rows what [`Conv::tail`] leaves out.
@@ -76,9 +78,7 @@ impl Conv {
     /// # Safety
     /// The rows are this thread's.
     unsafe fn activate(&self, y: *mut f32, rows: usize, columns: usize) {
-        if Quick::of(self.activation).is_ok() {
-            return;
-        }
+        let Some(activation) = self.activation else { return };
         let stride = self.strides().1;
         let tile = Tile {
             x: y,
@@ -93,7 +93,7 @@ impl Conv {
             beta: 1.0,
         };
         // SAFETY: the rows are this thread's (# Safety).
-        unsafe { (self.finish)(tile, self.activation) };
+        unsafe { (self.finish)(tile, activation) };
     }
 }
 
@@ -111,6 +111,10 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     let window = Window::of(&request.attrs, kernel, spatial, out_spatial)?;
     let (images, window) = widened(images, window);
     let isa = request.device.isa;
+    let (quick, activation) = match Quick::of(Activation::of(&request.attrs)?) {
+        Ok(quick) => (quick, None),
+        Err(activation) => (Quick::None, Some(activation)),
+    };
     let n_zeros = (Size::of(window.kernel[2]) * c_in.max(channels)).get("a row of padding")?;
     let conv = Conv {
         host: request.host,
@@ -119,7 +123,8 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
         c_in,
         c_out: c_out / groups,
         window,
-        activation: Activation::of(&request.attrs)?,
+        quick,
+        activation,
         finish: finish(isa),
         tiles: Tiles::of(isa),
         packed: request.abi_minor >= 2 && request.required_input(1)?.constant().is_some(),

@@ -25,6 +25,11 @@ impl Case {
         Self { images, groups: 1, c_in, c_out, image: vec![height, width], kernel, stride, dilation, pad }
     }
 
+    /// The same of each channel by itself.
+    fn depthwise(images: usize, channels: usize, plane: [usize; 2]) -> Self {
+        Self { groups: channels, ..Self::plane(images, [1, 1], plane) }
+    }
+
     fn attrs(&self) -> Vec<(&'static str, Value)> {
         let ints = |values: &[usize]| Value::Ints(values.iter().map(|&n| n as i64).collect());
         vec![
@@ -147,6 +152,10 @@ fn convolutions_are_what_the_definition_says() {
         let mut extents = |most: usize| -> Vec<usize> { (0..rank).map(|_| 1 + chance.below(most)).collect() };
         let (mut image, kernel) =
             (extents(if rank == 1 { 60 } else { 12 }), extents(if rank == 1 { 40 } else { 4 }));
+        if is_depthwise {
+            // Long lines are made in parts, of what lies within them and at their ends.
+            image[rank - 1] += extents(150)[0];
+        }
         let (stride, dilation) = (extents(2), extents(2));
         let pad: Vec<usize> = kernel.iter().map(|&kernel| chance.below(kernel)).collect();
         for i in 0..rank {
@@ -220,27 +229,32 @@ fn what_is_not_finite_stays_where_it_is_seen() {
     let mut chance = Chance::new(37);
     for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, 1e37] {
         for in_weights in [false, true] {
-            let case = Case::plane(2, [32, 32], [12, 13]);
-            let [n_x, n_w, n_y]: [usize; 3] = case.shapes().map(|extents| extents.iter().product());
-            let (mut x, mut w) = (integers(&mut chance, n_x), integers(&mut chance, n_w));
-            match in_weights {
-                false => x[chance.below(n_x)] = special,
-                true => w[chance.below(n_w)] = special,
-            }
-            let mut expected = vec![0.0f64; n_y];
-            // Padding is multiplied, too: of infinite weights it makes no numbers.
-            case.each(|y, x_at, w_at| {
-                expected[y] += f64::from(x_at.map_or(0.0, |at| x[at])) * f64::from(w[w_at]);
-            });
-            for found in found(&case, &x, &w, 2, &More::default()) {
-                for (at, (&found, &expected)) in found.iter().zip(&expected).enumerate() {
-                    let expected = expected as f32;
-                    let same = found.is_nan() == expected.is_nan()
-                        && (found.is_finite() == expected.is_finite())
-                        && (expected.is_nan() || expected.is_finite() || found == expected);
-                    let near =
-                        !expected.is_finite() || (found - expected).abs() <= 1e-2 + 1e-3 * expected.abs();
-                    assert!(same && (near || special.abs() >= 1e37), "{special:e}: {at}: {found} {expected}");
+            let planes = [Case::plane(2, [32, 32], [12, 13]), Case::depthwise(2, 39, [6, 45])];
+            for case in planes {
+                let [n_x, n_w, n_y]: [usize; 3] = case.shapes().map(|extents| extents.iter().product());
+                let (mut x, mut w) = (integers(&mut chance, n_x), integers(&mut chance, n_w));
+                match in_weights {
+                    false => x[chance.below(n_x)] = special,
+                    true => w[chance.below(n_w)] = special,
+                }
+                let mut expected = vec![0.0f64; n_y];
+                // Padding is multiplied, too: of infinite weights it makes no numbers.
+                case.each(|y, x_at, w_at| {
+                    expected[y] += f64::from(x_at.map_or(0.0, |at| x[at])) * f64::from(w[w_at]);
+                });
+                for found in found(&case, &x, &w, 2, &More::default()) {
+                    for (at, (&found, &expected)) in found.iter().zip(&expected).enumerate() {
+                        let expected = expected as f32;
+                        let same = found.is_nan() == expected.is_nan()
+                            && (found.is_finite() == expected.is_finite())
+                            && (expected.is_nan() || expected.is_finite() || found == expected);
+                        let near =
+                            !expected.is_finite() || (found - expected).abs() <= 1e-2 + 1e-3 * expected.abs();
+                        assert!(
+                            same && (near || special.abs() >= 1e37),
+                            "{special:e}: {at}: {found} {expected}"
+                        );
+                    }
                 }
             }
         }

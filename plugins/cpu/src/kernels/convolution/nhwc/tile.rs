@@ -90,13 +90,13 @@ impl Quick {
     /// # Safety
     /// The processor has the instructions.
     #[inline(always)]
-    pub unsafe fn apply<A: Arith>(self, sum: A::Lanes) -> A::Lanes {
+    pub unsafe fn apply<A: Arith, L: Lanes>(self, sum: L) -> L {
         // SAFETY: the processor has the instructions (# Safety).
         unsafe {
             match self {
                 Self::None => sum,
-                Self::Clip(low, high) => apply::<A, A::Lanes>(Activation::Clip(low, high), sum),
-                Self::HardSwish => apply::<A, A::Lanes>(Activation::HardSwish, sum),
+                Self::Clip(low, high) => apply::<A, L>(Activation::Clip(low, high), sum),
+                Self::HardSwish => apply::<A, L>(Activation::HardSwish, sum),
             }
         }
     }
@@ -114,6 +114,9 @@ type TileFn = unsafe fn(&Job<'_>);
 /// The functions of an instruction set, by vectors and rows, each counted from 1.
 type Table = [[Option<TileFn>; ROWS_MAX]; VECTORS_MAX];
 
+/// The same where half of the last vector is enough, of an instruction set on which that takes half of the time.
+type Halves = Option<&'static Table>;
+
 /// The micro-kernels of an instruction set.
 #[derive(Clone, Copy)]
 pub struct Tiles {
@@ -122,19 +125,25 @@ pub struct Tiles {
     /// Vectors of a panel, at most.
     pub vectors: usize,
     table: &'static Table,
+    halves: Halves,
 }
 
 impl Tiles {
     /// Those of an instruction set.
     pub fn of(isa: Isa) -> Self {
         match isa {
-            Isa::Baseline => Self { lanes: isa.lanes(), vectors: 2, table: &BASELINE },
+            Isa::Baseline => Self { lanes: isa.lanes(), vectors: 2, table: &BASELINE, halves: None },
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => Self { lanes: isa.lanes(), vectors: 2, table: &AVX2 },
+            Isa::Avx2 => Self { lanes: isa.lanes(), vectors: 2, table: &AVX2, halves: None },
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => Self { lanes: isa.lanes(), vectors: VECTORS_MAX, table: &AVX512 },
+            Isa::Avx512 => Self {
+                lanes: isa.lanes(),
+                vectors: VECTORS_MAX,
+                table: &AVX512,
+                halves: Some(&AVX512_HALVES),
+            },
             #[cfg(not(target_arch = "x86_64"))]
-            _ => Self { lanes: Isa::Baseline.lanes(), vectors: 2, table: &BASELINE },
+            _ => Self { lanes: Isa::Baseline.lanes(), vectors: 2, table: &BASELINE, halves: None },
         }
     }
 
@@ -149,36 +158,50 @@ impl Tiles {
     /// As [`TileFn`], of the first point of which there is this value; there are such tiles ([`Tiles::rows`]).
     #[inline]
     pub unsafe fn run(&self, vectors: usize, rows: usize, job: &Job<'_>) {
-        let Some(tile) = self.table[vectors - 1][rows - 1] else { unreachable!("a tile of {rows} rows") };
+        let table = match self.halves {
+            Some(halves) if job.columns + self.lanes / 2 <= vectors * self.lanes => halves,
+            _ => self.table,
+        };
+        let Some(tile) = table[vectors - 1][rows - 1] else { unreachable!("a tile of {rows} rows") };
         // SAFETY: as this function (# Safety).
         unsafe { tile(job) };
     }
 }
 
 /// # Safety
-/// As [`TileFn`], of `R` rows and `V` vectors.
+/// As [`TileFn`], of `R` rows and `V` vectors, the last of which is half a vector if `HALF`.
 #[inline(always)]
-unsafe fn tile_body<A: Arith, const V: usize, const R: usize>(job: &Job<'_>) {
+unsafe fn tile_body<A: Arith, const V: usize, const R: usize, const HALF: bool>(job: &Job<'_>) {
     let n = <A::Lanes as Lanes>::N;
+    let whole = if HALF { V - 1 } else { V };
     // SAFETY: the processor has the instructions (# Safety, 1).
-    let zero = unsafe { A::Lanes::splat(0.0) };
+    let (zero, half_zero) = unsafe { (A::Lanes::splat(0.0), Half::<A>::splat(0.0)) };
     let mut sums = [[zero; V]; R];
+    let mut halves = [half_zero; R];
     // Columns of a vector: the last one may have fewer.
     let columns = |v: usize| if v + 1 == V { job.columns - v * n } else { n };
+    let rest = job.columns - (V - 1) * n;
     if job.adds {
         unrolled!(r below R {
-            unrolled!(v below V {
-                let y = job.y.wrapping_add(r * job.stride + v * n);
-                // SAFETY: the columns of the vector are this tile's (# Safety, 3).
-                sums[r][v] = unsafe { read(y, columns(v)) };
-            });
+            let y = job.y.wrapping_add(r * job.stride);
+            // SAFETY: the columns of each vector are this tile's (# Safety, 3).
+            unrolled!(v below whole { sums[r][v] = unsafe { read(y.wrapping_add(v * n), columns(v)) }; });
+            if HALF {
+                // SAFETY: the same.
+                halves[r] = unsafe { read(y.wrapping_add(whole * n), rest) };
+            }
         });
     } else if !job.bias.is_null() {
-        unrolled!(v below V {
+        unrolled!(v below whole {
             // SAFETY: there is a number for each column (# Safety, 3).
             let bias = unsafe { read(job.bias.wrapping_add(v * n), columns(v)) };
             unrolled!(r below R { sums[r][v] = bias; });
         });
+        if HALF {
+            // SAFETY: there is a number for each column (# Safety, 3).
+            let bias = unsafe { read(job.bias.wrapping_add(whole * n), rest) };
+            unrolled!(r below R { halves[r] = bias; });
+        }
     }
     for segment in job.segments {
         let mut weights = job.weights.wrapping_add(segment.k * V * n);
@@ -190,47 +213,75 @@ unsafe fn tile_body<A: Arith, const V: usize, const R: usize>(job: &Job<'_>) {
             A::Lanes::prefetch(ahead.wrapping_add(k * AHEAD + AHEAD / 2));
             let mut panel = [zero; V];
             // SAFETY: the panel has the segment's terms (# Safety, 2).
-            unrolled!(v below V { panel[v] = unsafe { A::Lanes::load(weights.wrapping_add(v * n)) }; });
+            unrolled!(v below whole { panel[v] = unsafe { A::Lanes::load(weights.wrapping_add(v * n)) }; });
+            let mut half = half_zero;
+            if HALF {
+                // SAFETY: the panel has the segment's terms, whole vectors (# Safety, 2).
+                half = unsafe { Half::<A>::load(weights.wrapping_add(whole * n)) };
+            }
             weights = weights.wrapping_add(V * n);
             unrolled!(r below R {
-                // SAFETY: the row has the segment's terms (# Safety, 2).
-                let x = unsafe { A::Lanes::splat(*rows[r].wrapping_add(k)) };
-                unrolled!(v below V { sums[r][v] = x.fma(panel[v], sums[r][v]); });
+                let at = rows[r].wrapping_add(k);
+                if whole > 0 {
+                    // SAFETY: the row has the segment's terms (# Safety, 2).
+                    let x = unsafe { A::Lanes::splat(*at) };
+                    unrolled!(v below whole { sums[r][v] = x.fma(panel[v], sums[r][v]); });
+                }
+                if HALF {
+                    // SAFETY: the row has the segment's terms (# Safety, 2).
+                    let x = unsafe { Half::<A>::splat(*at) };
+                    halves[r] = x.fma(half, halves[r]);
+                }
             });
         }
     }
     let (z, activation) = job.tail.map_or((std::ptr::null(), Quick::None), |tail| (tail.z, tail.activation));
     if !z.is_null() {
         unrolled!(r below R {
-            unrolled!(v below V {
+            let z = z.wrapping_add(r * job.stride);
+            unrolled!(v below whole {
                 // SAFETY: there is a number for each element (# Safety, 3).
-                let z = unsafe { read(z.wrapping_add(r * job.stride + v * n), columns(v)) };
-                sums[r][v] = sums[r][v].add(z);
+                sums[r][v] = sums[r][v].add(unsafe { read(z.wrapping_add(v * n), columns(v)) });
             });
+            if HALF {
+                // SAFETY: there is a number for each element (# Safety, 3).
+                halves[r] = halves[r].add(unsafe { read(z.wrapping_add(whole * n), rest) });
+            }
         });
     }
     if !matches!(activation, Quick::None) {
         unrolled!(r below R {
             // SAFETY: the processor has the instructions (# Safety, 1).
-            unrolled!(v below V { sums[r][v] = unsafe { activation.apply::<A>(sums[r][v]) }; });
+            unrolled!(v below whole { sums[r][v] = unsafe { activation.apply::<A, A::Lanes>(sums[r][v]) }; });
+            if HALF {
+                // SAFETY: the processor has the instructions (# Safety, 1).
+                halves[r] = unsafe { activation.apply::<A, Half<A>>(halves[r]) };
+            }
         });
     }
     unrolled!(r below R {
-        unrolled!(v below V {
-            // SAFETY: the columns of the vector are this tile's (# Safety, 3).
-            unsafe { write(sums[r][v], job.y.wrapping_add(r * job.stride + v * n), columns(v)) };
-        });
+        let y = job.y.wrapping_add(r * job.stride);
+        // SAFETY: the columns of each vector are this tile's (# Safety, 3).
+        unrolled!(v below whole { unsafe { write(sums[r][v], y.wrapping_add(v * n), columns(v)) }; });
+        if HALF {
+            // SAFETY: the same.
+            unsafe { write(halves[r], y.wrapping_add(whole * n), rest) };
+        }
     });
 }
 
-/// A table: the body compiled for an instruction set, each number of vectors and each number of rows. The sums, a panel's
+/// Half of an instruction set's vector.
+type Half<A> = <<A as Arith>::Lanes as Lanes>::Half;
+
+/// A table: the body compiled for an instruction set, each number of vectors and each number of rows, of whole vectors or with half a
+/// vector at the end. The sums, a panel's
 /// vectors and a factor fit the registers: 32 of AVX-512, else 16. More rows than these would have more addresses than fit.
 macro_rules! table {
-    ($arith:ty $(, $features:literal)?: $([$vectors:literal: $($rows:literal)*])*) => {{
+    ($arith:ty, half $half:literal $(, $features:literal)?: $([$vectors:literal: $($rows:literal)*])*) => {{
         $(#[target_feature(enable = $features)])?
         unsafe fn tile<const V: usize, const R: usize>(job: &Job<'_>) {
             // SAFETY: as `TileFn`.
-            unsafe { tile_body::<$arith, V, R>(job) }
+            unsafe { tile_body::<$arith, V, R, $half>(job) }
         }
         let mut table: Table = [[None; ROWS_MAX]; VECTORS_MAX];
         $($(table[$vectors - 1][$rows - 1] = Some(tile::<$vectors, $rows> as TileFn);)*)*
@@ -238,11 +289,16 @@ macro_rules! table {
     }};
 }
 
-static BASELINE: Table = table!(crate::isa::Separate: [1: 1 2 3 4 5 6] [2: 1 2 3 4 5 6]);
+static BASELINE: Table = table!(crate::isa::Separate, half false: [1: 1 2 3 4 5 6] [2: 1 2 3 4 5 6]);
 #[cfg(target_arch = "x86_64")]
-static AVX2: Table = table!(crate::isa::Fused, "avx2,fma": [1: 1 2 3 4 5 6] [2: 1 2 3 4 5 6]);
+static AVX2: Table = table!(crate::isa::Fused, half false, "avx2,fma": [1: 1 2 3 4 5 6] [2: 1 2 3 4 5 6]);
 #[cfg(target_arch = "x86_64")]
 static AVX512: Table = table!(
-    crate::isa::FusedWide, "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma":
+    crate::isa::FusedWide, half false, "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma":
+    [1: 1 2 3 4 5 6 7 8] [2: 1 2 3 4 5 6 7 8 9 10 11 12] [3: 1 2 3 4 5 6 7 8] [4: 1 2 3 4 5 6]
+);
+#[cfg(target_arch = "x86_64")]
+static AVX512_HALVES: Table = table!(
+    crate::isa::FusedWide, half true, "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma":
     [1: 1 2 3 4 5 6 7 8] [2: 1 2 3 4 5 6 7 8 9 10 11 12] [3: 1 2 3 4 5 6 7 8] [4: 1 2 3 4 5 6]
 );

@@ -468,7 +468,7 @@ unsafe fn behind_vector<A: Arith>(
                     if !tail.z.is_null() {
                         value = value.add(read(tail.z.wrapping_add(place), n));
                     }
-                    write(tail.activation.apply::<A>(value), to.y.wrapping_add(place), n);
+                    write(tail.activation.apply::<A, A::Lanes>(value), to.y.wrapping_add(place), n);
                 }
             }
         }
