@@ -1,9 +1,10 @@
 //! Depthwise convolutions of images whose channels come last: vectors run along channels, several pixels together.
 //!
 //! Windows that lie within their lines see each row of theirs at equal distances. What the others see, at the ends of lines, are
-//! addresses one by one, some of them in a row of zeros.
+//! addresses one by one, some of them in a row of zeros. What sees the padding only is left out, if all weights are finite.
 
 use super::Conv;
+use super::panels::{HEADER, is_finite, mark_finite};
 use super::tile::Tail;
 use crate::device::CpuDevice;
 use crate::dispatch;
@@ -21,9 +22,10 @@ use std::ops::Range;
 const GROUP: usize = 8;
 
 /// Lines that are made one after the other of the same columns, and bytes of such a part of a line: what windows see of it is still
-/// in the nearest cache when those of the next lines see it, too.
+/// in the second-level cache when those of the next lines see it, too. Shorter parts would stay in the first one, but what comes
+/// from memory is foreseen by the processor only in long ones.
 const BAND: usize = 16;
-const PART_BYTES: usize = 8 << 10;
+const PART_BYTES: usize = 32 << 10;
 
 struct Depthwise {
     conv: Conv,
@@ -35,14 +37,14 @@ struct Depthwise {
     part: usize,
     /// Columns whose windows lie within their lines.
     inside: Range<usize>,
-    of_addresses: GroupFn<Seen<GROUP>>,
+    of_elements: GroupFn<Element>,
     of_lines: GroupFn<OfLine>,
     grain: usize,
 }
 
 pub(super) fn prepare(conv: Conv, isa: Isa) -> Result<Prepared> {
     let (channels, n_taps) = (conv.groups, conv.window.n_taps());
-    let bytes = (Size::of(channels) * n_taps * 4).get("a convolution's packed weights")?;
+    let bytes = ((Size::of(channels) * n_taps + HEADER) * 4).get("a convolution's packed weights")?;
     let [_, height, width] = conv.window.output;
     let part = GROUP * (PART_BYTES / (Size::of(channels) * 4 * GROUP).saturated().max(1)).max(1);
     let flops = (Size::of(2 * n_taps) * channels * part.min(width) * BAND.min(height)).saturated();
@@ -54,7 +56,7 @@ pub(super) fn prepare(conv: Conv, isa: Isa) -> Result<Prepared> {
         n_parts: width.div_ceil(part),
         part,
         inside: if lines_pay(&conv) { conv.window.inside(2) } else { 0..0 },
-        of_addresses: group_of::<Seen<GROUP>>(isa),
+        of_elements: group_of::<Element>(isa),
         of_lines: group_of::<OfLine>(isa),
         grain: (100_000 / flops.max(1)).max(1),
         conv,
@@ -64,7 +66,7 @@ pub(super) fn prepare(conv: Conv, isa: Isa) -> Result<Prepared> {
     if !packed {
         return prepared.with_room(rooms + bytes, 64);
     }
-    let id = layout_id(&[6, channels as u64, n_taps as u64]);
+    let id = layout_id(&[7, channels as u64, n_taps as u64]);
     Ok(prepared.with_room(rooms, 64)?.with_packed(1, id, bytes, 64, move |src, dst| {
         pack(&to_f32s(src)?, channels, n_taps, as_f32s_mut(dst)?);
         Ok(())
@@ -89,14 +91,15 @@ fn lines_pay(conv: &Conv) -> bool {
     (lines as f32) < addresses
 }
 
-/// Bytes of what the windows of a group see: of addresses, and of lines before them.
+/// Bytes of what the windows of a group see: of elements, and of lines before them.
 fn room(conv: &Conv) -> Size {
     let lines = Size::of(conv.window.n_rows()) * size_of::<OfLine>();
-    (lines + Size::of(conv.window.n_taps()) * size_of::<Seen<GROUP>>()).next_multiple_of(64)
+    (lines + Size::of(conv.window.n_taps()) * size_of::<Element>()).next_multiple_of(64)
 }
 
-/// Weights come as `[channel, tap]`, and leave as `[tap, channel]`.
+/// Weights come as `[channel, tap]`, and leave as `[tap, channel]`, after a header.
 fn pack(src: &[f32], channels: usize, n_taps: usize, dst: &mut [f32]) {
+    let dst = mark_finite(src, dst);
     for (tap, row) in dst.chunks_exact_mut(channels.max(1)).enumerate().take(n_taps) {
         for (channel, value) in row.iter_mut().enumerate() {
             *value = src[channel * n_taps + tap];
@@ -116,21 +119,29 @@ impl Launch<CpuDevice> for Depthwise {
             let n = conv.groups * n_taps;
             // SAFETY: the operand has the weights' elements, and the workspace has room for them packed.
             let (src, dst) = unsafe {
-                (std::slice::from_raw_parts(addresses.w.0, n), std::slice::from_raw_parts_mut(packed.0, n))
+                (
+                    std::slice::from_raw_parts(addresses.w.0, n),
+                    std::slice::from_raw_parts_mut(packed.0, HEADER + n),
+                )
             };
             pack(src, conv.groups, n_taps, dst);
             addresses.w = packed;
         }
+        // SAFETY: packed weights begin with the header.
+        let place = unsafe { Place::of(&addresses) };
         let [depth, _, width] = conv.window.output;
         let n_units = conv.images * depth * self.n_bands * self.n_parts;
         conv.host.parallel_for(n_units, self.grain, |units, slot| {
             let mut pace = conv.host.pace();
-            // SAFETY: a slot's part of the workspace is its own, and has room for the lines and the addresses, which are written
+            // SAFETY: a slot's part of the workspace is its own, and has room for the lines and the elements, which are written
             // before they are read.
-            let (lines, seen) = unsafe {
+            let (lines, elements) = unsafe {
                 let lines = workspace.at(slot * room).cast::<OfLine>();
-                let seen = lines.wrapping_add(n_rows).cast::<Seen<GROUP>>();
-                (std::slice::from_raw_parts_mut(lines, n_rows), std::slice::from_raw_parts_mut(seen, n_taps))
+                let elements = lines.wrapping_add(n_rows).cast::<Element>();
+                (
+                    std::slice::from_raw_parts_mut(lines, n_rows),
+                    std::slice::from_raw_parts_mut(elements, n_taps),
+                )
             };
             for unit in units {
                 let (part, unit) = (unit % self.n_parts, unit / self.n_parts);
@@ -141,12 +152,13 @@ impl Launch<CpuDevice> for Depthwise {
                 for row in self.height * band / self.n_bands..self.height * (band + 1) / self.n_bands {
                     pace.work(columns.len() * conv.groups * n_taps)?;
                     let line = plane * self.height + row;
+                    let place = place.line(line * width * conv.groups);
                     let sees = Line::of(&conv.window, addresses.x.at(0), conv.groups, line);
                     // SAFETY: the pixels are within the operands, and units write disjoint ones.
                     unsafe {
-                        self.edge(&addresses, &sees, line, columns.start..inside.start, seen);
-                        self.within(&addresses, &sees, line, inside.clone(), lines);
-                        self.edge(&addresses, &sees, line, inside.end..columns.end, seen);
+                        self.edge(&place, &sees, columns.start..inside.start, elements);
+                        self.within(&place, &sees, inside.clone(), lines);
+                        self.edge(&place, &sees, inside.end..columns.end, elements);
                     }
                 }
             }
@@ -155,25 +167,48 @@ impl Launch<CpuDevice> for Depthwise {
     }
 }
 
+/// Where a line of the result is, and what it is made of besides the image.
+#[derive(Clone, Copy)]
+struct Place {
+    /// For each element of the window a number for each channel.
+    weights: SendPtr<f32>,
+    /// True if all weights are finite.
+    is_finite: bool,
+    bias: SendPtr<f32>,
+    z: SendPtr<f32>,
+    y: SendPtr<f32>,
+}
+
+impl Place {
+    /// The first line.
+    ///
+    /// # Safety
+    /// The weights are packed: a header, then the numbers.
+    unsafe fn of(addresses: &Addresses) -> Self {
+        // SAFETY: the weights begin with the header (# Safety).
+        let is_finite = unsafe { is_finite(addresses.w.at(0)) };
+        let weights = SendPtr(addresses.w.at(HEADER));
+        Self { weights, is_finite, bias: addresses.bias, z: addresses.z, y: addresses.y }
+    }
+
+    /// The line that begins so many numbers later.
+    fn line(&self, at: usize) -> Self {
+        let z = SendPtr(Addresses::offset(self.z, at).cast_mut());
+        Self { z, y: SendPtr(self.y.at(at)), ..*self }
+    }
+}
+
 impl Depthwise {
     /// Makes pixels of a line, which sees what it does; their windows may lie in the padding.
     ///
     /// # Safety
     /// The pixels are this thread's.
-    unsafe fn edge(
-        &self,
-        addresses: &Addresses,
-        sees: &Line<'_>,
-        line: usize,
-        columns: Range<usize>,
-        seen: &mut [Seen<GROUP>],
-    ) {
-        let conv = &self.conv;
+    unsafe fn edge(&self, place: &Place, sees: &Line<'_>, columns: Range<usize>, elements: &mut [Element]) {
         for first in columns.clone().step_by(GROUP) {
             let group = first..(first + GROUP).min(columns.end);
-            self.addresses(&sees.columns(&group), seen);
+            let elements = self.elements(place, &sees.columns(&group), elements);
             // SAFETY: the pixels are this thread's (# Safety), and what is seen lies within the image, or in the zeros.
-            unsafe { (self.of_addresses)(conv, &self.pixels(addresses, line, &group), seen) };
+            unsafe { (self.of_elements)(&self.conv, &self.pixels(place, &group), elements) };
         }
     }
 
@@ -181,34 +216,33 @@ impl Depthwise {
     ///
     /// # Safety
     /// The pixels are this thread's.
-    unsafe fn within(
-        &self,
-        addresses: &Addresses,
-        sees: &Line<'_>,
-        line: usize,
-        columns: Range<usize>,
-        lines: &mut [OfLine],
-    ) {
+    unsafe fn within(&self, place: &Place, sees: &Line<'_>, columns: Range<usize>, lines: &mut [OfLine]) {
         if columns.is_empty() {
             return;
         }
-        let (conv, window) = (&self.conv, &self.conv.window);
-        let step = window.stride[2] * conv.groups;
-        let first = columns.start * step - window.pad[2] * conv.groups;
-        for (row, of_line) in lines.iter_mut().enumerate() {
-            *of_line = match sees.row(row) {
-                Some(from) => {
-                    OfLine { from: from.wrapping_add(first), step, tap: window.dilation[2] * conv.groups }
+        let (channels, window) = (self.conv.groups, &self.conv.window);
+        let step = window.stride[2] * channels;
+        let first = columns.start * step - window.pad[2] * channels;
+        let mut n_lines = 0;
+        for row in 0..window.n_rows() {
+            let weights = place.weights.at(row * window.kernel[2] * channels);
+            lines[n_lines] = match sees.row(row) {
+                Some(line) => {
+                    let from = line.wrapping_add(first);
+                    OfLine { from, step, tap: window.dilation[2] * channels, weights }
                 }
-                None => OfLine { from: conv.zeros.as_ptr(), step: 0, tap: 0 },
+                None if place.is_finite => continue,
+                None => OfLine { from: self.conv.zeros.as_ptr(), step: 0, tap: 0, weights },
             };
+            n_lines += 1;
         }
+        let lines = &mut lines[..n_lines];
         let mut first = columns.start;
         while first < columns.end {
             let n = (columns.end - first).min(GROUP);
-            let pixels = self.pixels(addresses, line, &(first..first + n));
+            let pixels = self.pixels(place, &(first..first + n));
             // SAFETY: the pixels are this thread's (# Safety), and their windows lie within the lines.
-            unsafe { (self.of_lines)(conv, &pixels, lines) };
+            unsafe { (self.of_lines)(&self.conv, &pixels, lines) };
             for of_line in lines.iter_mut() {
                 of_line.from = of_line.from.wrapping_add(n * of_line.step);
             }
@@ -217,39 +251,47 @@ impl Depthwise {
     }
 
     /// Some pixels of a line of the result.
-    fn pixels(&self, addresses: &Addresses, line: usize, columns: &Range<usize>) -> Pixels {
-        let at = (line * self.conv.window.output[2] + columns.start) * self.conv.groups;
+    fn pixels(&self, place: &Place, columns: &Range<usize>) -> Pixels {
+        let at = columns.start * self.conv.groups;
         Pixels {
             n: columns.len(),
-            weights: addresses.w.at(0),
-            bias: Addresses::offset(addresses.bias, 0),
-            z: Addresses::offset(addresses.z, at),
-            y: addresses.y.at(at),
+            bias: Addresses::offset(place.bias, 0),
+            z: Addresses::offset(place.z, at),
+            y: place.y.at(at),
         }
     }
 
-    /// The addresses of what each element of the windows sees.
-    fn addresses(&self, line: &Line<'_>, seen: &mut [Seen<GROUP>]) {
+    /// What each element of the windows sees, with room for all.
+    fn elements<'a>(&self, place: &Place, line: &Line<'_>, room: &'a mut [Element]) -> &'a [Element] {
         let (width, zeros) = (self.conv.window.kernel[2], self.conv.zeros.as_ptr());
-        for (row, seen) in seen.chunks_exact_mut(width).enumerate() {
+        let mut n = 0;
+        for row in 0..self.conv.window.n_rows() {
             let of_row = line.row(row);
-            for (tap, seen) in seen.iter_mut().enumerate() {
-                match of_row {
-                    Some(of_row) => {
-                        line.seen(of_row, tap, zeros, seen);
+            if of_row.is_none() && place.is_finite {
+                continue;
+            }
+            for tap in 0..width {
+                let element = &mut room[n];
+                let sees = match of_row {
+                    Some(of_row) => line.seen(of_row, tap, zeros, &mut element.seen),
+                    None => {
+                        element.seen = [zeros; GROUP];
+                        false
                     }
-                    None => *seen = [zeros; GROUP],
+                };
+                if sees || !place.is_finite {
+                    element.weights = place.weights.at((row * width + tap) * self.conv.groups);
+                    n += 1;
                 }
             }
         }
+        &room[..n]
     }
 }
 
 /// Some pixels of the result, one after the other.
 struct Pixels {
     n: usize,
-    /// For each element of the window a number for each channel.
-    weights: *const f32,
     bias: *const f32,
     z: *const f32,
     y: *mut f32,
@@ -266,14 +308,23 @@ trait Sees: Copy + 'static {
 
     /// Numbers from what an element sees to what the next one does.
     fn tap(&self) -> usize;
+
+    /// The weights of the first of the elements; those of the next ones follow.
+    fn weights(&self) -> *const f32;
 }
 
 /// One element, which sees a pixel for each window.
-impl Sees for Seen<GROUP> {
+#[derive(Clone, Copy)]
+struct Element {
+    seen: Seen<GROUP>,
+    weights: *const f32,
+}
+
+impl Sees for Element {
     #[inline(always)]
     fn first<const P: usize>(&self, _n: usize) -> Seen<P> {
-        let mut first = [self[0]; P];
-        unrolled!(i below P { first[i] = self[i.min(GROUP - 1)]; });
+        let mut first = [self.seen[0]; P];
+        unrolled!(i below P { first[i] = self.seen[i.min(GROUP - 1)]; });
         first
     }
 
@@ -286,6 +337,11 @@ impl Sees for Seen<GROUP> {
     fn tap(&self) -> usize {
         0
     }
+
+    #[inline(always)]
+    fn weights(&self) -> *const f32 {
+        self.weights
+    }
 }
 
 /// A row of the windows: what its first element sees of the first one, and the numbers from one window to the next and from one
@@ -295,6 +351,7 @@ struct OfLine {
     from: *const f32,
     step: usize,
     tap: usize,
+    weights: *const f32,
 }
 
 impl Sees for OfLine {
@@ -318,6 +375,11 @@ impl Sees for OfLine {
     #[inline(always)]
     fn tap(&self) -> usize {
         self.tap
+    }
+
+    #[inline(always)]
+    fn weights(&self) -> *const f32 {
+        self.weights
     }
 }
 
@@ -397,9 +459,9 @@ unsafe fn vectors<A: Arith, L: Lanes, S: Sees, const P: usize, const V: usize>(
     // SAFETY: the processor has the instructions.
     let zero = unsafe { L::splat(0.0) };
     let mut sums = [[zero; V]; P];
-    let mut weights = pixels.weights.wrapping_add(at);
     for sees in job.sees {
         let first = sees.first::<P>(pixels.n);
+        let mut weights = sees.weights().wrapping_add(at);
         let mut offset = at;
         for _ in 0..sees.n_taps(job.width) {
             let mut factors = [zero; V];

@@ -4,7 +4,7 @@
 //! terms are one segment.
 
 use super::Conv;
-use super::panels::{HEADER, Panels};
+use super::panels::{HEADER, Panels, is_finite, mark_finite};
 use super::tile::{Job, ROWS_MAX, Segment};
 use crate::device::CpuDevice;
 use crate::kernels::geometry::pixels::{Groups, Line};
@@ -56,11 +56,7 @@ pub(super) fn prepare(conv: Conv) -> Result<Prepared> {
 /// Writes the header and the panels of each group; weights come as `[group, output channel, input channel, tap]`.
 pub(super) fn pack(src: &[f32], panels: &Panels, groups: usize, extents: [usize; 3], dst: &mut [f32]) {
     let [c_out, c_in, n_taps] = extents;
-    let (header, dst) = dst.split_at_mut(HEADER);
-    header.fill(0.0);
-    // Without a way out of the loop, so that it runs on vectors.
-    let all_finite = |weights: &[f32]| weights.iter().fold(true, |all, weight| all & weight.is_finite());
-    header[0] = f32::from(u8::from(src.chunks(4096).all(all_finite)));
+    let dst = mark_finite(src, dst);
     for (group, dst) in dst.chunks_exact_mut(panels.len().max(1)).enumerate().take(groups) {
         let src = &src[group * c_out * c_in * n_taps..];
         panels.pack(src, c_in * n_taps, |k| k % c_in * n_taps + k / c_in, dst);
@@ -126,7 +122,7 @@ impl Place {
     /// The addresses are the launch's, and the weights are packed: a header, then panels.
     pub unsafe fn of(addresses: Addresses, group: usize) -> Self {
         // SAFETY: packed weights begin with the header (# Safety).
-        let is_finite = unsafe { *addresses.w.at(0) } != 0.0;
+        let is_finite = unsafe { is_finite(addresses.w.at(0)) };
         Self { of: addresses, group, panels: SendPtr(addresses.w.at(HEADER)), is_finite }
     }
 }

@@ -11,6 +11,25 @@ use std::ops::Range;
 /// Numbers of the header: a line of the cache, so that panels are aligned.
 pub const HEADER: usize = 16;
 
+/// Writes the header of packed weights, and returns what is behind it.
+pub fn mark_finite<'a>(weights: &[f32], packed: &'a mut [f32]) -> &'a mut [f32] {
+    let (header, packed) = packed.split_at_mut(HEADER);
+    header.fill(0.0);
+    // Without a way out of the loop, so that it runs on vectors.
+    let all_finite = |weights: &[f32]| weights.iter().fold(true, |all, weight| all & weight.is_finite());
+    header[0] = f32::from(u8::from(weights.chunks(4096).all(all_finite)));
+    packed
+}
+
+/// Returns whether all weights are finite, as the header of packed ones says.
+///
+/// # Safety
+/// There is a header.
+pub unsafe fn is_finite(packed: *const f32) -> bool {
+    // SAFETY: there is a header (# Safety).
+    unsafe { *packed != 0.0 }
+}
+
 /// The panels of one group's output channels.
 #[derive(Clone, Copy)]
 pub struct Panels {
