@@ -171,7 +171,7 @@ unsafe fn group_body<A: Arith>(conv: &Conv, rows: &Rows<'_>) {
     let tail = conv.tail(rows.z);
     let mut at = 0;
     // An address that was read serves two vectors, where there are registers for the sums of both.
-    while lanes == 16 && at + 2 * lanes <= channels {
+    while A::REGISTERS == 32 && at + 2 * lanes <= channels {
         // SAFETY: there are two vectors of channels from here (# Safety).
         unsafe { vectors::<A, 2>(rows, &tail, channels, at, lanes) };
         at += 2 * lanes;
