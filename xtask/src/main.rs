@@ -3,6 +3,7 @@
 //! Everything here is for contributors to devbay; nothing here ships.
 #![expect(clippy::print_stdout, reason = "a command line tool talks on its standard output")]
 
+mod aarch64;
 mod abi;
 mod archive_abi;
 mod bench;
@@ -69,6 +70,8 @@ enum Command {
     Soak(soak::Arguments),
     /// Run the executor's tests under ThreadSanitizer
     Tsan,
+    /// Build for aarch64, and run the CPU plugin's tests and the command under QEMU
+    Aarch64(aarch64::Arguments),
     /// Run a fuzz target with AddressSanitizer, from seeds made of ONNX's node tests
     Fuzz(fuzz::Arguments),
     /// Run the hostile corpus: ONNX's node tests with operands, attributes and arity changed, on every device
@@ -108,6 +111,7 @@ fn main() -> Result<()> {
         Command::Test(arguments) => test::run(&arguments),
         Command::Soak(arguments) => soak::run(&arguments),
         Command::Tsan => tsan::run(),
+        Command::Aarch64(arguments) => aarch64::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Hostile(arguments) => hostile::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),

@@ -1,10 +1,12 @@
 //! Instructions that the kernels use, and the compilation of one body of code for each choice.
 //!
 //! The library is built for the baseline. A kernel's inner function is written once, generic over
-//! [`Arith`], and `dispatch!` compiles it three times with other target features; the kernel picks one
-//! when it is prepared. Vectors come from the compiler's autovectoriser; only the matrix and small dense
-//! kernels name instructions.
+//! [`Arith`], and `dispatch!` compiles it with other target features for each set that the target may have: three on
+//! x86-64, one elsewhere. The kernel picks one when it is prepared. Vectors come from the compiler's autovectoriser; only
+//! the matrix and small dense kernels name instructions.
 
+#[cfg(target_arch = "aarch64")]
+use crate::lanes::F32x4Fused;
 use crate::lanes::{F32x1, F32x4, Lanes};
 #[cfg(target_arch = "x86_64")]
 use crate::lanes::{F32x8, F32x16};
@@ -13,7 +15,7 @@ use devbay_plugin_api::sdk::{Error, Result};
 /// An instruction set.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Isa {
-    /// Instructions that the target always has: SSE2 on x86-64.
+    /// Instructions that the target always has: SSE2 on x86-64, NEON on aarch64.
     Baseline,
     /// AVX2 and FMA.
     Avx2,
@@ -55,22 +57,22 @@ impl Isa {
         };
         let isa = match name.as_str() {
             "auto" => return Ok(Self::best()),
-            "baseline" => Self::Baseline,
-            "avx2" => Self::Avx2,
-            "avx512" => Self::Avx512,
+            "baseline" => Some(Self::Baseline),
+            "neon" => cfg!(target_arch = "aarch64").then_some(Self::Baseline),
+            "avx2" => Some(Self::Avx2),
+            "avx512" => Some(Self::Avx512),
             _ => {
                 return Err(Error::invalid(format!(
-                    "{source} is auto, baseline, avx2 or avx512, found {name}"
+                    "{source} is auto, baseline, neon, avx2 or avx512, found {name}"
                 )));
             }
         };
-        if isa > Self::best() {
-            return Err(Error::unavailable(format!(
+        isa.filter(|&isa| isa <= Self::best()).ok_or_else(|| {
+            Error::unavailable(format!(
                 "{source} asks for {name}, this processor has {}",
                 Self::best().name()
-            )));
-        }
-        Ok(isa)
+            ))
+        })
     }
 
     /// Numbers of its widest vector of f32, [`Arith::Lanes`].
@@ -85,6 +87,7 @@ impl Isa {
     /// Its name in options.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Baseline if cfg!(target_arch = "aarch64") => "neon",
             Self::Baseline => "baseline",
             Self::Avx2 => "avx2",
             Self::Avx512 => "avx512",
@@ -96,6 +99,8 @@ impl Isa {
 pub trait Arith: Copy + Send + Sync + 'static {
     /// Its widest vector of f32, for the few kernels that name instructions.
     type Lanes: Lanes;
+    /// Number of registers that hold such vectors, which bounds the sums that a kernel keeps.
+    const REGISTERS: usize;
     /// `a * b + c`, rounded once where the instruction exists, twice where it does not.
     fn fma(a: f32, b: f32, c: f32) -> f32;
 }
@@ -103,7 +108,7 @@ pub trait Arith: Copy + Send + Sync + 'static {
 /// Two roundings: a fused multiply-add without the instruction is a library call.
 #[derive(Clone, Copy)]
 pub struct Separate;
-/// One rounding, and vectors of 256 bits.
+/// One rounding, and vectors of 256 bits with AVX2 or of 128 bits with NEON.
 #[derive(Clone, Copy)]
 pub struct Fused;
 /// One rounding, and vectors of 512 bits.
@@ -112,6 +117,7 @@ pub struct FusedWide;
 
 impl Arith for Separate {
     type Lanes = F32x4;
+    const REGISTERS: usize = 16;
 
     #[inline(always)]
     fn fma(a: f32, b: f32, c: f32) -> f32 {
@@ -122,6 +128,18 @@ impl Arith for Separate {
 #[cfg(target_arch = "x86_64")]
 impl Arith for Fused {
     type Lanes = F32x8;
+    const REGISTERS: usize = 16;
+
+    #[inline(always)]
+    fn fma(a: f32, b: f32, c: f32) -> f32 {
+        a.mul_add(b, c)
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+impl Arith for Fused {
+    type Lanes = F32x4Fused;
+    const REGISTERS: usize = 32;
 
     #[inline(always)]
     fn fma(a: f32, b: f32, c: f32) -> f32 {
@@ -132,6 +150,7 @@ impl Arith for Fused {
 #[cfg(target_arch = "x86_64")]
 impl Arith for FusedWide {
     type Lanes = F32x16;
+    const REGISTERS: usize = 32;
 
     #[inline(always)]
     fn fma(a: f32, b: f32, c: f32) -> f32 {
@@ -139,12 +158,20 @@ impl Arith for FusedWide {
     }
 }
 
+/// The arithmetic of [`Isa::Baseline`].
+#[cfg(target_arch = "aarch64")]
+pub type Baseline = Fused;
+/// The arithmetic of [`Isa::Baseline`].
+#[cfg(not(target_arch = "aarch64"))]
+pub type Baseline = Separate;
+
 /// One number where `A` has a vector: the same arithmetic, for what does not fill vectors.
 #[derive(Clone, Copy)]
 pub struct Single<A>(A);
 
 impl<A: Arith> Arith for Single<A> {
     type Lanes = F32x1<A>;
+    const REGISTERS: usize = A::REGISTERS;
 
     #[inline(always)]
     fn fma(a: f32, b: f32, c: f32) -> f32 {
@@ -153,7 +180,7 @@ impl<A: Arith> Arith for Single<A> {
 }
 
 /// [`Isa::lanes`] is what bodies find.
-const _: () = assert!(<Separate as Arith>::Lanes::N == 4);
+const _: () = assert!(<Baseline as Arith>::Lanes::N == 4);
 #[cfg(target_arch = "x86_64")]
 const _: () = assert!(<Fused as Arith>::Lanes::N == 8 && <FusedWide as Arith>::Lanes::N == 16);
 
@@ -173,7 +200,7 @@ macro_rules! dispatch {
         $vis fn $name $(<$($p: $bound),+>)? (isa: $crate::isa::Isa) -> unsafe fn($($ty),*) $(-> $ret)? {
             unsafe fn baseline $(<$($p: $bound),+>)? ($($arg: $ty),*) $(-> $ret)? {
                 // SAFETY: the caller keeps to the `# Safety` of the body.
-                unsafe { $body::<$crate::isa::Separate $($(, $p)+)?>($($arg),*) }
+                unsafe { $body::<$crate::isa::Baseline $($(, $p)+)?>($($arg),*) }
             }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma")]
@@ -198,4 +225,22 @@ macro_rules! dispatch {
             }
         }
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_this_target() {
+        for name in ["baseline", Isa::best().name()] {
+            assert!(Isa::choose(name).is_ok(), "{name}");
+        }
+        assert_eq!(Isa::choose(Isa::best().name()).expect("the best"), Isa::best());
+        let refused = if cfg!(target_arch = "aarch64") { "avx2" } else { "neon" };
+        let error = Isa::choose(refused).expect_err("another processor's").to_string();
+        assert!(error.contains(&format!("option isa asks for {refused}, this processor has")), "{error}");
+        let error = Isa::choose("mmx").expect_err("no name").to_string();
+        assert!(error.contains("option isa is auto, baseline, neon, avx2 or avx512, found mmx"), "{error}");
+    }
 }

@@ -36,6 +36,10 @@ pub trait Lanes: Copy {
     /// Number of elements: 1, 4, 8 or 16.
     const N: usize;
 
+    /// True if a multiply-add takes one element of a vector as a factor. Numbers that follow each other in memory are then
+    /// best read together, instead of each being spread over a vector. Such a vector has four.
+    const TAKES_ELEMENTS: bool = false;
+
     /// A vector of half as many, at least 4 where it has that many; its instructions come with this type's.
     type Half: Lanes;
 
@@ -78,6 +82,15 @@ pub trait Lanes: Copy {
     fn mul(self, b: Self) -> Self;
     /// `self * b + c`, rounded once where there is an instruction for it.
     fn fma(self, b: Self, c: Self) -> Self;
+    /// `self[I] * b + c`, rounded as by [`Lanes::fma`].
+    #[inline(always)]
+    fn fma_element<const I: i32>(self, b: Self, c: Self) -> Self {
+        let mut whole = [0.0; 16];
+        // SAFETY: 16 numbers are enough.
+        unsafe { self.store(whole.as_mut_ptr()) };
+        // SAFETY: there is a vector, so there are its instructions.
+        unsafe { Self::splat(whole[I as usize]) }.fma(b, c)
+    }
     /// `low` where it is larger, else `self`, which also stays if it is no number or a zero of either sign. Not called
     /// `max`, of which every processor has another idea.
     fn at_least(self, low: Self) -> Self;
@@ -451,7 +464,168 @@ mod x86 {
     }
 }
 
-/// Four numbers without instructions of their own, for other processors.
+#[cfg(target_arch = "aarch64")]
+pub use neon::F32x4Fused;
+
+#[cfg(target_arch = "aarch64")]
+mod neon {
+    use super::Lanes;
+    use core::arch::aarch64::*;
+
+    /// Four numbers: NEON, which every aarch64 has. Its `fma` rounds once.
+    #[derive(Clone, Copy)]
+    pub struct F32x4Fused(float32x4_t);
+
+    impl Lanes for F32x4Fused {
+        const N: usize = 4;
+        const TAKES_ELEMENTS: bool = true;
+        type Half = Self;
+
+        #[inline(always)]
+        unsafe fn splat(x: f32) -> Self {
+            // SAFETY: NEON belongs to the target.
+            Self(unsafe { vdupq_n_f32(x) })
+        }
+
+        #[inline(always)]
+        unsafe fn load(from: *const f32) -> Self {
+            // SAFETY: NEON belongs to the target, and `from` holds a vector (# Safety of `Lanes::load`).
+            Self(unsafe { vld1q_f32(from) })
+        }
+
+        #[inline(always)]
+        unsafe fn load_u8(from: *const u8) -> Self {
+            // SAFETY: NEON belongs to the target, and `from` holds four bytes (# Safety of `Lanes::load_u8`).
+            Self(unsafe {
+                let bytes = vreinterpret_u8_u32(vdup_n_u32(from.cast::<u32>().read_unaligned()));
+                vcvtq_f32_u32(vmovl_u16(vget_low_u16(vmovl_u8(bytes))))
+            })
+        }
+
+        #[inline(always)]
+        unsafe fn load_i8(from: *const i8) -> Self {
+            // SAFETY: NEON belongs to the target, and `from` holds four bytes (# Safety of `Lanes::load_i8`).
+            Self(unsafe {
+                let bytes = vreinterpret_s8_u32(vdup_n_u32(from.cast::<u32>().read_unaligned()));
+                vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(bytes))))
+            })
+        }
+
+        #[inline(always)]
+        unsafe fn store(self, to: *mut f32) {
+            // SAFETY: NEON belongs to the target, and `to` holds a vector (# Safety of `Lanes::store`).
+            unsafe { vst1q_f32(to, self.0) }
+        }
+
+        #[inline(always)]
+        unsafe fn load_first(from: *const f32, n: usize) -> Self {
+            // SAFETY: NEON belongs to the target, and what is behind the first numbers is not touched
+            // (# Safety of `Lanes::load_first`).
+            Self(unsafe {
+                let none = vdup_n_f32(0.0);
+                match n {
+                    0 => vcombine_f32(none, none),
+                    1 => vcombine_f32(vld1_lane_f32::<0>(from, none), none),
+                    2 => vcombine_f32(vld1_f32(from), none),
+                    3 => vcombine_f32(vld1_f32(from), vld1_lane_f32::<0>(from.add(2), none)),
+                    _ => vld1q_f32(from),
+                }
+            })
+        }
+
+        #[inline(always)]
+        unsafe fn store_first(self, to: *mut f32, n: usize) {
+            // SAFETY: NEON belongs to the target, and what is behind the first numbers is not touched
+            // (# Safety of `Lanes::store_first`).
+            unsafe {
+                match n {
+                    0 => {}
+                    1 => vst1q_lane_f32::<0>(to, self.0),
+                    2 => vst1_f32(to, vget_low_f32(self.0)),
+                    3 => {
+                        vst1_f32(to, vget_low_f32(self.0));
+                        vst1q_lane_f32::<2>(to.add(2), self.0);
+                    }
+                    _ => vst1q_f32(to, self.0),
+                }
+            }
+        }
+
+        #[inline(always)]
+        fn add(self, b: Self) -> Self {
+            // SAFETY: NEON belongs to the target.
+            Self(unsafe { vaddq_f32(self.0, b.0) })
+        }
+
+        #[inline(always)]
+        fn sub(self, b: Self) -> Self {
+            // SAFETY: NEON belongs to the target.
+            Self(unsafe { vsubq_f32(self.0, b.0) })
+        }
+
+        #[inline(always)]
+        fn mul(self, b: Self) -> Self {
+            // SAFETY: NEON belongs to the target.
+            Self(unsafe { vmulq_f32(self.0, b.0) })
+        }
+
+        #[inline(always)]
+        fn fma(self, b: Self, c: Self) -> Self {
+            // SAFETY: NEON belongs to the target.
+            Self(unsafe { vfmaq_f32(c.0, self.0, b.0) })
+        }
+
+        #[inline(always)]
+        fn fma_element<const I: i32>(self, b: Self, c: Self) -> Self {
+            // SAFETY: NEON belongs to the target.
+            Self(unsafe { vfmaq_laneq_f32::<I>(c.0, b.0, self.0) })
+        }
+
+        #[inline(always)]
+        fn at_least(self, low: Self) -> Self {
+            // The instruction for a maximum gives NaN for a NaN on either side, and 0 of two zeros.
+            // SAFETY: NEON belongs to the target.
+            Self(unsafe { vbslq_f32(vcgtq_f32(low.0, self.0), low.0, self.0) })
+        }
+
+        #[inline(always)]
+        fn at_most(self, high: Self) -> Self {
+            // SAFETY: NEON belongs to the target.
+            Self(unsafe { vbslq_f32(vcltq_f32(high.0, self.0), high.0, self.0) })
+        }
+
+        #[inline(always)]
+        fn or_nan(self, b: Self) -> Self {
+            // SAFETY: NEON belongs to the target.
+            Self(unsafe { vbslq_f32(vceqq_f32(b.0, b.0), self.0, b.0) })
+        }
+
+        #[inline(always)]
+        fn prefetch(from: *const f32) {
+            // SAFETY: the instruction gives a hint, changes nothing that the compiler knows of, and does not fail.
+            unsafe {
+                core::arch::asm!(
+                    "prfm pldl2keep, [{}]",
+                    in(reg) from,
+                    options(nomem, nostack, preserves_flags)
+                );
+            }
+        }
+
+        #[inline(always)]
+        fn sums([a, b, c, d]: [Self; 4]) -> [f32; 4] {
+            let mut sums = [0.0; 4];
+            // SAFETY: NEON belongs to the target, and there is room for four sums.
+            unsafe {
+                let all = vpaddq_f32(vpaddq_f32(a.0, b.0), vpaddq_f32(c.0, d.0));
+                vst1q_f32(sums.as_mut_ptr(), all);
+            }
+            sums
+        }
+    }
+}
+
+/// Four numbers without instructions of their own, for other processors; its `fma` rounds twice.
 #[cfg(not(target_arch = "x86_64"))]
 #[derive(Clone, Copy)]
 pub struct F32x4([f32; 4]);
@@ -528,5 +702,84 @@ impl Lanes for F32x4 {
     #[inline(always)]
     fn sums(vectors: [Self; 4]) -> [f32; 4] {
         vectors.map(|v| (v.0[0] + v.0[2]) + (v.0[1] + v.0[3]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dispatch;
+    use crate::kernels::testing::isas;
+
+    dispatch! { fn check(bytes: &[u8; 256]) = check_body }
+
+    /// Compares each function with what its description says of single numbers.
+    #[inline(always)]
+    unsafe fn check_body<A: Arith>(bytes: &[u8; 256]) {
+        let n = A::Lanes::N;
+        let numbers = [f32::NAN, 0.0, -0.0, 1.5, -2.5, f32::INFINITY, f32::NEG_INFINITY, f32::MIN_POSITIVE];
+        let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+        let stored = |vector: A::Lanes| {
+            let mut values = [7.0; 16];
+            // SAFETY: sixteen numbers are enough for every vector.
+            unsafe { vector.store(values.as_mut_ptr()) };
+            values[..n].to_vec()
+        };
+        let all = |vector: A::Lanes, expected: f32| {
+            let found = stored(vector);
+            assert!(
+                found.iter().all(|x| x.to_bits() == expected.to_bits()),
+                "{found:?}, expected {expected}"
+            );
+        };
+        for a in numbers {
+            for b in numbers {
+                // SAFETY: the caller has the instructions.
+                let (x, y) = unsafe { (A::Lanes::splat(a), A::Lanes::splat(b)) };
+                all(x.at_least(y), if b > a { b } else { a });
+                all(x.at_most(y), if b < a { b } else { a });
+                all(x.or_nan(y), if b.is_nan() { b } else { a });
+            }
+        }
+        for first in (0..256).step_by(n) {
+            let from = bytes[first..].as_ptr();
+            // SAFETY: there is a vector of bytes from `first`, since its length divides 256.
+            let (unsigned, signed) = unsafe { (A::Lanes::load_u8(from), A::Lanes::load_i8(from.cast())) };
+            let expected =
+                |f: fn(u8) -> f32| bytes[first..first + n].iter().map(|&byte| f(byte)).collect::<Vec<_>>();
+            assert_eq!(stored(unsigned), expected(f32::from));
+            assert_eq!(stored(signed), expected(|byte| f32::from(byte as i8)));
+        }
+        let some: Vec<f32> = (0..n).map(|i| i as f32 + 0.5).collect();
+        for count in 0..=n {
+            // Exactly as many as may be read.
+            let few = some[..count].to_vec();
+            // SAFETY: there are `count` numbers, and the caller has the instructions.
+            let vector: A::Lanes = unsafe { A::Lanes::load_first(few.as_ptr(), count) };
+            let mut expected = vec![0.0; n];
+            expected[..count].copy_from_slice(&few);
+            assert_eq!(stored(vector), expected);
+            let mut written = vec![9.0; n];
+            // SAFETY: there is room for a vector, and it has its numbers.
+            unsafe { A::Lanes::load(some.as_ptr()).store_first(written.as_mut_ptr(), count) };
+            expected[..count].copy_from_slice(&some[..count]);
+            expected[count..].fill(9.0);
+            assert_eq!(bits(&written), bits(&expected));
+        }
+        // SAFETY: there is a vector of numbers, and the caller has the instructions.
+        let (vector, one) = unsafe { (A::Lanes::load(some.as_ptr()), A::Lanes::splat(1.0)) };
+        all(vector.fma_element::<2>(one, one), 3.5);
+        all(one.fma(one, one), 2.0);
+        let sum: f32 = some.iter().sum();
+        assert_eq!(A::Lanes::sums([vector, one, vector, one.sub(one)]), [sum, n as f32, sum, 0.0]);
+    }
+
+    #[test]
+    fn vectors_do_what_single_numbers_do() {
+        let bytes = core::array::from_fn(|i| i as u8);
+        for isa in isas() {
+            // SAFETY: the processor has the instructions.
+            unsafe { check(isa)(&bytes) };
+        }
     }
 }

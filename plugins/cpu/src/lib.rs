@@ -42,7 +42,7 @@ impl Plugin for Cpu {
             PluginOption {
                 key: "isa",
                 default: "auto",
-                doc: "instruction set: auto (DEVBAY_CPU_ISA, else the best), baseline, avx2, avx512",
+                doc: "instruction set: auto (DEVBAY_CPU_ISA, else the best), baseline, neon, avx2, avx512",
             },
             PluginOption {
                 key: "streams",

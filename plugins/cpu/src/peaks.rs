@@ -14,9 +14,11 @@ use std::time::{Duration, Instant};
 const BUDGET: Duration = Duration::from_millis(200);
 /// Fewest measurements of each, of which the best counts.
 const PARTS_MIN: usize = 5;
-/// Independent sums: more than the latency of a multiply-add times the number of units that compute one. They, a factor
-/// and a summand fit into the 16 registers of AVX2.
-const SUMS: usize = 12;
+/// Sums: more than the latency of a multiply-add times the number of units that compute one, which are two on x86-64 and
+/// up to four on aarch64. They and a factor fit into the 16 registers of AVX2 or the 32 of NEON.
+const SUMS: usize = if cfg!(target_arch = "aarch64") { 24 } else { 12 };
+/// What sums are multiplied by. It is too small to change them: no number becomes denormal or infinite.
+const FACTOR: f32 = 1e-12;
 /// Rounds of a measurement, some tens of microseconds.
 const ROUNDS: usize = 20_000;
 /// Bytes of each of the three arrays, at least and at most.
@@ -51,6 +53,7 @@ impl Peaks {
     /// Describes the instructions.
     pub fn instructions(&self) -> &'static str {
         match self.isa {
+            Isa::Baseline if cfg!(target_arch = "aarch64") => "fused multiply-adds, NEON",
             Isa::Baseline => "separate multiplications and additions, as kernels compute here",
             Isa::Avx2 => "fused multiply-adds, AVX2",
             Isa::Avx512 => "fused multiply-adds, AVX-512",
@@ -76,7 +79,7 @@ fn flops_per_ns(isa: Isa) -> f64 {
     let flops = 2 * ROUNDS * SUMS * isa.lanes();
     best(flops as f64, || {
         // SAFETY: the processor has the instructions of its best set.
-        black_box(unsafe { multiply_add(black_box(0.5), ROUNDS) });
+        black_box(unsafe { multiply_add(black_box(FACTOR), ROUNDS) });
     })
 }
 
@@ -108,7 +111,7 @@ fn last_cache_bytes() -> Option<usize> {
 }
 
 dispatch! {
-    /// Multiplies and adds `n` times in each of `SUMS` vectors. Returns the sum of all, so that none is left out.
+    /// Adds a multiple of the next sum to each of `SUMS` vectors, `n` times. Returns the sum of all, so that none is left out.
     fn multiply_add(factor: f32, n: usize) -> f32 = multiply_add_body
 }
 
@@ -119,8 +122,9 @@ unsafe fn multiply_add_body<A: Arith>(factor: f32, n: usize) -> f32 {
     let mut sums = [one; SUMS];
     for _ in 0..n {
         for i in 0..SUMS {
-            // With a factor of a half they approach 2: no number is denormal or infinite.
-            sums[i] = sums[i].fma(factor, one);
+            // The result takes the place of the summand, as NEON's instruction has it. The product changes from round to
+            // round for the compiler, which would otherwise compute it once where it is separate.
+            sums[i] = sums[(i + 1) % SUMS].fma(factor, sums[i]);
         }
     }
     let mut all = sums[0];
@@ -148,11 +152,15 @@ mod tests {
 
     #[test]
     fn sums_are_computed_as_often_as_said() {
-        // 1, 1.5, 1.75 of 12 sums in each lane.
-        for (n, expected) in [(0, 1.0), (1, 1.5), (2, 1.75)] {
+        // Multiples of a power of two, which are exact, and the same in each lane.
+        let mut sums = [1.0; SUMS];
+        for n in 0..3 {
             // SAFETY: the processor has the instructions of its best set.
-            let found = unsafe { multiply_add(Isa::best())(0.5, n) };
-            assert_eq!(found, expected * (SUMS * Isa::best().lanes()) as f32);
+            let found = unsafe { multiply_add(Isa::best())(0.25, n) };
+            assert_eq!(found, sums.iter().sum::<f32>() * Isa::best().lanes() as f32);
+            for i in 0..SUMS {
+                sums[i] += 0.25 * sums[(i + 1) % SUMS];
+            }
         }
     }
 

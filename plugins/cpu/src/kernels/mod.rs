@@ -28,7 +28,7 @@ mod specials_tests;
 #[cfg(test)]
 mod test_host;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod types;
 
 pub use signal::fft::Rounding;

@@ -416,7 +416,7 @@ pub(crate) unsafe fn transpose(
 }
 
 /// Transposes: rows of the block are neighbours in the source, columns in the destination. `T` elements
-/// make a vector of 16 bytes, which every x86-64 has; wider ones gain nothing, because memory is slower.
+/// make a vector of 16 bytes, which every x86-64 and aarch64 has; wider ones gain nothing, because memory is slower.
 ///
 /// # Safety
 /// As [`repeats`].
@@ -451,59 +451,144 @@ unsafe fn tiles<U: Copy, const T: usize>(from: *const u8, to: *mut u8, block: &B
 ///
 /// # Safety
 /// `T` elements can be read at each of `T` strides from `from`, and written likewise at `to`.
-#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 unsafe fn square<U: Copy, const T: usize>(from: *const u8, from_col: isize, to: *mut u8, to_row: isize) {
+    // SAFETY: the caller lends `T` elements there, 16 bytes.
+    let mut vectors = [unsafe { vector::load(from) }; T];
+    for (i, vector) in vectors.iter_mut().enumerate().skip(1) {
+        // SAFETY: the caller lends `T` elements there, 16 bytes.
+        *vector = unsafe { vector::load(from.wrapping_offset(i as isize * from_col)) };
+    }
+    let mut distance = 1;
+    while distance < T {
+        let before = vectors;
+        for i in 0..T / 2 {
+            (vectors[2 * i], vectors[2 * i + 1]) =
+                vector::interleave(size_of::<U>(), before[i], before[i + T / 2]);
+        }
+        distance *= 2;
+    }
+    for (i, vector) in vectors.iter().enumerate() {
+        let target = to.wrapping_offset(i as isize * to_row);
+        // SAFETY: the caller lends `T` elements there, 16 bytes.
+        unsafe { vector::store(target, *vector) };
+    }
+}
+
+/// Vectors of 16 bytes: SSE2, which belongs to the target.
+#[cfg(target_arch = "x86_64")]
+mod vector {
     use core::arch::x86_64::*;
-    let interleave = |a: __m128i, b: __m128i| {
+
+    pub type Vector = __m128i;
+
+    /// # Safety
+    /// There are 16 bytes.
+    #[inline(always)]
+    pub unsafe fn load(from: *const u8) -> Vector {
+        // SAFETY: there are 16 bytes (# Safety).
+        unsafe { _mm_loadu_si128(from.cast()) }
+    }
+
+    /// # Safety
+    /// There is room for 16 bytes.
+    #[inline(always)]
+    pub unsafe fn store(to: *mut u8, vector: Vector) {
+        // SAFETY: there is room for 16 bytes (# Safety).
+        unsafe { _mm_storeu_si128(to.cast(), vector) }
+    }
+
+    /// Elements of both in turn: the lower halves', and the upper halves'.
+    #[inline(always)]
+    pub fn interleave(element_bytes: usize, a: Vector, b: Vector) -> (Vector, Vector) {
         // SAFETY: SSE2 belongs to the target.
         unsafe {
-            match size_of::<U>() {
+            match element_bytes {
                 1 => (_mm_unpacklo_epi8(a, b), _mm_unpackhi_epi8(a, b)),
                 2 => (_mm_unpacklo_epi16(a, b), _mm_unpackhi_epi16(a, b)),
                 4 => (_mm_unpacklo_epi32(a, b), _mm_unpackhi_epi32(a, b)),
                 _ => (_mm_unpacklo_epi64(a, b), _mm_unpackhi_epi64(a, b)),
             }
         }
-    };
-    // SAFETY: SSE2 belongs to the target.
-    let mut vectors = [unsafe { _mm_setzero_si128() }; T];
-    for (i, vector) in vectors.iter_mut().enumerate() {
-        let source = from.wrapping_offset(i as isize * from_col).cast();
-        // SAFETY: the caller lends `T` elements there, 16 bytes.
-        *vector = unsafe { _mm_loadu_si128(source) };
-    }
-    let mut distance = 1;
-    while distance < T {
-        let before = vectors;
-        for i in 0..T / 2 {
-            (vectors[2 * i], vectors[2 * i + 1]) = interleave(before[i], before[i + T / 2]);
-        }
-        distance *= 2;
-    }
-    for (i, vector) in vectors.iter().enumerate() {
-        let target = to.wrapping_offset(i as isize * to_row).cast();
-        // SAFETY: the caller lends `T` elements there, 16 bytes.
-        unsafe { _mm_storeu_si128(target, *vector) };
     }
 }
 
-/// Transposes `T` by `T` elements.
-///
-/// # Safety
-/// `T` elements can be read at each of `T` strides from `from`, and written likewise at `to`.
-#[cfg(not(target_arch = "x86_64"))]
-#[inline(always)]
-unsafe fn square<U: Copy, const T: usize>(from: *const u8, from_col: isize, to: *mut u8, to_row: isize) {
-    for i in 0..T as isize {
-        for k in 0..T {
-            let source = from.wrapping_offset(k as isize * from_col).cast::<U>();
-            // SAFETY: the caller lends `T` elements there.
-            let value = unsafe { source.wrapping_offset(i).read_unaligned() };
-            let target = to.wrapping_offset(i * to_row).cast::<U>();
-            // SAFETY: the caller lends room for `T` elements there.
-            unsafe { target.wrapping_add(k).write_unaligned(value) };
+/// Vectors of 16 bytes: NEON, which belongs to the target.
+#[cfg(target_arch = "aarch64")]
+mod vector {
+    use core::arch::aarch64::*;
+
+    pub type Vector = uint8x16_t;
+
+    /// # Safety
+    /// There are 16 bytes.
+    #[inline(always)]
+    pub unsafe fn load(from: *const u8) -> Vector {
+        // SAFETY: there are 16 bytes (# Safety).
+        unsafe { vld1q_u8(from) }
+    }
+
+    /// # Safety
+    /// There is room for 16 bytes.
+    #[inline(always)]
+    pub unsafe fn store(to: *mut u8, vector: Vector) {
+        // SAFETY: there is room for 16 bytes (# Safety).
+        unsafe { vst1q_u8(to, vector) }
+    }
+
+    /// Elements of both in turn: the lower halves', and the upper halves'.
+    #[inline(always)]
+    pub fn interleave(element_bytes: usize, a: Vector, b: Vector) -> (Vector, Vector) {
+        macro_rules! zipped {
+            ($to:ident, $low:ident, $high:ident, $back:ident) => {{
+                let (a, b) = ($to(a), $to(b));
+                ($back($low(a, b)), $back($high(a, b)))
+            }};
         }
+        // SAFETY: NEON belongs to the target.
+        unsafe {
+            match element_bytes {
+                1 => (vzip1q_u8(a, b), vzip2q_u8(a, b)),
+                2 => zipped!(vreinterpretq_u16_u8, vzip1q_u16, vzip2q_u16, vreinterpretq_u8_u16),
+                4 => zipped!(vreinterpretq_u32_u8, vzip1q_u32, vzip2q_u32, vreinterpretq_u8_u32),
+                _ => zipped!(vreinterpretq_u64_u8, vzip1q_u64, vzip2q_u64, vreinterpretq_u8_u64),
+            }
+        }
+    }
+}
+
+/// Vectors of 16 bytes, for other processors.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod vector {
+    pub type Vector = [u8; 16];
+
+    /// # Safety
+    /// There are 16 bytes.
+    #[inline(always)]
+    pub unsafe fn load(from: *const u8) -> Vector {
+        // SAFETY: there are 16 bytes (# Safety).
+        unsafe { from.cast::<Vector>().read() }
+    }
+
+    /// # Safety
+    /// There is room for 16 bytes.
+    #[inline(always)]
+    pub unsafe fn store(to: *mut u8, vector: Vector) {
+        // SAFETY: there is room for 16 bytes (# Safety).
+        unsafe { to.cast::<Vector>().write(vector) }
+    }
+
+    /// Elements of both in turn: the lower halves', and the upper halves'.
+    #[inline(always)]
+    pub fn interleave(element_bytes: usize, a: Vector, b: Vector) -> (Vector, Vector) {
+        let half = |first: usize| {
+            core::array::from_fn(|i| {
+                let (element, byte) = (i / element_bytes, i % element_bytes);
+                let source = if element % 2 == 0 { &a } else { &b };
+                source[first + element / 2 * element_bytes + byte]
+            })
+        };
+        (half(0), half(8))
     }
 }
 

@@ -10,8 +10,8 @@ use devbay_plugin_api::reserve::{self, NoMemory, Size};
 use gemm_common::microkernel::MicroKernelFn;
 use std::borrow::Cow;
 
-/// Rows of R that a tile has at most.
-pub const NR: usize = 6;
+/// Rows of R that a tile has at most: as many as the best micro-kernels of the target.
+pub const NR: usize = if cfg!(target_arch = "x86_64") { 6 } else { 4 };
 
 /// Values of k that are worked on at once: a panel of L then fits into the second-level cache.
 pub const KC: usize = 384;
@@ -23,11 +23,14 @@ pub struct Micro {
     pub mr: usize,
     /// Columns of one vector.
     pub lanes: usize,
+    /// Rows that the micro-kernels have at most.
+    rows: usize,
     /// By vectors and rows, each counted from 1; rows beyond what the set has are None.
     table: &'static [[MicroKernelFn<f32>; NR]],
 }
 
 /// The crate's plain micro-kernels have four rows at most; two calls make six.
+#[cfg(target_arch = "x86_64")]
 const fn widened<const M: usize>(table: [[MicroKernelFn<f32>; 4]; M]) -> [[MicroKernelFn<f32>; NR]; M] {
     let mut wide = [[table[0][0]; NR]; M];
     let mut i = 0;
@@ -42,7 +45,12 @@ const fn widened<const M: usize>(table: [[MicroKernelFn<f32>; 4]; M]) -> [[Micro
     wide
 }
 
+#[cfg(target_arch = "x86_64")]
 static PLAIN: [[MicroKernelFn<f32>; NR]; 2] = widened(gemm_f32::microkernel::scalar::f32::UKR);
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+static PLAIN: [[MicroKernelFn<f32>; NR]; 2] = gemm_f32::microkernel::scalar::f32::UKR;
+#[cfg(target_arch = "aarch64")]
+static NEON: [[MicroKernelFn<f32>; NR]; 4] = gemm_f32::microkernel::neon::f32::UKR;
 #[cfg(target_arch = "x86_64")]
 static FMA: [[MicroKernelFn<f32>; NR]; 2] = gemm_f32::microkernel::fma::f32::UKR;
 #[cfg(target_arch = "x86_64")]
@@ -52,13 +60,14 @@ impl Micro {
     /// The micro-kernels of an instruction set.
     pub fn of(isa: Isa) -> Self {
         match isa {
-            Isa::Baseline => Self { mr: 2, lanes: 1, table: &PLAIN },
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => Self { mr: 16, lanes: 8, table: &FMA },
+            Isa::Avx2 => Self { mr: 16, lanes: 8, rows: NR, table: &FMA },
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => Self { mr: 64, lanes: 16, table: &AVX512 },
-            #[cfg(not(target_arch = "x86_64"))]
-            _ => Self { mr: 2, lanes: 1, table: &PLAIN },
+            Isa::Avx512 => Self { mr: 64, lanes: 16, rows: NR, table: &AVX512 },
+            #[cfg(target_arch = "aarch64")]
+            _ => Self { mr: 16, lanes: 4, rows: 4, table: &NEON },
+            #[cfg(not(target_arch = "aarch64"))]
+            _ => Self { mr: 2, lanes: 1, rows: 4, table: &PLAIN },
         }
     }
 
@@ -75,10 +84,9 @@ impl Micro {
     /// 2. `left`, `right` and `dst` are valid for the ranges above, `dst` for writing.
     #[inline]
     pub unsafe fn tile(&self, m: usize, n: usize, k: usize, left: Left, right: Right, dst: Dst) {
-        let rows_max = if self.lanes == 1 { 4 } else { NR };
         let mut j = 0;
         while j < n {
-            let rows = (n - j).min(rows_max);
+            let rows = (n - j).min(self.rows);
             let kernel = self.table[m / self.lanes - 1][rows - 1];
             // SAFETY: `left`, `right` and `dst` are valid for the tile (# Safety, 2); rows and vectors select a kernel
             // of exactly this tile (1), so that it stores whole vectors. `next_lhs` is not read.

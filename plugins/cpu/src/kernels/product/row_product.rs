@@ -44,8 +44,8 @@ unsafe fn multiply_body<A: Arith>(product: &RowProduct) {
             }
         };
     }
-    // As many sums as there are registers for, together with their operands: 32 or 16.
-    if A::Lanes::N == 16 {
+    // As many sums as there are registers for, together with their operands.
+    if A::REGISTERS == 32 {
         bands!(6 by 4);
         bands!(4 by 4);
     } else {

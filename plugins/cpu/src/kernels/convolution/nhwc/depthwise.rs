@@ -425,7 +425,7 @@ unsafe fn channels_body<A: Arith, S: Sees, const P: usize>(job: &Job<'_, S>) {
     let lanes = <A::Lanes as Lanes>::N;
     let mut at = 0;
     // An address serves two vectors, where there are registers for the sums of both.
-    while lanes == 16 && at + 2 * lanes <= job.channels {
+    while A::REGISTERS == 32 && at + 2 * lanes <= job.channels {
         // SAFETY: there are two vectors of channels from here (# Safety).
         unsafe { vectors::<A, A::Lanes, S, P, 2>(job, at, lanes) };
         at += 2 * lanes;

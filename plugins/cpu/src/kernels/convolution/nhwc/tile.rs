@@ -132,7 +132,6 @@ impl Tiles {
     /// Those of an instruction set.
     pub fn of(isa: Isa) -> Self {
         match isa {
-            Isa::Baseline => Self { lanes: isa.lanes(), vectors: 2, table: &BASELINE, halves: None },
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => Self { lanes: isa.lanes(), vectors: 2, table: &AVX2, halves: None },
             #[cfg(target_arch = "x86_64")]
@@ -142,7 +141,9 @@ impl Tiles {
                 table: &AVX512,
                 halves: Some(&AVX512_HALVES),
             },
-            #[cfg(not(target_arch = "x86_64"))]
+            #[cfg(target_arch = "aarch64")]
+            _ => Self { lanes: Isa::Baseline.lanes(), vectors: VECTORS_MAX, table: &NEON, halves: None },
+            #[cfg(not(target_arch = "aarch64"))]
             _ => Self { lanes: Isa::Baseline.lanes(), vectors: 2, table: &BASELINE, halves: None },
         }
     }
@@ -208,7 +209,33 @@ unsafe fn tile_body<A: Arith, const V: usize, const R: usize, const HALF: bool>(
         let mut rows = [std::ptr::null::<f32>(); R];
         unrolled!(r below R { rows[r] = segment.rows[r]; });
         let ahead = job.ahead.wrapping_add(segment.k * AHEAD);
-        for k in 0..segment.len {
+        let mut k = 0;
+        macro_rules! terms {
+            ($($i:literal)*) => {
+                while k + n <= segment.len {
+                    unrolled!(line below n {
+                        A::Lanes::prefetch(ahead.wrapping_add(k * AHEAD + 2 * line * (AHEAD / 2)));
+                        A::Lanes::prefetch(ahead.wrapping_add(k * AHEAD + (2 * line + 1) * (AHEAD / 2)));
+                    });
+                    let mut factors = [zero; R];
+                    // SAFETY: the row has the segment's terms (# Safety, 2).
+                    unrolled!(r below R { factors[r] = unsafe { A::Lanes::load(rows[r].wrapping_add(k)) }; });
+                    $(unrolled!(v below V {
+                        // SAFETY: the panel has the segment's terms (# Safety, 2).
+                        let panel = unsafe { A::Lanes::load(weights.wrapping_add(($i * V + v) * n)) };
+                        unrolled!(r below R {
+                            sums[r][v] = factors[r].fma_element::<$i>(panel, sums[r][v]);
+                        });
+                    });)*
+                    weights = weights.wrapping_add(n * V * n);
+                    k += n;
+                }
+            };
+        }
+        if A::Lanes::TAKES_ELEMENTS && !HALF {
+            terms!(0 1 2 3);
+        }
+        for k in k..segment.len {
             A::Lanes::prefetch(ahead.wrapping_add(k * AHEAD));
             A::Lanes::prefetch(ahead.wrapping_add(k * AHEAD + AHEAD / 2));
             let mut panel = [zero; V];
@@ -276,6 +303,8 @@ type Half<A> = <<A as Arith>::Lanes as Lanes>::Half;
 /// A table: the body compiled for an instruction set, each number of vectors and each number of rows, of whole vectors or with half a
 /// vector at the end. The sums, a panel's
 /// vectors and a factor fit the registers: 32 of AVX-512, else 16. More rows than these would have more addresses than fit.
+/// NEON has 32, too, and a vector of factors for each row; two of them are left for the panel's vectors, which are read one
+/// after the other.
 macro_rules! table {
     ($arith:ty, half $half:literal $(, $features:literal)?: $([$vectors:literal: $($rows:literal)*])*) => {{
         $(#[target_feature(enable = $features)])?
@@ -289,7 +318,13 @@ macro_rules! table {
     }};
 }
 
+#[cfg(not(target_arch = "aarch64"))]
 static BASELINE: Table = table!(crate::isa::Separate, half false: [1: 1 2 3 4 5 6] [2: 1 2 3 4 5 6]);
+#[cfg(target_arch = "aarch64")]
+static NEON: Table = table!(
+    crate::isa::Baseline, half false:
+    [1: 1 2 3 4 5 6 7 8 9 10 11 12] [2: 1 2 3 4 5 6 7 8] [3: 1 2 3 4 5 6 7] [4: 1 2 3 4 5 6]
+);
 #[cfg(target_arch = "x86_64")]
 static AVX2: Table = table!(crate::isa::Fused, half false, "avx2,fma": [1: 1 2 3 4 5 6] [2: 1 2 3 4 5 6]);
 #[cfg(target_arch = "x86_64")]
