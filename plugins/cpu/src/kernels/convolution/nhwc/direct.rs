@@ -58,12 +58,12 @@ pub(super) fn pack(src: &[f32], panels: &Panels, groups: usize, extents: [usize;
     let [c_out, c_in, n_taps] = extents;
     let (header, dst) = dst.split_at_mut(HEADER);
     header.fill(0.0);
-    // Without a way out of the loop, so that it runs on vectors.
-    let all_finite = |weights: &[f32]| weights.iter().fold(true, |all, weight| all & weight.is_finite());
-    header[0] = f32::from(u8::from(src.chunks(4096).all(all_finite)));
+    // Of numbers without their signs, those that are not finite have the largest bits. Integers, so that it runs on vectors.
+    let largest = src.iter().fold(0, |largest, weight| (weight.abs().to_bits() as i32).max(largest));
+    header[0] = f32::from(u8::from(largest < f32::INFINITY.to_bits() as i32));
     for (group, dst) in dst.chunks_exact_mut(panels.len().max(1)).enumerate().take(groups) {
         let src = &src[group * c_out * c_in * n_taps..];
-        panels.pack(src, c_in * n_taps, |k| k % c_in * n_taps + k / c_in, dst);
+        panels.pack(src, n_taps, dst);
     }
 }
 
