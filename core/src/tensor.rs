@@ -50,8 +50,8 @@ impl Bytes for Vec<u8> {
 
 /// Memory of our own, aligned for vectors.
 ///
-/// Large memory comes from the system as zeroes that take no space until they are written, in huge pages if it has such: most
-/// of the time of loading a model went into zeroing memory twice, and into a page fault for each 4 KiB of it.
+/// Large memory comes from the system as zeroes, and takes no space until it is written. Huge pages were tried: they save page
+/// faults, but on a virtual machine whose host takes free memory back, a load took twice as long with them.
 pub struct AlignedBytes {
     /// The first byte, at an alignment, within the memory that the allocator gave.
     start: NonNull<u8>,
@@ -62,9 +62,6 @@ pub struct AlignedBytes {
 
 /// Alignment of requests. Memory at a larger one is zeroed by hand (`posix_memalign`), even if it is fresh from the system.
 const GIVEN_ALIGN: usize = align_of::<usize>();
-
-/// The least size that huge pages are requested for: the size of one on most processors.
-const HUGE: usize = 2 << 20;
 
 // SAFETY: it owns its memory, like a Vec.
 unsafe impl Send for AlignedBytes {}
@@ -96,9 +93,6 @@ impl AlignedBytes {
         let gap = address.next_multiple_of(align) - address;
         // SAFETY: the gap is less than the alignment, which was added to the size.
         let start = unsafe { given.add(gap) };
-        if len >= HUGE {
-            request_huge_pages(start, len);
-        }
         Ok(Self { start, len, given, layout })
     }
 
@@ -126,23 +120,6 @@ impl Drop for AlignedBytes {
         unsafe { std::alloc::dealloc(self.given.as_ptr(), self.layout) };
     }
 }
-
-/// Asks the system for huge pages in a range of memory. It is advice: memory without them works too.
-#[cfg(target_os = "linux")]
-fn request_huge_pages(start: NonNull<u8>, len: usize) {
-    use rustix::mm::{Advice, madvise};
-    // The least page size; with larger pages, a range between two of them is refused.
-    const PAGE: usize = 4096;
-    let gap = start.as_ptr().align_offset(PAGE);
-    let Some(len) = len.checked_sub(gap) else { return };
-    // SAFETY: the gap is at most the length.
-    let start = unsafe { start.add(gap) };
-    // SAFETY: the pages begin within memory that the caller owns; this advice changes neither content nor protection.
-    let _ = unsafe { madvise(start.as_ptr().cast(), len / PAGE * PAGE, Advice::LinuxHugepage) };
-}
-
-#[cfg(not(target_os = "linux"))]
-fn request_huge_pages(_start: NonNull<u8>, _len: usize) {}
 
 /// An immutable tensor in host memory: dense, row-major, little endian, shared.
 ///
