@@ -52,30 +52,28 @@ enum Stored {
     Beside,
 }
 
-/// Small whole numbers, of which no sum is rounded.
+/// Small whole numbers, of which no sum is rounded. The first is in no other tensor.
 fn elements(n: usize, seed: usize) -> Vec<f32> {
-    (0..n).map(|i| ((i * 7 + i / 5 + seed) % 5) as f32 - 2.0).collect()
+    let element = |i: usize| if i == 0 { 100 + seed } else { (i * 7 + i / 5 + seed) % 5 };
+    (0..n).map(|i| element(i) as f32 - 2.0).collect()
 }
 
-/// Writes `y = x w + t` with `x: [1, n, 512]`, and gives the file of the model and that of its content.
-fn write(folder: &Path, stored: Stored) -> (PathBuf, PathBuf) {
-    let (model, data) = (folder.join("model.onnx"), folder.join("data.bin"));
+/// Returns a model `y = x w + t` with `x: [1, n, 512]`, and the content of its data file. Texts of some bytes before the weights and the
+/// term move these within the model.
+fn written(stored: Stored, texts: [usize; 2]) -> (Vec<u8>, Vec<u8>) {
     let mut content = Vec::new();
     let mut tensor = |name: &str, extents: &[usize], seed: usize| {
         let bytes = bytemuck::cast_slice(&elements(extents.iter().product(), seed)).to_vec();
         let message = extents.iter().fold(Message::default(), |message, &n| message.number(1, n as u64));
-        let message = message.number(2, 1).bytes(8, name.as_bytes());
+        let message = message.number(2, 1).bytes(8, name.as_bytes()).bytes(12, &vec![b' '; texts[seed - 1]]);
         let Stored::Beside = stored else { return message.bytes(9, &bytes) };
         let entry =
             |key: &str, value: &str| Message::default().bytes(1, key.as_bytes()).bytes(2, value.as_bytes());
-        let offset = content.len().to_string();
-        let length = bytes.len().to_string();
+        let (offset, length) = (content.len().to_string(), bytes.len().to_string());
         content.extend(bytes);
         let entries = [("location", "data.bin"), ("offset", &*offset), ("length", &*length)];
-        entries
-            .into_iter()
-            .fold(message, |message, (key, value)| message.with(13, entry(key, value)))
-            .number(14, 1)
+        let message = message.number(14, 1);
+        entries.into_iter().fold(message, |message, (key, value)| message.with(13, entry(key, value)))
     };
     let node = |op: &str, inputs: [&str; 2], output: &str| {
         let message =
@@ -97,19 +95,23 @@ fn write(folder: &Path, stored: Stored) -> (PathBuf, PathBuf) {
         .with(5, tensor("t", &TERM, 2))
         .with(11, value("x", [dim(1), open(), dim(512)]))
         .with(12, value("y", [dim(256), open(), dim(1024)]));
-    // Shifts the content of the one file until its numbers are aligned, so that it is not copied.
-    let file = |shift: usize| {
-        let opset = Message::default().number(2, 20);
-        let named = Message::default().number(1, 9).bytes(2, &vec![b' '; shift]);
-        named.with(8, opset).bytes(7, &graph.0).0
+    let opset = Message::default().number(2, 20);
+    (Message::default().number(1, 9).with(8, opset).with(7, graph).0, content)
+}
+
+/// Writes the model, and gives its file and that of its content.
+fn write(folder: &Path, stored: Stored) -> (PathBuf, PathBuf) {
+    let (model, data) = (folder.join("model.onnx"), folder.join("data.bin"));
+    // Numbers that are not aligned within a model would be copied.
+    let is_aligned = |model: &[u8], seed: usize| {
+        let first = elements(1, seed)[0].to_le_bytes();
+        model.windows(4).position(|bytes| bytes == first).is_none_or(|at| at % 4 == 0)
     };
-    let weights: &[u8] = bytemuck::cast_slice(&[-1.0f32, 0.0]);
-    let aligned = (1..16).map(file).find(|file| {
-        let at = file.windows(weights.len()).position(|found| found == weights);
-        at.is_none_or(|at| at % 4 == 0)
-    });
-    fs::write(&model, aligned.expect("a shift of less than 16 bytes")).expect("a model's file");
-    fs::write(&data, &content).expect("a data file");
+    let mut aligned = (0..16).map(|i| written(stored, [i % 4, i / 4]));
+    let found = aligned.find(|(model, _)| is_aligned(model, 1) && is_aligned(model, 2));
+    let (bytes, content) = found.expect("texts that align the numbers");
+    fs::write(&model, bytes).expect("a model's file");
+    fs::write(&data, content).expect("a data file");
     match stored {
         Stored::Within => (model.clone(), model),
         Stored::Beside => (model, data),
