@@ -279,6 +279,8 @@ fn ran(arguments: &Arguments, cancel: &Cancel) -> Result<Outcome> {
             tell!("{:<9} {:>10} {what}", from.name(), table::duration(ns));
         }
     }
+    // The session has what it needs of the model, which takes memory.
+    drop(model);
     let prepare = begin.elapsed();
     progress.finish_and_clear();
 

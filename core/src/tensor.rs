@@ -15,6 +15,7 @@ pub use devbay_plugin_api::sdk::{
 };
 use std::alloc::Layout;
 use std::fmt;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -35,6 +36,10 @@ pub trait Bytes: Send + Sync {
     fn start_mut(&self) -> Option<NonNull<u8>> {
         None
     }
+
+    /// Gives memory back to the system that holds only a part of them, a range, and that the system can fill again: pages of a
+    /// mapped file. The bytes stay where they are and what they are. Reading them takes longer the next time.
+    fn release(&self, _range: Range<usize>) {}
 }
 
 impl Bytes for Vec<u8> {
@@ -44,11 +49,19 @@ impl Bytes for Vec<u8> {
 }
 
 /// Memory of our own, aligned for vectors.
+///
+/// Large memory comes from the system as zeroes, and takes no space until it is written. Huge pages were tried: they save page
+/// faults, but on a virtual machine whose host takes free memory back, a load took twice as long with them.
 pub struct AlignedBytes {
+    /// The first byte, at an alignment, within the memory that the allocator gave.
     start: NonNull<u8>,
     len: usize,
+    given: NonNull<u8>,
     layout: Layout,
 }
+
+/// Alignment of requests. Memory at a larger one is zeroed by hand (`posix_memalign`), even if it is fresh from the system.
+const GIVEN_ALIGN: usize = align_of::<usize>();
 
 // SAFETY: it owns its memory, like a Vec.
 unsafe impl Send for AlignedBytes {}
@@ -70,11 +83,17 @@ impl AlignedBytes {
     /// [`ErrorKind::OutOfMemory`], also for an alignment that is no power of two.
     pub fn zeroed_aligned(len: usize, align: usize) -> Result<Self> {
         let failed = || Error::new(ErrorKind::OutOfMemory, format!("cannot allocate {len} bytes"));
-        let layout = Layout::from_size_align(len.max(1), align.max(TENSOR_ALIGN)).map_err(|_| failed())?;
+        let align = align.max(TENSOR_ALIGN);
+        let size = len.max(1).checked_add(align).filter(|_| align.is_power_of_two()).ok_or_else(failed)?;
+        let layout = Layout::from_size_align(size, GIVEN_ALIGN).map_err(|_| failed())?;
         // SAFETY: the layout has a size of at least 1.
-        let start = reserve::asking(|| unsafe { std::alloc::alloc_zeroed(layout) });
-        let start = NonNull::new(start).ok_or_else(failed)?;
-        Ok(Self { start, len, layout })
+        let given = reserve::asking(|| unsafe { std::alloc::alloc_zeroed(layout) });
+        let given = NonNull::new(given).ok_or_else(failed)?;
+        let address = given.addr().get();
+        let gap = address.next_multiple_of(align) - address;
+        // SAFETY: the gap is less than the alignment, which was added to the size.
+        let start = unsafe { given.add(gap) };
+        Ok(Self { start, len, given, layout })
     }
 
     /// The bytes, to fill.
@@ -97,8 +116,8 @@ impl Bytes for AlignedBytes {
 
 impl Drop for AlignedBytes {
     fn drop(&mut self) {
-        // SAFETY: `start` came from `alloc_zeroed` with this layout, and this is the one place that frees it.
-        unsafe { std::alloc::dealloc(self.start.as_ptr(), self.layout) };
+        // SAFETY: `given` came from `alloc_zeroed` with this layout, and this is the one place that frees it.
+        unsafe { std::alloc::dealloc(self.given.as_ptr(), self.layout) };
     }
 }
 
@@ -142,7 +161,9 @@ impl Tensor {
         };
         let align = ((dtype.bits as usize).div_ceil(8)).next_power_of_two().min(16);
         if !(bytes.as_ptr() as usize).is_multiple_of(align) {
-            return Self::from_bytes(dtype, shape, bytes);
+            let copy = Self::from_bytes(dtype, shape, bytes);
+            storage.release(offset..offset + size);
+            return copy;
         }
         // INVARIANT: range and alignment were checked above.
         Ok(Self { dtype, shape: shape.into(), storage, offset, size })
@@ -211,6 +232,20 @@ impl Tensor {
     /// Returns whether its bytes are a model file's own ([`Bytes::is_of_file`]).
     pub fn is_of_file(&self) -> bool {
         self.storage.is_of_file()
+    }
+
+    /// Gives back what the system can fill again of the memory of its content ([`Bytes::release`]): it is not read soon.
+    pub fn release(&self) {
+        self.release_part(0..self.size);
+    }
+
+    /// Gives back memory of a range of its bytes as [`Tensor::release`] does.
+    ///
+    /// # Panics
+    /// If the range is not within its bytes.
+    pub fn release_part(&self, range: Range<usize>) {
+        assert!(range.start <= range.end && range.end <= self.size, "a range of {} bytes", self.size);
+        self.storage.release(self.offset + range.start..self.offset + range.end);
     }
 
     /// Returns the content.

@@ -14,7 +14,7 @@ use super::value::{RunTensor, constant};
 use crate::cancel::{self, look};
 use crate::device::{REST_LIMIT, Stream, must_leak};
 use crate::error::{Error, ErrorKind, Result};
-use crate::passes::{Applied, Moment};
+use crate::passes::{Applied, Moment, dead_code};
 use crate::plan::ahead::Specialised;
 use crate::plan::report::PlanReport;
 use crate::plan::section::{Shaped, Source};
@@ -63,6 +63,9 @@ impl Unit {
         let mut program = model.clone();
         let passes =
             cancel::planning(env.options.limits.planning, || env.run_passes(&mut program, Moment::Model))?;
+        env.release_constants(model);
+        // The model may go before the unit.
+        dead_code::drop_constants(&mut program);
         Ok(Self { passes, ..Self::new(program, env) })
     }
 
@@ -216,6 +219,7 @@ impl Unit {
         plan.is_declared = self.takes(&plan.inputs);
         laps.planned();
         self.env.kernels.sweep();
+        self.env.release_constants(&self.program);
         Ok(plan)
     }
 

@@ -1,5 +1,6 @@
-//! Removes nodes whose results are unused.
+//! Removes nodes whose results are unused, and the content of unused constants.
 
+use super::uses::Uses;
 use crate::cancel::look;
 use crate::error::Result;
 use crate::program::{Program, Region, ValueId};
@@ -15,6 +16,16 @@ pub fn remove(program: &mut Program) -> Result<usize> {
     let removed = sweep(&mut main, &mut HashSet::new());
     program.main = main;
     removed
+}
+
+/// Drops the content of constants that nothing reads: passes made others of them.
+pub fn drop_constants(program: &mut Program) {
+    let uses = Uses::of(program);
+    for (i, value) in program.values.iter_mut().enumerate() {
+        if uses.count(ValueId(i as u32)) == 0 {
+            value.constant = None;
+        }
+    }
 }
 
 /// Sweeps a region backwards. `used` holds the values used after it, and receives those that it uses itself.

@@ -15,9 +15,11 @@ use super::uses::Uses;
 use crate::cancel::look;
 use crate::error::Result;
 use crate::program::{AttrValue, Node, Program, Region, ValueId};
-use crate::tensor::{F32, Tensor, n_elements};
+use crate::tensor::{AlignedBytes, F32, Tensor, n_elements};
 use devbay_plugin_api::reserve;
 use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// The kind of nodes that are folded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -235,19 +237,62 @@ impl Form {
         (n_channels > 0).then_some(ResultShape { n_channels, axes_behind, rank_min })
     }
 
-    /// Returns the output channel of the weight at a position.
-    fn channel(self, shape: &[usize], at: usize) -> usize {
-        let taps = || n_elements(&shape[2..]).unwrap_or(usize::MAX);
+    /// Divides weights of this shape into runs for `f`, with the output channel of each: all weights of a run have it, or each
+    /// of them has the next one.
+    fn each_run(self, shape: &[usize], mut f: impl FnMut(Range<usize>, Run)) {
+        let n = n_elements(shape).unwrap_or(0);
+        let of = |extents: &[usize]| n_elements(extents).unwrap_or(0).max(1);
+        let mut runs = |len: usize, run: &dyn Fn(usize) -> Run| {
+            (0..n).step_by(len).enumerate().for_each(|(i, at)| f(at..at + len, run(i)));
+        };
         match self {
-            Self::Conv => at / taps() / shape[1],
+            Self::Conv | Self::Gemm { transposed: true } => runs(of(&shape[1..]), &Run::One),
             Self::ConvTranspose { groups } => {
-                let (input, output) = (at / taps() / shape[1], at / taps() % shape[1]);
-                input / (shape[0] / groups).max(1) * shape[1] + output
+                let (of_group, outputs) = ((shape[0] / groups).max(1), shape[1]);
+                runs(of(&shape[2..]), &|i| Run::One(i / outputs / of_group * outputs + i % outputs));
             }
-            Self::Gemm { transposed: true } => at / shape[1],
-            Self::Gemm { transposed: false } | Self::MatMul => at % shape[shape.len() - 1],
+            Self::Gemm { transposed: false } | Self::MatMul => runs(shape[shape.len() - 1], &|_| Run::Each),
         }
     }
+}
+
+/// The output channels of a run of weights.
+#[derive(Clone, Copy)]
+enum Run {
+    /// One for all.
+    One(usize),
+    /// Each weight its own, in order.
+    Each,
+}
+
+/// Returns weights with a factor for each channel; None if a weight would be another one, or without memory.
+///
+/// A weight that becomes 0, or loses digits below the normal numbers, is another weight: an infinity times it is NaN, and a
+/// large number times it is off. One that becomes infinite or NaN is no result of before.
+fn scaled(form: Form, old: &Tensor, factor: &[f64]) -> Option<Tensor> {
+    let weights = old.elements::<f32>()?;
+    let mut new = AlignedBytes::zeroed(size_of_val(weights)).ok()?;
+    let scaled: &mut [f32] = bytemuck::cast_slice_mut(new.as_mut_slice());
+    let mut fits = true;
+    // Without a way out of the loop, so that it runs on vectors.
+    let mut scale = |new: &mut f32, old: f32, factor: f64| {
+        let exact = f64::from(old) * factor;
+        *new = exact as f32;
+        fits &= (exact == 0.0) | (*new).is_normal();
+    };
+    form.each_run(old.shape(), |run, channels| {
+        let pairs = scaled[run.clone()].iter_mut().zip(&weights[run]);
+        match channels {
+            Run::One(channel) => {
+                let factor = factor[channel];
+                pairs.for_each(|(new, &old)| scale(new, old, factor));
+            }
+            Run::Each => pairs.zip(factor).for_each(|((new, &old), &factor)| scale(new, old, factor)),
+        }
+    });
+    let size = size_of_val(weights);
+    let tensor = || Tensor::from_storage(F32, old.shape(), Arc::new(new), 0, size).ok();
+    fits.then(tensor).flatten()
 }
 
 /// Applies a change to a node's weights and bias, if they are constant and fit, and gives whether it did.
@@ -255,8 +300,7 @@ fn apply(program: &mut Program, node: &mut Node, change: &Change, uses: &Uses) -
     let Some(folded) = folded(program, node, change, uses) else {
         return Ok(false);
     };
-    if let Some((shape, weights)) = folded.weights {
-        let weights = Tensor::from_elements(&shape, &weights)?;
+    if let Some(weights) = folded.weights {
         node.inputs[1] = Some(program.add_constant("", weights));
     }
     if let Some(bias) = folded.bias {
@@ -273,7 +317,7 @@ fn apply(program: &mut Program, node: &mut Node, change: &Change, uses: &Uses) -
 
 /// Weights and a bias that have a change in them; None where they stay as they are.
 struct Folded {
-    weights: Option<(Vec<usize>, Vec<f32>)>,
+    weights: Option<Tensor>,
     bias: Option<Vec<f32>>,
 }
 
@@ -294,15 +338,10 @@ fn folded(program: &Program, node: &Node, change: &Change, uses: &Uses) -> Optio
         // Weights with other uses stay, so that these would be there twice.
         Some(_) if !change.copies_weights && uses.count(id) > 1 => return None,
         Some(factor) => {
-            let old = tensor.elements::<f32>()?.iter().enumerate();
-            // A weight that becomes 0, or loses digits below the normal numbers, is another weight: an infinity times
-            // it is NaN, and a large number times it is off.
-            let exact = |(i, &w): (usize, &f32)| f64::from(w) * factor[form.channel(shape, i)];
-            if !old.clone().map(exact).all(|exact| exact == 0.0 || (exact as f32).is_normal()) {
-                return None;
-            }
-            // Without memory for the new weights it is not done.
-            Some((shape.to_vec(), reserve::collected(old.map(|w| exact(w) as f32), FOLDED).ok()?))
+            let weights = scaled(form, tensor, factor)?;
+            // Now, so that a file's pages and the new weights are not both there for all of a model.
+            tensor.release();
+            Some(weights)
         }
     };
     let bias = match (form, node.input(2)) {
@@ -321,9 +360,7 @@ fn folded(program: &Program, node: &Node, change: &Change, uses: &Uses) -> Optio
             Some(new.collect::<Vec<f32>>())
         }
     };
-    // An infinite factor times a weight of zero is NaN, which was no result before.
-    let finite = |list: Option<&Vec<f32>>| list.is_none_or(|list| list.iter().all(|value| value.is_finite()));
-    let all_finite = finite(weights.as_ref().map(|(_, list)| list)) && finite(bias.as_ref());
+    let all_finite = bias.as_ref().is_none_or(|bias| bias.iter().all(|value| value.is_finite()));
     all_finite.then_some(Folded { weights, bias })
 }
 

@@ -196,6 +196,14 @@ impl Env {
         1 + self.others.len()
     }
 
+    /// Gives back memory of a program's constants that are in files, were read to make others of them, and are not read where
+    /// they are.
+    pub(crate) fn release_constants(&self, program: &Program) {
+        program.release_constants(|tensor| {
+            (0..self.n_sites()).any(|site| self.site(site).1.reads_in_place(tensor))
+        });
+    }
+
     /// A device and its constants.
     pub fn site(&self, site: usize) -> (&Arc<Device>, &ConstantPool) {
         match site.checked_sub(1) {

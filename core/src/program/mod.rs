@@ -335,6 +335,12 @@ impl Program {
         &self.main.inputs[..self.main.inputs.len() - n_seeds]
     }
 
+    /// Gives back memory of constants of files that passes and kernels have read and that are not `kept` ([`Tensor::release`]).
+    pub(crate) fn release_constants(&self, kept: impl Fn(&Tensor) -> bool) {
+        let constants = self.values.iter().filter_map(|value| value.constant.as_ref());
+        constants.filter(|tensor| tensor.is_of_file() && !kept(tensor)).for_each(Tensor::release);
+    }
+
     /// Returns the number of nodes, those of nested regions included.
     pub fn n_nodes(&self) -> usize {
         let mut n = 0;

@@ -215,7 +215,7 @@ pub(crate) fn from_bytes(file: Bytes, checks: Checks) -> Result<Compiled> {
         }
         places.push(place);
     }
-    let weights = Weights { file: Arc::new(Shared(file.clone())), places };
+    let weights = Weights { file: Arc::new(Shared::new(file.clone())), places };
     let tensors = decode::tensors(&head.tensors, &weights)?;
     let plan = |(form, applied): &(ProgramForm<'_>, Vec<_>)| {
         Ok(Specialised { program: decode::program(form, &tensors)?, passes: decode::applied(applied) })

@@ -13,6 +13,8 @@ mod library;
 mod looks;
 mod models;
 mod narrow;
+#[cfg(target_os = "linux")]
+mod pages;
 mod pass_loops;
 mod passes;
 mod placement;

@@ -6,7 +6,7 @@ use crate::plan::specialise::ahead::PackedConstant;
 use crate::tensor::{Bytes, Tensor, TensorType, U8};
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_USAGE_WEIGHT};
 use devbay_plugin_api::locks::lock;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -47,6 +47,8 @@ pub struct ConstantPool {
     ahead: HashMap<((usize, usize), u64), Tensor>,
     counts: Counts,
     state: Mutex<Uploads>,
+    /// Constants of files that kernels read, or runs copy, where they are, by identity. None goes: a file has as many as it has.
+    in_place: Mutex<HashSet<(usize, usize)>>,
 }
 
 /// Constants that were packed for kernels so far.
@@ -117,7 +119,24 @@ impl ConstantPool {
         let key =
             |packed: &PackedConstant| ((packed.source.identity(), packed.layout_id), packed.content.clone());
         let ahead = packed.iter().filter(is_for).map(key).collect();
-        Self { device: Arc::clone(device), ahead, counts: Counts::default(), state: Mutex::default() }
+        Self {
+            device: Arc::clone(device),
+            ahead,
+            counts: Counts::default(),
+            state: Mutex::default(),
+            in_place: Mutex::default(),
+        }
+    }
+
+    fn keep_in_place(&self, tensor: &Tensor) {
+        if tensor.is_of_file() {
+            lock(&self.in_place).insert(tensor.identity());
+        }
+    }
+
+    /// Returns whether a constant of a file is read where it is.
+    pub fn reads_in_place(&self, tensor: &Tensor) -> bool {
+        lock(&self.in_place).contains(&tensor.identity())
     }
 
     /// Returns the number of constants packed so far.
@@ -173,6 +192,8 @@ impl ConstantPool {
         }
         self.counts.now.fetch_add(1, Ordering::Relaxed);
         let packed = kernel.pack(pack, tensor)?;
+        // Now, so that a file's pages and the packed form are not both there for all of a model.
+        tensor.release();
         let size = packed.bytes().len();
         Tensor::from_storage(U8, &[size], Arc::new(packed), 0, size)
     }
@@ -183,13 +204,16 @@ impl ConstantPool {
     /// Out of memory, or the plugin's error for the copy.
     pub fn place(&self, tensor: &Tensor) -> Result<Arc<Placed>> {
         if self.device.about().host_refs {
+            self.keep_in_place(tensor);
             return Ok(Arc::new(Placed::Host(tensor.clone())));
         }
         let ty = self.device.space().typed.then(|| tensor.tensor_type());
         let layout = ty.clone().map_or(Layout::Dense, Layout::Typed);
         self.shared(tensor, layout, 1, |pool, state| {
             let uploaded = pool.upload(state, tensor.bytes(), ty.as_ref());
-            leak_if_lent(tensor.clone(), uploaded).map(Placed::Device)
+            let buffer = leak_if_lent(tensor.clone(), uploaded)?;
+            tensor.release();
+            Ok(Placed::Device(buffer))
         })
     }
 
@@ -204,7 +228,10 @@ impl ConstantPool {
                 return Ok(Placed::Packed(packed));
             }
             let uploaded = pool.upload(state, packed.bytes(), None);
-            leak_if_lent(packed, uploaded).map(Placed::Device)
+            let buffer = leak_if_lent(packed.clone(), uploaded)?;
+            // It may be a compiled model's.
+            packed.release();
+            Ok(Placed::Device(buffer))
         })
     }
 
@@ -224,9 +251,14 @@ impl ConstantPool {
             let bytes = kept.bytes();
             if let Some(buffer) = pool.device.alloc_pinned(bytes.len()).transpose()? {
                 buffer.fill(bytes)?;
+                kept.release();
                 return Ok(Placed::Pinned(buffer, bytes.len()));
             }
-            Ok(if pack.is_some() { Placed::Packed(kept) } else { Placed::Host(kept) })
+            if pack.is_some() {
+                return Ok(Placed::Packed(kept));
+            }
+            pool.keep_in_place(&kept);
+            Ok(Placed::Host(kept))
         })
     }
 

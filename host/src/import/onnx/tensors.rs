@@ -108,7 +108,7 @@ fn share(dtype: DType, shape: &[usize], bytes: Bytes) -> Result<Tensor> {
         return Tensor::from_bytes(dtype, shape, &bools);
     }
     let size = bytes.len();
-    Tensor::from_storage(dtype, shape, Arc::new(Shared(bytes)), 0, size)
+    Tensor::from_storage(dtype, shape, Arc::new(Shared::new(bytes)), 0, size)
 }
 
 fn check_rank(found: usize) -> Result<()> {

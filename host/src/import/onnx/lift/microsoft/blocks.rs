@@ -5,6 +5,7 @@ use devbay_core::Result;
 use devbay_core::program::{AttrValue, ValueId};
 use devbay_core::tensor::{Bytes, DType, I4, Tensor, U2, U4, U8, bytes_of, n_elements};
 use devbay_plugin_api::reserve;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A tensor whose bytes another one shares.
@@ -17,6 +18,10 @@ impl Bytes for Of {
 
     fn is_of_file(&self) -> bool {
         self.0.is_of_file()
+    }
+
+    fn release(&self, range: Range<usize>) {
+        self.0.release_part(range);
     }
 }
 

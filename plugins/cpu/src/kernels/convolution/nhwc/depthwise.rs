@@ -66,7 +66,7 @@ pub(super) fn prepare(conv: Conv, isa: Isa) -> Result<Prepared> {
     if !packed {
         return prepared.with_room(rooms + bytes, 64);
     }
-    let id = layout_id(&[7, channels as u64, n_taps as u64]);
+    let id = layout_id(&[8, channels as u64, n_taps as u64]);
     Ok(prepared.with_room(rooms, 64)?.with_packed(1, id, bytes, 64, move |src, dst| {
         pack(&to_f32s(src)?, channels, n_taps, as_f32s_mut(dst)?);
         Ok(())

@@ -59,7 +59,7 @@ pub(super) fn pack(src: &[f32], panels: &Panels, groups: usize, extents: [usize;
     let dst = mark_finite(src, dst);
     for (group, dst) in dst.chunks_exact_mut(panels.len().max(1)).enumerate().take(groups) {
         let src = &src[group * c_out * c_in * n_taps..];
-        panels.pack(src, c_in * n_taps, |k| k % c_in * n_taps + k / c_in, dst);
+        panels.pack(src, n_taps, dst);
     }
 }
 

@@ -5,6 +5,7 @@
 
 use super::Conv;
 use super::tile::AHEAD;
+use crate::kernels::geometry::strided;
 use devbay_plugin_api::reserve::Size;
 use std::ops::Range;
 
@@ -15,9 +16,9 @@ pub const HEADER: usize = 16;
 pub fn mark_finite<'a>(weights: &[f32], packed: &'a mut [f32]) -> &'a mut [f32] {
     let (header, packed) = packed.split_at_mut(HEADER);
     header.fill(0.0);
-    // Without a way out of the loop, so that it runs on vectors.
-    let all_finite = |weights: &[f32]| weights.iter().fold(true, |all, weight| all & weight.is_finite());
-    header[0] = f32::from(u8::from(weights.chunks(4096).all(all_finite)));
+    // Of numbers without their signs, those that are not finite have the largest bits. Integers, so that it runs on vectors.
+    let largest = weights.iter().fold(0, |largest, weight| (weight.abs().to_bits() as i32).max(largest));
+    header[0] = f32::from(u8::from(largest < f32::INFINITY.to_bits() as i32));
     packed
 }
 
@@ -29,6 +30,9 @@ pub unsafe fn is_finite(packed: *const f32) -> bool {
     // SAFETY: there is a header (# Safety).
     unsafe { *packed != 0.0 }
 }
+
+/// Channels of a panel whose weights are read for one tap after the other, while they are in the cache.
+const CHANNELS: usize = 64;
 
 /// The panels of one group's output channels.
 #[derive(Clone, Copy)]
@@ -95,34 +99,39 @@ impl Panels {
         self.vectors * self.lanes * self.k
     }
 
-    /// Writes the panels of weights, of which each column has `stride`, its terms at `offset(k)` among them.
-    pub fn pack(&self, src: &[f32], stride: usize, offset: impl Fn(usize) -> usize, dst: &mut [f32]) {
+    /// Writes the panels of weights that come as `[column, channel, tap]`. The terms of a column are its taps, each with all
+    /// channels.
+    pub fn pack(&self, src: &[f32], n_taps: usize, dst: &mut [f32]) {
+        let channels = self.k / n_taps.max(1);
         for panel in 0..self.n {
             let (first, columns) = self.columns(panel);
-            let width = self.vectors(panel).len() * self.lanes;
-            let (begin, src) = (self.at(panel), &src[first * stride..]);
-            for (k, row) in dst[begin..begin + self.k * width].chunks_exact_mut(width).enumerate() {
-                let offset = offset(k);
-                let (row, beyond) = row.split_at_mut(columns);
-                for (column, weight) in row.iter_mut().enumerate() {
-                    *weight = src[column * stride + offset];
+            let width = self.width(panel);
+            let src = &src[first * self.k..][..columns * self.k];
+            let dst = &mut dst[self.at(panel)..][..self.k * width];
+            if columns < width {
+                dst.chunks_exact_mut(width).for_each(|row| row[columns..].fill(0.0));
+            }
+            if n_taps == 1 {
+                let (from, to) = (src.as_ptr(), dst.as_mut_ptr());
+                // SAFETY: `src` has the terms of these columns, and `dst` a row of at least as many for each term.
+                unsafe { strided::transpose(from, self.k, to, width, [self.k, columns]) };
+                continue;
+            }
+            for begin in (0..channels).step_by(CHANNELS) {
+                for tap in 0..n_taps {
+                    for channel in begin..(begin + CHANNELS).min(channels) {
+                        let row = &mut dst[(tap * channels + channel) * width..][..columns];
+                        for (weight, column) in row.iter_mut().zip(src.chunks_exact(self.k)) {
+                            *weight = column[channel * n_taps + tap];
+                        }
+                    }
                 }
-                beyond.fill(0.0);
             }
         }
     }
 
-    /// Calls `f` for each place of the panels with its term and its column; None beyond the columns.
-    pub fn places(&self, mut f: impl FnMut(usize, usize, Option<usize>)) {
-        for panel in 0..self.n {
-            let (first, columns) = self.columns(panel);
-            let width = self.vectors(panel).len() * self.lanes;
-            for k in 0..self.k {
-                let begin = self.at(panel) + k * width;
-                for column in 0..width {
-                    f(begin + column, k, (column < columns).then_some(first + column));
-                }
-            }
-        }
+    /// Columns of a panel, whole vectors.
+    pub fn width(&self, panel: usize) -> usize {
+        self.vectors(panel).len() * self.lanes
     }
 }

@@ -93,20 +93,59 @@ pub(super) fn prepare(conv: Conv, isa: Isa) -> Result<Prepared> {
     let of_direct = direct.panels;
     let len = (of_direct.size() + panels.size() * N + HEADER).get("a convolution's packed weights")?;
     let bytes = (Size::of(len) * 4).get("a convolution's packed weights")?;
-    let (before, behind) = (before_of(isa), behind_of(isa));
+    let (before, behind, transform) = (before_of(isa), behind_of(isa), transform_of(isa));
     let kernel = Winograd { direct, panels, rows, columns, n_tiles, n_blocks, before, behind };
     let id = layout_id(&[7, lanes, c_out as u64, c_in as u64]);
     Ok(Prepared::new(kernel).with_room(workspace, 64)?.with_packed(1, id, bytes, 64, move |src, dst| {
         let (src, dst) = (to_f32s(src)?, as_f32s_mut(dst)?);
         let (directly, transformed) = dst.split_at_mut(HEADER + of_direct.len());
         direct::pack(&src, &of_direct, 1, [c_out, c_in, 9], directly);
-        pack(&src, &panels, c_in, transformed);
+        pack(&src, &panels, c_in, transform, transformed);
         Ok(())
     }))
 }
 
+/// Windows that are transformed at once: vectors of f64 run along them.
+const CHUNK: usize = 16;
+
 /// Writes `G g G'` of each window, in panels for each of the products.
-fn pack(src: &[f32], panels: &Panels, c_in: usize, dst: &mut [f32]) {
+fn pack(src: &[f32], panels: &Panels, c_in: usize, transform: TransformFn, dst: &mut [f32]) {
+    let mut windows = [[0.0; CHUNK]; 9];
+    let mut products = [[0.0; CHUNK]; N];
+    for panel in 0..panels.n {
+        let (first, columns) = panels.columns(panel);
+        let width = panels.width(panel);
+        for begin in (0..width).step_by(CHUNK) {
+            let n = CHUNK.min(width - begin);
+            let n_columns = columns.saturating_sub(begin).min(n);
+            for k in 0..c_in {
+                for column in 0..n_columns {
+                    let window = &src[((first + begin + column) * c_in + k) * 9..][..9];
+                    windows.iter_mut().zip(window).for_each(|(to, &weight)| to[column] = weight);
+                }
+                // SAFETY: the processor has the instructions that the function was chosen for.
+                unsafe { transform(&windows, &mut products) };
+                for (i, product) in products.iter().enumerate() {
+                    let to = &mut dst[i * panels.len() + panels.at(panel) + k * width + begin..][..n];
+                    let (to, beyond) = to.split_at_mut(n_columns);
+                    to.copy_from_slice(&product[..n_columns]);
+                    beyond.fill(0.0);
+                }
+            }
+        }
+    }
+}
+
+type TransformFn = unsafe fn(&[[f32; CHUNK]; 9], &mut [[f32; CHUNK]; N]);
+
+dispatch! { fn transform_of(windows: &[[f32; CHUNK]; 9], products: &mut [[f32; CHUNK]; N]) = transform_body }
+
+/// `G g G'` of some windows, in f64.
+///
+/// # Safety
+/// The processor has the instructions.
+#[inline(always)]
+unsafe fn transform_body<A: Arith>(windows: &[[f32; CHUNK]; 9], products: &mut [[f32; CHUNK]; N]) {
     const G: [[f64; 3]; IN] = [
         [1.0 / 4.0, 0.0, 0.0],
         [-1.0 / 6.0, -1.0 / 6.0, -1.0 / 6.0],
@@ -115,26 +154,22 @@ fn pack(src: &[f32], panels: &Panels, c_in: usize, dst: &mut [f32]) {
         [1.0 / 24.0, -1.0 / 12.0, 1.0 / 6.0],
         [0.0, 0.0, 1.0],
     ];
-    let of_product = panels.len();
-    panels.places(|at, k, column| {
-        let Some(column) = column else {
-            (0..N).for_each(|i| dst[i * of_product + at] = 0.0);
-            return;
-        };
-        let window = &src[(column * c_in + k) * 9..][..9];
-        let mut half = [[0.0; 3]; IN];
-        for (row, g) in half.iter_mut().zip(&G) {
-            for (j, value) in row.iter_mut().enumerate() {
-                *value = (0..3).map(|i| g[i] * f64::from(window[i * 3 + j])).sum();
+    let sum = |g: &[f64; 3], of: [f64; 3]| g[0] * of[0] + g[1] * of[1] + g[2] * of[2];
+    let mut half = [[[0.0; CHUNK]; 3]; IN];
+    for (row, g) in half.iter_mut().zip(&G) {
+        for (j, values) in row.iter_mut().enumerate() {
+            for (c, value) in values.iter_mut().enumerate() {
+                *value = sum(g, [0, 1, 2].map(|i| f64::from(windows[i * 3 + j][c])));
             }
         }
-        for (i, row) in half.iter().enumerate() {
-            for (j, g) in G.iter().enumerate() {
-                let value: f64 = (0..3).map(|at| row[at] * g[at]).sum();
-                dst[(i * IN + j) * of_product + at] = value as f32;
+    }
+    for (row, products) in half.iter().zip(products.chunks_exact_mut(IN)) {
+        for (g, product) in G.iter().zip(products) {
+            for (c, value) in product.iter_mut().enumerate() {
+                *value = sum(g, [row[0][c], row[1][c], row[2][c]]) as f32;
             }
         }
-    });
+    }
 }
 
 /// Numbers of some tiles: of each product the tiles, one after the other.
