@@ -805,6 +805,7 @@ mod tests {
     use crate::isa::Isa;
     use crate::kernels::test_host::{Array, Value, run_with_constants};
     use crate::kernels::testing::{Chance, isas};
+    use devbay_plugin_api::abi::Str;
 
     /// A layer in f64, step by step as the specification writes it.
     struct Naive<'a> {
@@ -1127,6 +1128,110 @@ mod tests {
                         }
                     }
                 }
+            }
+        }
+    }
+
+    /// The states behind one step whose gates are `gates`, `[gate, unit]`, whatever the state before is.
+    fn one_step(
+        isa: Isa,
+        op: &str,
+        attrs: &[(&'static str, Value)],
+        gates: &[f32],
+        cell: Option<&[f32]>,
+    ) -> Vec<f32> {
+        let n_gates = if op == "LSTM" { 4 } else { 1 };
+        let hidden = gates.len() / n_gates;
+        let mut inputs = vec![
+            Some(Array::of(&[1, 1, 1], &[1.0f32])),
+            Some(Array::of(&[1, gates.len(), 1], gates)),
+            Some(Array::of(&[1, gates.len(), hidden], &vec![0.0f32; gates.len() * hidden])),
+        ];
+        if let Some(cell) = cell {
+            inputs.extend([None, None, None, Some(Array::of(&[1, 1, hidden], cell))]);
+        }
+        let y = Array::empty::<f32>(&[1, 1, 1, hidden]);
+        let found = run_with_constants(isa, op, attrs, &inputs, &[Some(y)], 0b110).expect("runs");
+        found[0].as_ref().expect("states").elements()
+    }
+
+    const SUMS: [f32; 21] = [
+        0.0,
+        -0.0,
+        0.1,
+        -0.1,
+        0.4,
+        -0.4,
+        0.7,
+        -0.7,
+        1.0,
+        -1.0,
+        1.5,
+        -1.5,
+        2.6,
+        -2.6,
+        5.0,
+        -5.0,
+        20.0,
+        -20.0,
+        1e-30,
+        f32::INFINITY,
+        f32::NAN,
+    ];
+
+    #[test]
+    fn activations_are_what_the_specification_says() {
+        let (alpha, beta) = (0.3f64, 0.6f64);
+        let cases: [(&str, fn(f64, f64, f64) -> f64); 11] = [
+            ("Sigmoid", |x, _, _| 1.0 / (1.0 + (-x).exp())),
+            ("Tanh", |x, _, _| x.tanh()),
+            ("Relu", |x, _, _| if x < 0.0 { 0.0 } else { x }),
+            ("LeakyRelu", |x, a, _| if x < 0.0 { a * x } else { x }),
+            ("ThresholdedRelu", |x, a, _| if x > a { x } else { 0.0 }),
+            ("Elu", |x, a, _| if x < 0.0 { a * x.exp_m1() } else { x }),
+            ("HardSigmoid", |x, a, b| (a * x + b).clamp(0.0, 1.0)),
+            ("ScaledTanh", |x, a, b| a * (b * x).tanh()),
+            ("Affine", |x, a, b| a * x + b),
+            ("Softsign", |x, _, _| x / (1.0 + x.abs())),
+            ("Softplus", |x, _, _| x.max(0.0) + (-x.abs()).exp().ln_1p()),
+        ];
+        for ((name, f), clip) in cases.into_iter().flat_map(|case| [(case, None), (case, Some(1.25))]) {
+            let mut attrs = vec![
+                ("activations", Value::Texts(vec![Str::new(name)])),
+                ("activation_alpha", Value::Floats(vec![alpha])),
+                ("activation_beta", Value::Floats(vec![beta])),
+            ];
+            attrs.extend(clip.map(|clip| ("clip", Value::Float(clip))));
+            for isa in isas() {
+                let found = one_step(isa, "RNN", &attrs, &SUMS, None);
+                for (&sum, found) in SUMS.iter().zip(found) {
+                    let sum = f64::from(sum);
+                    let clipped =
+                        clip.map_or(sum, |clip| if sum.is_nan() { sum } else { sum.clamp(-clip, clip) });
+                    let expected = f(clipped, alpha, beta);
+                    // Softsign of infinity is infinity by infinity.
+                    let same = f64::from(found) == expected || found.is_nan() && expected.is_nan();
+                    let close = (f64::from(found) - expected).abs() <= 2e-6 * expected.abs().max(0.1);
+                    assert!(same || close, "{isa:?} {name}, clip {clip:?}: {found} of {sum}, not {expected}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_forget_gate_may_be_what_the_input_gate_leaves() {
+        let hidden = 19;
+        let gates = Chance::new(9).floats(4 * hidden, 2.0);
+        let before = Chance::new(10).floats(hidden, 1.0);
+        let sigmoid = |x: f32| 1.0 / (1.0 + (-f64::from(x)).exp());
+        for isa in isas() {
+            let found = one_step(isa, "LSTM", &[("input_forget", Value::Int(1))], &gates, Some(&before));
+            for (j, found) in found.into_iter().enumerate() {
+                let input = sigmoid(gates[j]);
+                let cell =
+                    (1.0 - input) * f64::from(before[j]) + input * f64::from(gates[3 * hidden + j]).tanh();
+                let expected = sigmoid(gates[hidden + j]) * cell.tanh();
+                assert!((f64::from(found) - expected).abs() < 1e-6, "{isa:?}: {found}, not {expected}");
             }
         }
     }
