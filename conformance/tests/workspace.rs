@@ -130,7 +130,7 @@ const KERNEL_ARROWS: &[(&str, &[&str])] = &[
     ("movement", &["cost", "geometry", "numbers", "types"]),
     ("sorting", &["cost", "geometry", "numbers", "types"]),
     ("attention", &["cost", "geometry", "normalisation", "numbers", "product", "types"]),
-    ("recurrent", &["cost", "numbers", "product"]),
+    ("recurrent", &["cost", "geometry", "numbers", "product"]),
     ("signal", &["cost", "geometry", "numbers", "types"]),
     ("image", &["cost", "geometry", "numbers", "types"]),
     ("quantised", &["convolution", "cost", "geometry", "numbers", "product"]),

@@ -101,6 +101,60 @@ pub trait Lanes: Copy {
     /// The sum of each of four vectors.
     fn sums(vectors: [Self; 4]) -> [f32; 4];
 
+    /// `self / b`.
+    #[inline(always)]
+    fn div(self, b: Self) -> Self {
+        self.each(b, |a, b| a / b)
+    }
+
+    /// Without its sign.
+    #[inline(always)]
+    fn abs(self) -> Self {
+        self.each(self, |a, _| a.abs())
+    }
+
+    /// With the sign of `b`.
+    #[inline(always)]
+    fn copysign(self, b: Self) -> Self {
+        self.each(b, f32::copysign)
+    }
+
+    /// `yes` where `self` is below `b`, else `no`, also where one is no number.
+    #[inline(always)]
+    fn if_below(self, b: Self, yes: Self, no: Self) -> Self {
+        let is_below = self.each(b, |a, b| f32::from(u8::from(a < b)));
+        let yes = is_below.each(yes, |is_below, yes| if is_below == 1.0 { yes } else { 0.0 });
+        let no = is_below.each(no, |is_below, no| if is_below == 1.0 { 0.0 } else { no });
+        yes.each(no, |yes, no| f32::from_bits(yes.to_bits() | no.to_bits()))
+    }
+
+    /// `self * 2^n`, rounded once, for whole numbers `n` from -160 to 160 and `self` about 1. NaN if `self` or `n` is.
+    #[inline(always)]
+    fn scaled(self, n: Self) -> Self {
+        self.each(n, |a, n| {
+            // Twice, because 2^n alone leaves the range of normal numbers at both ends.
+            let n = n as i32;
+            let power = |n: i32| f32::from_bits((n.wrapping_add(127) as u32) << 23);
+            a * power(n >> 1) * power(n.wrapping_sub(n >> 1))
+        })
+    }
+
+    /// A function of each two numbers, without vectors.
+    #[inline(always)]
+    fn each(self, b: Self, f: impl Fn(f32, f32) -> f32) -> Self {
+        let mut numbers = [[0.0; 16]; 2];
+        // SAFETY: 16 numbers are enough.
+        unsafe { self.store(numbers[0].as_mut_ptr()) };
+        // SAFETY: 16 numbers are enough.
+        unsafe { b.store(numbers[1].as_mut_ptr()) };
+        let [mut a, b] = numbers;
+        for i in 0..Self::N {
+            a[i] = f(a[i], b[i]);
+        }
+        // SAFETY: there is a vector, so there are its instructions; 16 numbers are enough.
+        unsafe { Self::load(a.as_ptr()) }
+    }
+
     /// Asks for the line of the second-level cache that an address lies in. The address may be any.
     #[inline(always)]
     fn prefetch(from: *const f32) {
@@ -249,7 +303,7 @@ mod x86 {
         ($(#[$meta:meta])* $name:ident($raw:ty) x $n:literal, $half:ident: $splat:ident $load:ident $store:ident
          $add:ident $sub:ident $mul:ident $max:ident $min:ident, |$a:ident, $b:ident, $c:ident| $fma:expr,
          |$u:ident| $load_u8:expr, |$i:ident| $load_i8:expr, |$x:ident| $quarter:expr, |$p:ident, $q:ident| $or_nan:expr
-         $(, |$first_from:ident, $of:ident| $load_first:expr, |$first_to:ident, $ot:ident, $what:ident| $store_first:expr)?) => {
+         $(, |$first_from:ident, $of:ident| $load_first:expr, |$first_to:ident, $ot:ident, $what:ident| $store_first:expr)?; {$($more:tt)*}) => {
             $(#[$meta])*
             #[derive(Clone, Copy)]
             pub struct $name($raw);
@@ -375,6 +429,8 @@ mod x86 {
                     let [a, b, c, d] = vectors;
                     sums([a.quarter(), b.quarter(), c.quarter(), d.quarter()])
                 }
+
+                $($more)*
             }
         };
     }
@@ -398,6 +454,51 @@ mod x86 {
         |a, b| {
             let is_nan = _mm_cmpunord_ps(b, b);
             _mm_or_ps(_mm_and_ps(is_nan, b), _mm_andnot_ps(is_nan, a))
+        }; {
+
+        #[inline(always)]
+        fn div(self, b: Self) -> Self {
+            // SAFETY: there is a vector, so there are its instructions.
+            Self(unsafe { _mm_div_ps(self.0, b.0) })
+        }
+
+        #[inline(always)]
+        fn abs(self) -> Self {
+            // SAFETY: there is a vector, so there are its instructions.
+            Self(unsafe { _mm_andnot_ps(_mm_set1_ps(-0.0), self.0) })
+        }
+
+        #[inline(always)]
+        fn copysign(self, b: Self) -> Self {
+            // SAFETY: there is a vector, so there are its instructions.
+            Self(unsafe {
+                let sign = _mm_set1_ps(-0.0);
+                _mm_or_ps(_mm_andnot_ps(sign, self.0), _mm_and_ps(sign, b.0))
+             })
+        }
+
+        #[inline(always)]
+        fn if_below(self, b: Self, yes: Self, no: Self) -> Self {
+            // SAFETY: there is a vector, so there are its instructions.
+            Self(unsafe {
+                let is_below = _mm_cmplt_ps(self.0, b.0);
+                _mm_or_ps(_mm_and_ps(is_below, yes.0), _mm_andnot_ps(is_below, no.0))
+             })
+        }
+
+        #[inline(always)]
+        fn scaled(self, n: Self) -> Self {
+            // SAFETY: there is a vector, so there are its instructions.
+            Self(unsafe {
+                // Twice, because 2^n alone leaves the range of normal numbers at both ends.
+                let n = _mm_cvtps_epi32(n.0);
+                let half = _mm_srai_epi32::<1>(n);
+                let bias = _mm_set1_epi32(127);
+                let first = _mm_castsi128_ps(_mm_slli_epi32::<23>(_mm_add_epi32(half, bias)));
+                let rest = _mm_add_epi32(_mm_sub_epi32(n, half), bias);
+                _mm_mul_ps(_mm_mul_ps(self.0, first), _mm_castsi128_ps(_mm_slli_epi32::<23>(rest)))
+             })
+        }
         }
     }
     lanes! {
@@ -413,7 +514,52 @@ mod x86 {
         },
         |a, b| _mm256_blendv_ps(a, b, _mm256_cmp_ps::<_CMP_UNORD_Q>(b, b)),
         |from, n| _mm256_maskload_ps(from, first_of_eight(n)),
-        |to, n, x| _mm256_maskstore_ps(to, first_of_eight(n), x)
+        |to, n, x| _mm256_maskstore_ps(to, first_of_eight(n), x); {
+
+        #[inline(always)]
+        fn div(self, b: Self) -> Self {
+            // SAFETY: there is a vector, so there are its instructions.
+            Self(unsafe { _mm256_div_ps(self.0, b.0) })
+        }
+
+        #[inline(always)]
+        fn abs(self) -> Self {
+            // SAFETY: there is a vector, so there are its instructions.
+            Self(unsafe { _mm256_andnot_ps(_mm256_set1_ps(-0.0), self.0) })
+        }
+
+        #[inline(always)]
+        fn copysign(self, b: Self) -> Self {
+            // SAFETY: there is a vector, so there are its instructions.
+            Self(unsafe {
+                let sign = _mm256_set1_ps(-0.0);
+                _mm256_or_ps(_mm256_andnot_ps(sign, self.0), _mm256_and_ps(sign, b.0))
+             })
+        }
+
+        #[inline(always)]
+        fn if_below(self, b: Self, yes: Self, no: Self) -> Self {
+            // SAFETY: there is a vector, so there are its instructions.
+            Self(unsafe {
+                _mm256_blendv_ps(no.0, yes.0, _mm256_cmp_ps::<_CMP_LT_OQ>(self.0, b.0))
+             })
+        }
+
+        #[inline(always)]
+        fn scaled(self, n: Self) -> Self {
+            // SAFETY: there is a vector, so there are its instructions.
+            Self(unsafe {
+                // Twice, because 2^n alone leaves the range of normal numbers at both ends.
+                let n = _mm256_cvtps_epi32(n.0);
+                let half = _mm256_srai_epi32::<1>(n);
+                let bias = _mm256_set1_epi32(127);
+                let first = _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(half, bias)));
+                let rest = _mm256_add_epi32(_mm256_sub_epi32(n, half), bias);
+                let rest = _mm256_castsi256_ps(_mm256_slli_epi32::<23>(rest));
+                _mm256_mul_ps(_mm256_mul_ps(self.0, first), rest)
+             })
+        }
+        }
     }
     lanes! {
         /// Sixteen numbers: AVX-512.
@@ -429,7 +575,41 @@ mod x86 {
         .quarter(),
         |a, b| _mm512_mask_mov_ps(a, _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(b, b), b),
         |from, n| _mm512_maskz_loadu_ps(first_of_sixteen(n), from),
-        |to, n, x| _mm512_mask_storeu_ps(to, first_of_sixteen(n), x)
+        |to, n, x| _mm512_mask_storeu_ps(to, first_of_sixteen(n), x); {
+
+        #[inline(always)]
+        fn div(self, b: Self) -> Self {
+            // SAFETY: there is a vector, so there are its instructions.
+            Self(unsafe { _mm512_div_ps(self.0, b.0) })
+        }
+
+        #[inline(always)]
+        fn abs(self) -> Self {
+            // SAFETY: there is a vector, so there are its instructions.
+            Self(unsafe { _mm512_abs_ps(self.0) })
+        }
+
+        #[inline(always)]
+        fn copysign(self, b: Self) -> Self {
+            // SAFETY: there is a vector, so there are its instructions.
+            Self(unsafe {
+                let sign = _mm512_set1_ps(-0.0);
+                _mm512_or_ps(_mm512_andnot_ps(sign, self.0), _mm512_and_ps(sign, b.0))
+             })
+        }
+
+        #[inline(always)]
+        fn if_below(self, b: Self, yes: Self, no: Self) -> Self {
+            // SAFETY: there is a vector, so there are its instructions.
+            Self(unsafe { _mm512_mask_mov_ps(no.0, _mm512_cmp_ps_mask::<_CMP_LT_OQ>(self.0, b.0), yes.0) })
+        }
+
+        #[inline(always)]
+        fn scaled(self, n: Self) -> Self {
+            // SAFETY: there is a vector, so there are its instructions.
+            Self(unsafe { _mm512_scalef_ps(self.0, n.0) })
+        }
+        }
     }
 
     /// The first `n` of eight, at most eight, as a mask of sign bits.

@@ -12,10 +12,20 @@ use crate::isa::Arith;
 
 /// Adding and subtracting it rounds to the nearest integer, ties to even, for |x| below 2^22; the integer
 /// then stands in the low bits of the sum.
-const ROUND: f32 = 12_582_912.0;
+pub(super) const ROUND: f32 = 12_582_912.0;
 /// ln 2 in two parts. The first has so few bits that its product with an exponent is exact.
-const LN2_HIGH: f32 = 0.693_359_4;
-const LN2_LOW: f32 = -2.121_944_4e-4;
+pub(super) const LN2_HIGH: f32 = 0.693_359_4;
+pub(super) const LN2_LOW: f32 = -2.121_944_4e-4;
+
+/// (e^r - 1 - r) / r^2 on +-0.3468, relative error of e^r 2^-28.
+pub(super) const EXP: [f32; 5] = [0.499_999_94, 0.166_665_21, 0.041_668_39, 0.008_368_745, 0.001_381_454];
+/// Arguments of the exponential beyond which it is infinite or 0.
+pub(super) const EXP_MAX: f32 = 89.0;
+pub(super) const EXP_MIN: f32 = -104.0;
+/// (tanh(x) / x - 1) / x^2 in z = x^2 up to 0.625^2, relative error of tanh 2^-27.8.
+pub(super) const TANH: [f32; 5] = [-0.333_332_8, 0.133_314_42, -0.053_739_715, 0.020_639_088, -0.005_704_987];
+/// Numbers below are small ones for the tangent.
+pub(super) const TANH_SMALL: f32 = 0.625;
 
 /// The polynomial with coefficients `c`, lowest power first (Horner's scheme).
 #[inline(always)]
@@ -62,17 +72,16 @@ pub(crate) fn ceil(x: f32) -> f32 {
 /// e^x within 1.1 ulp; exp(-inf) = 0, results that are subnormal included.
 #[inline(always)]
 pub(crate) fn exp<A: Arith>(x: f32) -> f32 {
-    // Beyond these the result is infinite or 0; NaN passes both.
-    let x = if x > 89.0 { 89.0 } else { x };
-    let x = if x < -104.0 { -104.0 } else { x };
+    // NaN passes both.
+    let x = if x > EXP_MAX { EXP_MAX } else { x };
+    let x = if x < EXP_MIN { EXP_MIN } else { x };
     // x = k ln 2 + r with |r| <= ln(2) / 2.
     let shifted = A::fma(x, std::f32::consts::LOG2_E, ROUND);
     let k = (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
     let n = shifted - ROUND;
     let r = A::fma(n, -LN2_HIGH, x);
     let r = A::fma(n, -LN2_LOW, r);
-    // (e^r - 1 - r) / r^2 on +-0.3468, relative error of e^r 2^-28.
-    let p = polynomial::<A, 5>(r, [0.499_999_94, 0.166_665_21, 0.041_668_39, 0.008_368_745, 0.001_381_454]);
+    let p = polynomial::<A, 5>(r, EXP);
     let y = A::fma(r * r, p, r) + 1.0;
     // Twice, because 2^k alone leaves the range of normal numbers at both ends.
     let half = k >> 1;
@@ -129,14 +138,12 @@ pub(crate) fn sigmoid<A: Arith>(x: f32) -> f32 {
 pub(crate) fn tanh<A: Arith>(x: f32) -> f32 {
     let a = x.abs();
     let z = x * x;
-    // (tanh(x) / x - 1) / x^2 in z = x^2 up to 0.625^2, relative error of tanh 2^-27.8.
-    let p =
-        polynomial::<A, 5>(z, [-0.333_332_8, 0.133_314_42, -0.053_739_715, 0.020_639_088, -0.005_704_987]);
+    let p = polynomial::<A, 5>(z, TANH);
     let small = A::fma(x * z, p, x);
     // Beyond, 1 - tanh is small enough that its error does not show.
     let large = 1.0 - 2.0 / (exp::<A>(a + a) + 1.0);
     // The sign last, so that -0 keeps it.
-    (if a < 0.625 { small } else { large }).copysign(x)
+    (if a < TANH_SMALL { small } else { large }).copysign(x)
 }
 
 /// The error function within 1.3 ulp.

@@ -6,4 +6,5 @@ pub(super) mod number;
 pub(super) mod order;
 pub(super) mod real;
 pub(super) mod small_float;
+pub(super) mod vectors;
 pub(super) mod widen;

@@ -10,4 +10,4 @@ pub(super) mod matmul;
 pub(super) mod matmul_integer;
 pub(super) mod micro;
 pub(super) mod product_any;
-pub(super) mod row_product;
+pub(super) mod tile;

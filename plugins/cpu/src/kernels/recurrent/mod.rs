@@ -1,4 +1,5 @@
 //! RNN, GRU and LSTM.
 
 pub(super) mod cell;
+mod panels;
 pub(super) mod rnn;

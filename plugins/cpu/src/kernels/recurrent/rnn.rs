@@ -1,22 +1,30 @@
 //! RNN, GRU and LSTM.
 //!
-//! The products of the inputs with their weights do not depend on the state: they are made for all steps
-//! at once. A step is then one product of the state with the recurrent weights, and the cell: sums,
-//! activations, and the new state, on rows of the hidden size. The two directions share nothing but the
-//! input and run beside each other when there is enough to do. Nothing of the weights' size is kept
-//! between launches; the workspace holds the inputs' products and the state.
+//! Weights are panels ([`panels`](super::panels)): the host packs constants once, others are packed in each launch. The products
+//! of the inputs with their weights do not depend on the state. They are made by blocks of steps, those of a block beside the
+//! steps of the one before where there are threads, and begin with the biases. A step is a product of the state with the recurrent weights, a few panels
+//! at a time, each followed by the cells of its units ([`cell`](super::cell)). The state before a step and the one behind it lie
+//! apart, so that the spans of panels of a step do not depend on each other: large layers share them out to threads.
+//!
+//! Directions share nothing but the input, and sequences nothing but the weights: they run beside each other where there are
+//! threads and enough to do. How sequences are divided depends on the number of threads; a sum does not depend on how they are
+//! ([`tile`](crate::kernels::product::tile)).
 //!
 //! With lengths of sequences, a sequence that has ended keeps its state, and its outputs are 0.
 
 use crate::device::CpuDevice;
 use crate::kernels::cost;
-use crate::kernels::product::row_product::{self, RowProduct};
-use crate::kernels::recurrent::cell::{CellStep, Row, add, reset, update};
+use crate::kernels::product::micro::{as_f32s_mut, layout_id, to_f32s};
+use crate::kernels::product::tile::{AHEAD, Job, PANELS_MAX, ROWS_MAX, RowJob, Segment, Tiles, VECTORS_MAX};
+use crate::kernels::recurrent::cell::{self, CellFn, CellStep, Row, UNITS};
+use crate::kernels::recurrent::panels::{PARTS, Panels, Weights, parts};
 use crate::stream::CpuStream;
 use devbay_ops::descriptor;
 use devbay_ops::read::{self, Activation, Cell, Extents};
 use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
+use std::mem::MaybeUninit;
+use std::ops::Range;
 
 const TYPES: &[TypeVar] = &[TypeVar::of(&[F32]), TypeVar::of(&[I32])];
 
@@ -33,15 +41,23 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
         .cost(|request| cost(request, Cell::Lstm)),
 ];
 
-/// Multiply-adds of a chunk of a product: a step of a small layer is one chunk.
-const GRAIN: usize = 256 * 1024;
+/// Multiply-adds of a chunk of a loop: less is not worth another thread.
+const CHUNK: usize = 256 * 1024;
 
-/// Multiply-adds of a direction from which the two run beside each other.
-const DIRECTION: usize = 1024 * 1024;
+/// The same for a chunk of a step, whose weights come from a cache.
+const STEP_CHUNK: usize = 64 * 1024;
 
-/// Rows and columns of a block of a product.
-const ROWS: usize = 64;
-const COLS: usize = 64;
+/// Multiply-adds of a direction, or of a group of sequences, from which they run beside each other.
+const BESIDE: usize = 1024 * 1024;
+
+/// Rows of a block of the inputs' products: enough to make much of each panel, few enough for the cache.
+const BLOCK_ROWS: usize = 48;
+
+/// Panels, or blocks of units where those are wider, of a span of a step.
+const SPAN: usize = PANELS_MAX;
+
+/// Numbers of the products of a span with the rows of a tile, at most.
+const SPAN_MAX: usize = ROWS_MAX * SPAN * VECTORS_MAX * UNITS;
 
 struct Recurrent {
     host: Host,
@@ -55,15 +71,40 @@ struct Recurrent {
     batch: usize,
     inputs: usize,
     hidden: usize,
-    gates: usize,
-    /// Numbers of the workspace for each direction.
-    scratch: usize,
     /// True for each input that is present.
     has: [bool; 8],
-    multiply: unsafe fn(&RowProduct),
-    add: unsafe fn(&mut [f32], &[f32]),
-    update: unsafe fn(&CellStep, &mut Row<'_>),
-    reset: unsafe fn(&CellStep, &mut Row<'_>),
+    tiles: Tiles,
+    /// The weights of the inputs and of the state.
+    weights: [Weights; 2],
+    /// True for the weights and the biases that come packed.
+    is_packed: [bool; 3],
+    /// Groups that the sequences are divided into.
+    n_groups: usize,
+    /// True if there are more threads than groups, so that a group shares out its steps.
+    shares: bool,
+    /// Steps of a block of the inputs' products.
+    block: usize,
+    room: Room,
+    /// By direction and part.
+    cells: [[CellFn; PARTS]; 2],
+}
+
+/// Places in the workspace, of the first direction unless they are of all.
+#[derive(Clone, Copy)]
+struct Room {
+    /// The weights and biases of all directions, those that do not come packed.
+    packed: [usize; 3],
+    peepholes: usize,
+    /// The state before and behind a step.
+    states: [usize; 2],
+    /// The cell of an LSTM, or what the reset gate leaves of a GRU's state.
+    other: usize,
+    /// Numbers of the sequences that have not ended.
+    active: usize,
+    /// The inputs' products of two blocks.
+    x_gates: [usize; 2],
+    /// Distance from a place of one direction to that of the next.
+    direction: usize,
 }
 
 /// Extents of a node as they are counted: length, batch, inputs, directions, hidden size.
@@ -81,16 +122,67 @@ fn cost(request: &PrepareRequest<'_, CpuDevice>, cell: Cell) -> Result<Cost> {
 }
 
 fn prepare(request: &PrepareRequest<'_, CpuDevice>, cell: Cell) -> Result<Prepared> {
+    const WHAT: &str = "a recurrent layer's workspace";
     let layer = read::Recurrent::of(request, cell)?;
     let [length, batch, inputs, n_directions, hidden] = counted(&layer.extents);
-    let gates = cell.gates() as usize;
     let isa = request.device.isa;
-    let products = Size::of(length) * batch * gates * hidden;
-    let scratch = products + Size::of(batch) * hidden * (gates + 2);
-    let scratch = scratch.next_multiple_of(16);
+    let tiles = Tiles::of(isa);
+    let steps = [0, n_directions - 1].map(|direction| step(&layer, direction));
+    let gates = parts(cell, layer.linear_before_reset);
+    let weights =
+        [Weights::of(&tiles, hidden, inputs, gates.clone())?, Weights::of(&tiles, hidden, hidden, gates)?];
+    let macs = Size::of(length) * batch * weights[0].columns() * inputs.saturating_add(hidden);
+    let groups_max = (batch / 2).min(request.host.n_slots() / n_directions);
+    let n_groups = (macs.saturated() / BESIDE).min(groups_max).max(1);
+    let n_blocks = (Size::of(length) * batch.div_ceil(n_groups)).saturated().div_ceil(BLOCK_ROWS);
+    let block = length.div_ceil(n_blocks.clamp(1, length.max(1)));
+    // The weights and the biases, each with its bytes if it comes packed.
+    let resets_after = steps[0].resets_after();
+    let sizes = [weights[0].size(), weights[1].size(), weights[0].biases()];
+    let mut packs = [None; 3];
+    for (i, pack) in packs.iter_mut().enumerate() {
+        let bytes = (sizes[i] * n_directions * size_of::<f32>()).get("packed weights")?;
+        let is_constant = request.input(i + 1).is_some_and(|tensor| tensor.constant().is_some());
+        *pack = (request.abi_minor >= 2 && is_constant && bytes > 0).then_some(bytes);
+    }
+    let is_packed = packs.map(|pack| pack.is_some());
+
+    // The workspace, whose parts begin at lines of the cache.
+    let mut end = Size::of(0);
+    let mut room = |numbers: Size| {
+        let start = end.saturated();
+        end = end + numbers.next_multiple_of(16);
+        start
+    };
+    let packed = [0, 1, 2].map(|i| match is_packed[i] {
+        true => room(Size::of(0)),
+        false => room(sizes[i] * n_directions),
+    });
+    let directions = room(Size::of(0));
+    let padded = hidden.next_multiple_of(UNITS);
+    let columns = weights[0].columns();
+    let state = Size::of(batch) * padded;
+    let x_gates = Size::of(block) * batch * columns;
+    let n_x_gates = if block < length { 2 } else { 1 };
+    let room = Room {
+        packed,
+        peepholes: room(Size::of(padded) * 3),
+        states: [room(state), room(state)],
+        other: room(state),
+        active: room(Size::of(batch)),
+        x_gates: {
+            let first = room(x_gates);
+            [first, if n_x_gates == 2 { room(x_gates) } else { first }]
+        },
+        direction: 0,
+    };
+    let end = end.get(WHAT)?;
+    let room = Room { direction: end - directions, ..room };
+    let workspace = Size::of(directions) + Size::of(room.direction) * n_directions;
+
     let kernel = Recurrent {
         host: request.host,
-        steps: [0, n_directions - 1].map(|direction| step(&layer, direction)),
+        steps,
         n_directions,
         reverse: layer.reverse,
         batch_first: layer.extents.batch_first,
@@ -98,16 +190,34 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>, cell: Cell) -> Result<Prepar
         batch,
         inputs,
         hidden,
-        gates,
-        // The inputs' products, the state's, the state, and the cell or the reset state.
-        scratch: scratch.get("a recurrent op's state")?,
         has: layer.has,
-        multiply: row_product::multiply(isa),
-        add: add(isa),
-        update: update(isa),
-        reset: reset(isa),
+        tiles,
+        weights: weights.clone(),
+        is_packed,
+        n_groups,
+        shares: request.host.n_slots() > n_directions * n_groups,
+        block,
+        room,
+        cells: steps.map(|step| cell::functions(isa, &step)),
     };
-    Prepared::new(kernel).with_room(scratch * (n_directions * size_of::<f32>()), 64)
+    let mut prepared = Prepared::new(kernel).with_room(workspace * size_of::<f32>(), 64)?;
+    let [of_x, of_h] = weights;
+    for (i, (weights, bytes)) in [of_x.clone(), of_h, of_x].into_iter().zip(packs).enumerate() {
+        let Some(bytes) = bytes else { continue };
+        let gates = weights.parts.each_ref().map(|panels| panels.gates.len() as u64);
+        let layer = [tiles.lanes as u64, n_directions as u64, gates[0], gates[1], hidden as u64];
+        let of = if i == BIAS - 1 { [10, resets_after.into()] } else { [11, weights.parts[0].k as u64] };
+        let id = layout_id(&[of.as_slice(), &layer].concat());
+        prepared = prepared.with_packed(i + 1, id, bytes, 64, move |src, dst| {
+            let (src, dst) = (to_f32s(src)?, as_f32s_mut(dst)?);
+            match i + 1 == BIAS {
+                true => weights.pack_biases(&src, dst, resets_after),
+                false => weights.pack(&src, dst),
+            }
+            Ok(())
+        });
+    }
+    Ok(prepared)
 }
 
 /// Returns a direction's step.
@@ -117,7 +227,6 @@ fn step(layer: &read::Recurrent, direction: usize) -> CellStep {
     activations[..own.len()].copy_from_slice(own);
     CellStep {
         cell: layer.cell,
-        hidden: layer.extents.hidden as usize,
         activations,
         clip: layer.clip,
         input_forget: layer.input_forget,
@@ -135,9 +244,8 @@ const PEEPHOLES: usize = 7;
 /// Addresses of a launch; those of absent operands are NULL.
 struct Addresses {
     x: SendPtr<f32>,
-    w: SendPtr<f32>,
-    r: SendPtr<f32>,
-    bias: SendPtr<f32>,
+    /// The packed weights of the inputs and of the state, and the biases laid out.
+    packed: [SendPtr<f32>; 3],
     lengths: SendPtr<i32>,
     initial_h: SendPtr<f32>,
     initial_c: SendPtr<f32>,
@@ -150,17 +258,18 @@ struct Addresses {
 
 impl Launch<CpuDevice> for Recurrent {
     fn launch(&self, _stream: &CpuStream, operands: &mut Operands<'_>) -> Result<()> {
+        if self.hidden == 0 || self.batch == 0 {
+            return Ok(());
+        }
         let (inputs, outputs) = (operands.input_refs(), operands.output_refs());
         let input = |i: usize, there: bool| match inputs.get(i) {
             Some(reference) if there => reference.addr as *mut f32,
             _ => core::ptr::null_mut(),
         };
         let output = |i: usize| outputs.get(i).map_or(0, |reference| reference.addr) as *mut f32;
-        let at = Addresses {
+        let mut at = Addresses {
             x: SendPtr(input(0, true)),
-            w: SendPtr(input(1, true)),
-            r: SendPtr(input(2, true)),
-            bias: SendPtr(input(BIAS, self.has[BIAS])),
+            packed: [1, 2, BIAS].map(|i| SendPtr(input(i, self.has[i]))),
             lengths: SendPtr(input(LENGTHS, self.has[LENGTHS]).cast()),
             initial_h: SendPtr(input(INITIAL_H, self.has[INITIAL_H])),
             initial_c: SendPtr(input(INITIAL_C, self.has[INITIAL_C])),
@@ -168,34 +277,46 @@ impl Launch<CpuDevice> for Recurrent {
             y: SendPtr(output(0)),
             y_h: SendPtr(output(1)),
             y_c: SendPtr(output(2)),
-            workspace: SendPtr(match self.scratch {
-                0 => core::ptr::null_mut(),
-                _ => operands.workspace_ptr(),
-            }),
+            workspace: SendPtr(operands.workspace_ptr()),
         };
-        let macs = self.length * self.batch * self.gates * self.hidden * (self.inputs + self.hidden);
-        let grain = if macs < DIRECTION { 2 } else { 1 };
-        self.host.parallel_for(self.n_directions, grain, |range, _| {
-            for direction in range {
-                // SAFETY: the addresses are those of the operands whose extents `prepare` checked, and
-                // each direction is one chunk's.
-                unsafe { Direction::new(self, &at, direction) }.run()?;
+        for i in 0..3 {
+            if !self.is_packed[i] && self.has[i + 1] {
+                let to = SendPtr(at.workspace.at(self.room.packed[i]));
+                // SAFETY: the operand has the weights or biases of all directions, and the workspace has room for them.
+                unsafe { self.pack(i, at.packed[i].0, to.0) };
+                at.packed[i] = to;
+            }
+        }
+        if self.has[PEEPHOLES] {
+            for direction in 0..self.n_directions {
+                // SAFETY: the addresses are the launch's, and nothing else runs yet.
+                unsafe { self.lay_out_peepholes(&at, direction) };
+            }
+        }
+        let n = self.n_directions * self.n_groups;
+        let macs = self.length * self.batch * self.weights[0].columns() * (self.inputs + self.hidden);
+        let grain = if macs < BESIDE { n } else { 1 };
+        self.host.parallel_for(n, grain, |range, _| {
+            for idx in range {
+                // SAFETY: the addresses are those of the operands whose extents `prepare` checked, packed, and
+                // each sequence of each direction is one chunk's.
+                unsafe { Group::new(self, &at, idx / self.n_groups, idx % self.n_groups) }.run()?;
             }
             Ok(())
         })
     }
 }
 
-/// A row of hidden numbers at `at`.
+/// A row of numbers at `at`.
 ///
 /// # Safety
 /// `at` holds `n` numbers, which live and are nobody else's to write for `'a`.
-unsafe fn slice<'a>(at: *mut f32, n: usize) -> &'a [f32] {
+unsafe fn slice<'a>(at: *const f32, n: usize) -> &'a [f32] {
     // SAFETY: `at` holds `n` numbers, which no other thread writes during `'a` (# Safety).
     unsafe { core::slice::from_raw_parts(at, n) }
 }
 
-/// A row of hidden numbers at `at`, to be written.
+/// A row of numbers at `at`, to be written.
 ///
 /// # Safety
 /// `at` holds `n` numbers, which live and are nobody else's for `'a`.
@@ -204,96 +325,162 @@ unsafe fn slice_mut<'a>(at: *mut f32, n: usize) -> &'a mut [f32] {
     unsafe { core::slice::from_raw_parts_mut(at, n) }
 }
 
-/// One direction of a launch.
+/// Sums of a span, of a tile's rows.
+#[repr(C, align(64))]
+struct Sums([f32; SPAN_MAX]);
+
+/// Some sequences of one direction of a launch.
 ///
 /// # Invariants
-/// The addresses are those of a launch of `op`, and no other thread works on this direction meanwhile.
-struct Direction<'a> {
+/// The addresses are those of a launch of `op`, its weights and biases are packed, and no other thread works on
+/// these sequences of this direction meanwhile, but for what this one shares out.
+struct Group<'a> {
     op: &'a Recurrent,
     at: &'a Addresses,
-    idx: usize,
+    direction: usize,
     step: &'a CellStep,
-    /// In the workspace: the inputs' products for all steps, the state's for one, and the state.
-    x_gates: SendPtr<f32>,
-    h_gates: SendPtr<f32>,
-    h: SendPtr<f32>,
-    /// The cell of an LSTM, or what the reset gate leaves of a GRU's state.
-    other: SendPtr<f32>,
+    /// The sequences.
+    batch: Range<usize>,
+    /// What the direction's places in the workspace count from.
+    room: SendPtr<f32>,
 }
 
-impl<'a> Direction<'a> {
+impl<'a> Group<'a> {
     /// # Safety
     /// The invariants.
-    unsafe fn new(op: &'a Recurrent, at: &'a Addresses, idx: usize) -> Self {
-        let (rows, width) = (op.batch, op.width());
-        let x_gates = SendPtr(at.workspace.at(idx * op.scratch));
-        let h_gates = SendPtr(x_gates.at(op.length * rows * width));
-        let h = SendPtr(h_gates.at(rows * width));
-        let other = SendPtr(h.at(rows * op.hidden));
-        Self { op, at, idx, step: &op.steps[idx], x_gates, h_gates, h, other }
+    unsafe fn new(op: &'a Recurrent, at: &'a Addresses, direction: usize, group: usize) -> Self {
+        let first = |group: usize| op.batch * group / op.n_groups;
+        let room = SendPtr(at.workspace.at(direction * op.room.direction));
+        Self { op, at, direction, step: &op.steps[direction], batch: first(group)..first(group + 1), room }
     }
 
     fn run(&self) -> Result<()> {
-        if self.op.hidden == 0 || self.op.batch == 0 {
-            return Ok(());
-        }
-        self.multiply_inputs()?;
         self.begin();
-        let mut pace = self.op.host.pace();
-        for s in 0..self.op.length {
-            pace.work(4 * self.op.batch * self.op.width() * self.op.hidden)?;
-            self.step(s)?;
+        let op = self.op;
+        let n_blocks = op.length.div_ceil(op.block.max(1));
+        if n_blocks > 0 {
+            self.multiply_inputs(0)?;
+        }
+        // The next block's products are of no use to another thread where they are small.
+        let macs = op.block * self.batch.len() * op.weights[0].columns() * op.inputs;
+        let grain = if op.shares && macs >= CHUNK { 1 } else { 2 };
+        for block in 0..n_blocks {
+            let n = if block + 1 < n_blocks { 2 } else { 1 };
+            op.host.parallel_for(n, grain, |range, _| {
+                for idx in range {
+                    match idx {
+                        0 => self.run_block(block)?,
+                        _ => self.multiply_inputs(block + 1)?,
+                    }
+                }
+                Ok(())
+            })?;
         }
         self.end();
         Ok(())
     }
 
-    /// Returns whether the reset gate acts after the product with the state, whose bias then stays apart.
-    fn resets_after(&self) -> bool {
-        self.step.cell == Cell::Gru && self.step.linear_before_reset
+    /// The steps of a block.
+    fn steps(&self, block: usize) -> Range<usize> {
+        let first = block * self.op.block;
+        first..(first + self.op.block).min(self.op.length)
     }
 
-    /// The biases of the inputs' products; those of the state's follow.
-    fn bias(&self) -> *mut f32 {
-        self.at.bias.at(self.idx * 2 * self.op.width())
+    /// Where the inputs' products of a block begin.
+    fn x_gates(&self, block: usize) -> SendPtr<f32> {
+        let op = self.op;
+        let first = self.batch.start * op.block * op.weights[0].columns();
+        SendPtr(self.room.at(op.room.x_gates[block % 2] + first))
     }
 
-    /// The products of all inputs with their weights, and the biases.
-    fn multiply_inputs(&self) -> Result<()> {
-        let (op, width) = (self.op, self.op.width());
-        let w = self.at.w.at(self.idx * width * op.inputs);
-        let n = op.length * op.batch;
-        op.multiply(self.at.x.at(0), op.inputs, n, w, width, self.x_gates.at(0))?;
-        if !op.has[BIAS] {
-            return Ok(());
+    /// The state before a step, or behind the one before it.
+    fn state(&self, step: usize, b: usize) -> SendPtr<f32> {
+        SendPtr(self.room.at(self.op.room.states[step % 2] + b * self.op.padded()))
+    }
+
+    /// The cell of an LSTM, or what the reset gate leaves of a GRU's state.
+    fn other(&self, b: usize) -> SendPtr<f32> {
+        SendPtr(self.room.at(self.op.room.other + b * self.op.padded()))
+    }
+
+    /// The sequences that have not ended.
+    fn active(&self) -> SendPtr<u32> {
+        SendPtr(self.room.at(self.op.room.active + self.batch.start).cast())
+    }
+
+    /// Where the biases of the inputs' or the state's products begin, from a column on; NULL if there are none.
+    fn bias(&self, which: usize, column: usize) -> *mut f32 {
+        let columns = self.op.weights[0].columns();
+        match self.op.has[BIAS] {
+            true => self.at.packed[2].at((2 * self.direction + which) * columns + column),
+            false => core::ptr::null_mut(),
         }
-        let plain = if self.resets_after() { 2 * op.hidden } else { width };
-        // SAFETY: the bias has `width` numbers for the inputs and for the state.
-        let (of_x, of_h) = unsafe { (slice(self.bias(), width), slice(self.bias().add(width), plain)) };
-        for row in 0..n {
-            // SAFETY: the row lies within the workspace (invariant).
-            let sums = unsafe { slice_mut(self.x_gates.at(row * width), width) };
-            // SAFETY: the instructions are the device's.
-            unsafe { (op.add)(sums, of_x) };
-            // SAFETY: the instructions are the device's.
-            unsafe { (op.add)(&mut sums[..plain], of_h) };
+    }
+
+    /// The products of the inputs of a block's steps with their weights, and the biases.
+    fn multiply_inputs(&self, block: usize) -> Result<()> {
+        let (op, steps) = (self.op, self.steps(block));
+        let (columns, n) = (op.weights[0].columns(), self.batch.len());
+        let rows = steps.len() * n;
+        for (part, panels) in op.weights[0].parts.iter().enumerate() {
+            let (first, k) = (op.weights[0].column(part), panels.k);
+            let weights = SendPtr(op.weights(self.at, 0, self.direction, part));
+            let y = SendPtr(self.x_gates(block).at(first));
+            let bias = SendPtr(self.bias(0, first));
+            let tile = even(rows, panels.rows);
+            let n_spans = panels.n().div_ceil(SPAN);
+            let grain = op.grain(CHUNK, rows * k * panels.width() * SPAN);
+            op.host.parallel_for(n_spans, grain, |spans, _| {
+                let mut pace = op.host.pace();
+                for span in spans {
+                    let span = span * SPAN..((span + 1) * SPAN).min(panels.n());
+                    for (nth, row) in (0..rows).step_by(tile).enumerate() {
+                        let mut segment = Segment { len: k, ..Segment::EMPTY };
+                        let of_tile = tile.min(rows - row);
+                        pace.work(of_tile * k * panels.width() * span.len())?;
+                        for (i, x) in segment.rows[..of_tile].iter_mut().enumerate() {
+                            let (s, b) = (steps.start + (row + i) / n, self.batch.start + (row + i) % n);
+                            // A sequence that has ended gets products that are of no use.
+                            let t = op.time(self.at, self.direction, b, s).unwrap_or(0);
+                            *x = self.at.x.at(op.row_of(b, t) * op.inputs);
+                        }
+                        let product = Product {
+                            panels,
+                            weights: weights.at(0),
+                            span: span.clone(),
+                            bias: bias.at(0),
+                            nth,
+                        };
+                        let y = y.at(row * columns + span.start * panels.width());
+                        // SAFETY: the rows lie within the input, the weights are packed, and these rows of the
+                        // workspace have the columns of the span, which is this chunk's.
+                        unsafe { op.multiply(&product, &segment, of_tile, y, columns) };
+                    }
+                }
+                Ok(())
+            })?;
         }
         Ok(())
     }
 
     /// The initial state: zeros if it is not given.
     fn begin(&self) {
-        let has = &self.op.has;
-        for b in 0..self.op.batch {
-            for (there, from, to) in
-                [(has[INITIAL_H], self.at.initial_h, self.h), (has[INITIAL_C], self.at.initial_c, self.other)]
-            {
+        let (op, has) = (self.op, &self.op.has);
+        for (i, b) in self.batch.clone().enumerate() {
+            // SAFETY: there is a number for each sequence (invariant).
+            unsafe { self.active().at(i).write(b as u32) };
+            for (there, from, to) in [
+                (has[INITIAL_H], self.at.initial_h, self.state(0, b)),
+                (has[INITIAL_C], self.at.initial_c, self.other(b)),
+            ] {
                 // SAFETY: the row lies within the workspace (invariant).
-                let to = unsafe { slice_mut(to.at(b * self.op.hidden), self.op.hidden) };
+                let to = unsafe { slice_mut(to.0, op.padded()) };
+                let (to, beyond) = to.split_at_mut(op.hidden);
+                beyond.fill(0.0);
                 match there {
                     // SAFETY: the operand has a row for each sequence.
                     true => to.copy_from_slice(unsafe {
-                        slice(from.at(self.op.state_at(self.idx, b)), self.op.hidden)
+                        slice(from.at(op.state_at(self.direction, b)), op.hidden)
                     }),
                     false => to.fill(0.0),
                 }
@@ -301,61 +488,128 @@ impl<'a> Direction<'a> {
         }
     }
 
-    /// One step of all sequences.
-    fn step(&self, s: usize) -> Result<()> {
-        let (op, hidden, width) = (self.op, self.op.hidden, self.op.width());
-        let r = self.at.r.at(self.idx * width * hidden);
-        let resets_before = self.step.cell == Cell::Gru && !self.step.linear_before_reset;
-        let now = if resets_before { 2 * hidden } else { width };
-        op.multiply(self.h.at(0), hidden, op.batch, r, now, self.h_gates.at(0))?;
-        let active = |b: usize| op.time(self.at, self.idx, b, s).map(|t| (b, t));
-        if resets_before {
-            for (b, t) in (0..op.batch).filter_map(active) {
-                // SAFETY: the instructions are the device's.
-                unsafe { (op.reset)(self.step, &mut self.row(b, t)) };
-            }
-            let r = r.wrapping_add(now * hidden);
-            op.multiply(self.other.at(0), hidden, op.batch, r, hidden, self.h_gates.at(now))?;
-        }
-        for (b, t) in (0..op.batch).filter_map(active) {
-            // SAFETY: the instructions are the device's.
-            unsafe { (op.update)(self.step, &mut self.row(b, t)) };
-            self.give(self.h.at(b * hidden), self.at.y, op.output_at(self.idx, b, t));
+    /// The steps of a block.
+    fn run_block(&self, block: usize) -> Result<()> {
+        let op = self.op;
+        let mut pace = op.host.pace();
+        let row = self.batch.len() * op.weights[0].columns();
+        for (i, s) in self.steps(block).enumerate() {
+            pace.work(self.batch.len() * op.weights[1].columns() * op.hidden)?;
+            self.step(s, SendPtr(self.x_gates(block).at(i * row)))?;
         }
         Ok(())
     }
 
-    /// The rows of one sequence at one position; a caller lets go of them before it asks for others.
-    fn row(&self, b: usize, t: usize) -> Row<'_> {
-        let (op, hidden, width) = (self.op, self.op.hidden, self.op.width());
-        let reset_bias =
-            (self.resets_after() && op.has[BIAS]).then(|| self.bias().wrapping_add(width + 2 * hidden));
-        let peepholes = op.has[PEEPHOLES].then(|| self.at.peepholes.at(self.idx * 3 * hidden));
-        // SAFETY: the rows lie within the workspace and the operands, and no two overlap (invariant).
-        unsafe {
-            Row {
-                x_gates: slice(self.x_gates.at(op.row_of(b, t) * width), width),
-                h_gates: slice_mut(self.h_gates.at(b * width), width),
-                h: slice_mut(self.h.at(b * hidden), hidden),
-                other: slice_mut(self.other.at(b * hidden), hidden),
-                reset_bias: reset_bias.map(|bias| slice(bias, hidden)),
-                peepholes: peepholes.map(|weights| slice(weights, 3 * hidden)),
+    /// One step of all sequences.
+    fn step(&self, s: usize, x_gates: SendPtr<f32>) -> Result<()> {
+        let op = self.op;
+        let mut n = self.batch.len();
+        if op.has[LENGTHS] {
+            n = 0;
+            for b in self.batch.clone().filter(|&b| s < op.length_of(self.at, b)) {
+                // SAFETY: there are no more than the group's sequences, for each of which there is a number.
+                unsafe { self.active().at(n).write(b as u32) };
+                n += 1;
+            }
+        }
+        for (part, panels) in op.weights[1].parts.iter().enumerate() {
+            let span = panels.span();
+            let macs = self.batch.len() * span * panels.k;
+            let n_spans = panels.columns().div_ceil(span);
+            op.host.parallel_for(n_spans, op.grain(STEP_CHUNK, macs), |spans, _| {
+                for span in spans {
+                    self.span(part, span, n, s, x_gates);
+                }
+                Ok(())
+            })?;
+        }
+        if !self.at.y.0.is_null() {
+            for b in (0..n).map(|i| self.sequence(i)) {
+                let t = op.time(self.at, self.direction, b, s).unwrap_or(0);
+                self.give(self.state(s + 1, b).0, self.at.y, op.output_at(self.direction, b, t));
+            }
+        }
+        Ok(())
+    }
+
+    /// The `i`th sequence that has not ended.
+    fn sequence(&self, i: usize) -> usize {
+        // SAFETY: `step` and `begin` wrote the number of each sequence that has not ended.
+        unsafe { self.active().at(i).read() as usize }
+    }
+
+    /// One span of a part of a step, of `n` sequences.
+    fn span(&self, part: usize, span: usize, n: usize, s: usize, x_gates: SendPtr<f32>) {
+        let op = self.op;
+        let (panels, columns) = (&op.weights[1].parts[part], op.weights[0].columns());
+        let first = span * panels.span();
+        let width = panels.span().min(panels.columns() - first);
+        let (unit, units) = (first / panels.gates.len(), width / panels.gates.len());
+        let column = op.weights[0].column(part) + first;
+        // Otherwise the inputs' products begin with the state's biases too.
+        let bias = match self.step.resets_after() {
+            true => self.bias(1, 0),
+            false => core::ptr::null_mut(),
+        };
+        let product = Product {
+            panels,
+            weights: op.weights(self.at, 1, self.direction, part),
+            span: first / panels.width()..(first + width).div_ceil(panels.width()),
+            bias,
+            nth: 0,
+        };
+        let peepholes = op.has[PEEPHOLES].then(|| {
+            [0, 1, 2].map(|gate| {
+                // SAFETY: the workspace has the peepholes, with a number for each unit (invariant).
+                unsafe { slice(self.room.at(op.room.peepholes + gate * op.padded() + unit), units) }
+            })
+        });
+        let mut sums = MaybeUninit::<Sums>::uninit();
+        let sums = sums.as_mut_ptr().cast::<f32>();
+        let tile = even(n, panels.rows);
+        for (nth, begin) in (0..n).step_by(tile).enumerate() {
+            let rows = tile.min(n - begin);
+            let mut segment = Segment { len: panels.k, ..Segment::EMPTY };
+            for (i, row) in segment.rows[..rows].iter_mut().enumerate() {
+                let b = self.sequence(begin + i);
+                *row = if part == 0 { self.state(s, b).0 } else { self.other(b).0 };
+            }
+            let product = Product { nth, span: product.span.clone(), ..product };
+            // SAFETY: rows of the state have the hidden size, the weights are packed, and there is room for the sums of
+            // as many rows as a tile has.
+            unsafe { op.multiply(&product, &segment, rows, sums, width) };
+            for i in 0..rows {
+                let b = self.sequence(begin + i);
+                // SAFETY: the sums were just written. The other rows lie within the workspace, no two overlap, and the
+                // units of the span are this chunk's (invariant).
+                let mut row = unsafe {
+                    Row {
+                        h_gates: slice(sums.add(i * width), width),
+                        x_gates: slice(x_gates.at((b - self.batch.start) * columns + column), width),
+                        h: slice(self.state(s, b).at(unit), units),
+                        next: slice_mut(self.state(s + 1, b).at(unit), units),
+                        other: slice_mut(self.other(b).at(unit), units),
+                        peepholes,
+                    }
+                };
+                // SAFETY: the instructions are the device's.
+                unsafe { (op.cells[self.direction][part])(self.step, &mut row) };
             }
         }
     }
 
     /// The last states, and zeros for what comes after the end of a sequence.
     fn end(&self) {
-        let (op, hidden) = (self.op, self.op.hidden);
-        for b in 0..op.batch {
-            let state = op.state_at(self.idx, b);
-            self.give(self.h.at(b * hidden), self.at.y_h, state);
-            self.give(self.other.at(b * hidden), self.at.y_c, state);
-            for t in op.length_of(self.at, b)..op.length {
+        let op = self.op;
+        for b in self.batch.clone() {
+            let (length, place) = (op.length_of(self.at, b), op.state_at(self.direction, b));
+            self.give(self.state(length, b).0, self.at.y_h, place);
+            self.give(self.other(b).0, self.at.y_c, place);
+            for t in length..op.length {
                 if !self.at.y.0.is_null() {
-                    let y = self.at.y.at(op.output_at(self.idx, b, t));
+                    let y = self.at.y.at(op.output_at(self.direction, b, t));
                     // SAFETY: the row lies within the output.
-                    unsafe { y.write_bytes(0, hidden) };
+                    unsafe { y.write_bytes(0, op.hidden) };
                 }
             }
         }
@@ -370,51 +624,131 @@ impl<'a> Direction<'a> {
     }
 }
 
+/// Rows of a tile such that tiles of at most `max` rows are even.
+fn even(rows: usize, max: usize) -> usize {
+    rows.div_ceil(rows.div_ceil(max).max(1)).max(1)
+}
+
+/// Some panels of a product.
+struct Product<'a> {
+    panels: &'a Panels,
+    /// The part's weights.
+    weights: *const f32,
+    /// The panels.
+    span: Range<usize>,
+    /// A number for each of the part's columns; or NULL.
+    bias: *const f32,
+    /// Number of the tile, of those that use the panels in turn.
+    nth: usize,
+}
+
 impl Recurrent {
-    /// Numbers of all gates of a sequence.
-    fn width(&self) -> usize {
-        self.gates * self.hidden
+    /// Iterations of a chunk of a group's loop, for a chunk of so many multiply-adds and an iteration's.
+    fn grain(&self, chunk: usize, macs: usize) -> usize {
+        if self.shares { chunk.div_ceil(macs.max(1)) } else { usize::MAX }
     }
 
-    /// Products of rows of `depth` numbers with `cols` rows of weights, to rows of all gates.
-    fn multiply(
+    /// Units of all blocks.
+    fn padded(&self) -> usize {
+        self.hidden.next_multiple_of(UNITS)
+    }
+
+    /// Where the packed weights of a part of a direction begin.
+    fn weights(&self, at: &Addresses, which: usize, direction: usize, part: usize) -> *mut f32 {
+        let weights = &self.weights[which];
+        let k = weights.parts[0].k;
+        at.packed[which].at((direction * weights.columns() + weights.column(part)) * k)
+    }
+
+    /// Multiplies rows with a span of panels; the columns of `y` are those of the span.
+    ///
+    /// # Safety
+    /// 1. The segment has so many rows, at most a tile's, of the panels' terms, and the part's weights are packed.
+    /// 2. `y` has so many rows, `stride` apart, with the span's columns, which no other thread touches.
+    #[inline]
+    unsafe fn multiply(
         &self,
-        x: *mut f32,
-        depth: usize,
+        product: &Product<'_>,
+        segment: &Segment,
         rows: usize,
-        w: *mut f32,
-        cols: usize,
-        to: *mut f32,
-    ) -> Result<()> {
-        let width = self.width();
-        let (x, w, to) = (SendPtr(x), SendPtr(w), SendPtr(to));
-        // Blocks of rows and of columns, so that both long inputs and wide layers are shared out.
-        let col_blocks = cols.div_ceil(COLS);
-        let grain = (GRAIN / (rows.min(ROWS) * COLS * depth).max(1)).max(1);
-        let n_blocks = rows.div_ceil(ROWS) * col_blocks;
-        self.host.parallel_for(n_blocks, grain, |range, _| {
-            let mut block = range.start;
-            while block < range.end {
-                let (row, col) = (block / col_blocks * ROWS, block % col_blocks * COLS);
-                // Blocks beside each other are one product.
-                let n = (range.end - block).min(col_blocks - block % col_blocks);
-                block += n;
-                let product = RowProduct {
-                    x: x.at(row * depth),
-                    x_stride: depth,
-                    rows: ROWS.min(rows - row),
-                    w: w.at(col * depth),
-                    cols: (n * COLS).min(cols - col),
-                    depth,
-                    y: to.at(row * width + col),
-                    y_stride: width,
-                };
-                // SAFETY: the callers name operands or workspace of these sizes, blocks of y do not
-                // overlap, and the instructions are the device's.
-                unsafe { (self.multiply)(&product) };
+        y: *mut f32,
+        stride: usize,
+    ) {
+        let Product { panels, weights, bias, nth, .. } = *product;
+        let mut panel = product.span.start;
+        while panel < product.span.end {
+            let (column, vectors) = (panel * panels.width(), panels.vectors(panel));
+            let y = y.wrapping_add(column - product.span.start * panels.width());
+            let bias = if bias.is_null() { bias } else { bias.wrapping_add(column) };
+            let of_panel = weights.wrapping_add(panels.at(panel));
+            if rows == 1 {
+                let alike = (panel..product.span.end.min(panel + PANELS_MAX))
+                    .take_while(|&panel| panels.vectors(panel) == vectors)
+                    .count();
+                let job = RowJob { x: segment.rows[0], len: segment.len, weights: of_panel, y, bias };
+                // SAFETY: the row and the panels have the terms (# Safety, 1), the span has the panels (2).
+                unsafe { self.tiles.row(vectors, alike, &job) };
+                panel += alike;
+                continue;
             }
-            Ok(())
-        })
+            // The first tiles ask for parts of the next panel.
+            let (len, ahead) = (vectors * self.tiles.lanes * panels.k, nth * panels.k * AHEAD);
+            let job = Job {
+                segments: core::slice::from_ref(segment),
+                weights: of_panel,
+                ahead: if ahead < len { of_panel.wrapping_add(len + ahead) } else { of_panel },
+                y,
+                stride,
+                columns: vectors * self.tiles.lanes,
+                bias,
+                adds: false,
+                tail: None,
+            };
+            // SAFETY: the rows and the panel have the terms (# Safety, 1), and `y` has the columns (2).
+            unsafe { self.tiles.run(vectors, rows, &job) };
+            panel += 1;
+        }
+    }
+
+    /// Packs the weights of the inputs or of the state, or the biases.
+    ///
+    /// # Safety
+    /// `from` has those of all directions, and `to` room for them packed.
+    unsafe fn pack(&self, which: usize, from: *const f32, to: *mut f32) {
+        let weights = &self.weights[which % 2];
+        let (k, columns) = match which {
+            2 => (2, 2 * weights.columns()),
+            _ => (weights.parts[0].k, weights.columns() * weights.parts[0].k),
+        };
+        let n = self.n_directions * weights.parts[PARTS - 1].gates.end * self.hidden * k;
+        if n == 0 {
+            return;
+        }
+        // SAFETY: the operand has so many numbers (# Safety).
+        let from = unsafe { slice(from, n) };
+        // SAFETY: there is room for those of all directions (# Safety), which nothing else uses yet.
+        let to = unsafe { slice_mut(to, self.n_directions * columns) };
+        match which {
+            2 => weights.pack_biases(from, to, self.steps[0].resets_after()),
+            _ => weights.pack(from, to),
+        }
+    }
+
+    /// Lays out the peepholes of a direction in blocks, with zeros beyond the last unit.
+    ///
+    /// # Safety
+    /// The addresses are a launch's, and nothing else uses this part of the workspace.
+    unsafe fn lay_out_peepholes(&self, at: &Addresses, direction: usize) {
+        let (hidden, padded) = (self.hidden, self.padded());
+        let room = SendPtr(at.workspace.at(direction * self.room.direction));
+        for gate in 0..3 {
+            // SAFETY: the operand has a weight for each unit (# Safety).
+            let from = unsafe { slice(at.peepholes.at((direction * 3 + gate) * hidden), hidden) };
+            // SAFETY: the workspace has room for them, which is this caller's (# Safety).
+            let to = unsafe { slice_mut(room.at(self.room.peepholes + gate * padded), padded) };
+            to[..hidden].copy_from_slice(from);
+            to[hidden..].fill(0.0);
+        }
     }
 
     /// Returns the length of a sequence.
@@ -468,8 +802,10 @@ impl Recurrent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::test_host::{Array, Value, run};
+    use crate::isa::Isa;
+    use crate::kernels::test_host::{Array, Value, run_with_constants};
     use crate::kernels::testing::{Chance, isas};
+    use devbay_plugin_api::abi::Str;
 
     /// A layer in f64, step by step as the specification writes it.
     struct Naive<'a> {
@@ -674,8 +1010,10 @@ mod tests {
             if cell == Cell::Gru {
                 attrs.push(("linear_before_reset", Value::Int(before_reset.into())));
             }
-            for isa in isas() {
-                let found = run(isa, op, &attrs, &inputs_of, &outputs).expect("runs");
+            // Weights and biases that are packed in the launch, and constants.
+            for (isa, constants) in isas().flat_map(|isa| [(isa, 0), (isa, 0b110), (isa, 0b1110)]) {
+                let found =
+                    run_with_constants(isa, op, &attrs, &inputs_of, &outputs, constants).expect("runs");
                 for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
                     let Some(found) = found else { continue };
                     let mut expected: Vec<f32> = expected.iter().map(|&v| v as f32).collect();
@@ -697,6 +1035,205 @@ mod tests {
                         );
                     }
                 }
+            }
+        }
+    }
+
+    /// A layer of two directions over sequences that the tests below divide.
+    struct Layer {
+        op: &'static str,
+        before_reset: i64,
+        w: Array,
+        r: Array,
+        b: Array,
+    }
+
+    const LENGTH: usize = 16;
+    const BATCH: usize = 9;
+    const INPUTS: usize = 40;
+    const HIDDEN: usize = 84;
+
+    impl Layer {
+        /// Every kind of cell.
+        fn all() -> impl Iterator<Item = Self> {
+            [("RNN", 1, 0), ("GRU", 3, 0), ("GRU", 3, 1), ("LSTM", 4, 0)].into_iter().map(
+                |(op, gates, before_reset)| {
+                    let mut random = Chance::new(3);
+                    let mut array = |extents: [usize; 3]| {
+                        Array::of(&extents, &random.floats(extents.iter().product(), 0.3))
+                    };
+                    let (w, r) = (array([2, gates * HIDDEN, INPUTS]), array([2, gates * HIDDEN, HIDDEN]));
+                    let b = Array::of(&[2, 2 * gates * HIDDEN], &random.floats(4 * gates * HIDDEN, 0.3));
+                    Self { op, before_reset, w, r, b }
+                },
+            )
+        }
+
+        /// The states of some sequences, `[length, direction, sequence, hidden]`.
+        fn run(&self, isa: Isa, batch: usize, x: &[f32]) -> Vec<f32> {
+            let mut attrs = vec![("direction", Value::Text("bidirectional"))];
+            if self.op == "GRU" {
+                attrs.push(("linear_before_reset", Value::Int(self.before_reset)));
+            }
+            let x = Array::of(&[LENGTH, batch, INPUTS], x);
+            let inputs = [x, self.w.clone(), self.r.clone(), self.b.clone()].map(Some);
+            let y = Array::empty::<f32>(&[LENGTH, 2, batch, HIDDEN]);
+            let found = run_with_constants(isa, self.op, &attrs, &inputs, &[Some(y)], 0b1110).expect("runs");
+            found[0].as_ref().expect("states").elements()
+        }
+    }
+
+    #[test]
+    fn a_sequence_has_the_same_bits_alone_and_among_others() {
+        let x = Chance::new(5).floats(LENGTH * BATCH * INPUTS, 1.0);
+        for layer in Layer::all() {
+            for isa in isas() {
+                let together = layer.run(isa, BATCH, &x);
+                for b in 0..BATCH {
+                    let own = x.chunks_exact(INPUTS).skip(b).step_by(BATCH).flatten().copied();
+                    let alone = layer.run(isa, 1, &own.collect::<Vec<f32>>());
+                    let among = together.chunks_exact(HIDDEN).skip(b).step_by(BATCH).flatten();
+                    for (i, (alone, among)) in alone.iter().zip(among).enumerate() {
+                        let op = layer.op;
+                        assert_eq!(
+                            alone.to_bits(),
+                            among.to_bits(),
+                            "{isa:?} {op}, sequence {b}, number {i}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite_stays_in_its_sequence() {
+        let x = Chance::new(6).floats(LENGTH * BATCH * INPUTS, 1.0);
+        let (t, b) = (7, 4);
+        for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut with = x.clone();
+            with[(t * BATCH + b) * INPUTS] = special;
+            for layer in Layer::all() {
+                for isa in isas() {
+                    let (before, after) = (layer.run(isa, BATCH, &x), layer.run(isa, BATCH, &with));
+                    for (i, (before, after)) in before.iter().zip(&after).enumerate() {
+                        let (row, place) = (i / HIDDEN % BATCH, i / HIDDEN / BATCH);
+                        let sees = row == b && if place % 2 == 0 { place / 2 >= t } else { place / 2 <= t };
+                        let op = layer.op;
+                        let what = format!("{isa:?} {op}, {special}, sequence {row}, step {}", place / 2);
+                        match sees {
+                            true if special.is_nan() => assert!(after.is_nan(), "{what}: {after}"),
+                            true => assert!(!after.is_nan() && after.abs() <= 1.0, "{what}: {after}"),
+                            false => assert_eq!(before.to_bits(), after.to_bits(), "{what}"),
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The states behind one step whose gates are `gates`, `[gate, unit]`, whatever the state before is.
+    fn one_step(
+        isa: Isa,
+        op: &str,
+        attrs: &[(&'static str, Value)],
+        gates: &[f32],
+        cell: Option<&[f32]>,
+    ) -> Vec<f32> {
+        let n_gates = if op == "LSTM" { 4 } else { 1 };
+        let hidden = gates.len() / n_gates;
+        let mut inputs = vec![
+            Some(Array::of(&[1, 1, 1], &[1.0f32])),
+            Some(Array::of(&[1, gates.len(), 1], gates)),
+            Some(Array::of(&[1, gates.len(), hidden], &vec![0.0f32; gates.len() * hidden])),
+        ];
+        if let Some(cell) = cell {
+            inputs.extend([None, None, None, Some(Array::of(&[1, 1, hidden], cell))]);
+        }
+        let y = Array::empty::<f32>(&[1, 1, 1, hidden]);
+        let found = run_with_constants(isa, op, attrs, &inputs, &[Some(y)], 0b110).expect("runs");
+        found[0].as_ref().expect("states").elements()
+    }
+
+    const SUMS: [f32; 21] = [
+        0.0,
+        -0.0,
+        0.1,
+        -0.1,
+        0.4,
+        -0.4,
+        0.7,
+        -0.7,
+        1.0,
+        -1.0,
+        1.5,
+        -1.5,
+        2.6,
+        -2.6,
+        5.0,
+        -5.0,
+        20.0,
+        -20.0,
+        1e-30,
+        f32::INFINITY,
+        f32::NAN,
+    ];
+
+    #[test]
+    fn activations_are_what_the_specification_says() {
+        let (alpha, beta) = (0.3f64, 0.6f64);
+        /// A sum, alpha and beta.
+        type Formula = fn(f64, f64, f64) -> f64;
+        let cases: [(&str, Formula); 11] = [
+            ("Sigmoid", |x, _, _| 1.0 / (1.0 + (-x).exp())),
+            ("Tanh", |x, _, _| x.tanh()),
+            ("Relu", |x, _, _| if x < 0.0 { 0.0 } else { x }),
+            ("LeakyRelu", |x, a, _| if x < 0.0 { a * x } else { x }),
+            ("ThresholdedRelu", |x, a, _| if x > a { x } else { 0.0 }),
+            ("Elu", |x, a, _| if x < 0.0 { a * x.exp_m1() } else { x }),
+            ("HardSigmoid", |x, a, b| (a * x + b).clamp(0.0, 1.0)),
+            ("ScaledTanh", |x, a, b| a * (b * x).tanh()),
+            ("Affine", |x, a, b| a * x + b),
+            ("Softsign", |x, _, _| x / (1.0 + x.abs())),
+            ("Softplus", |x, _, _| x.max(0.0) + (-x.abs()).exp().ln_1p()),
+        ];
+        for ((name, f), clip) in cases.into_iter().flat_map(|case| [(case, None), (case, Some(1.25))]) {
+            let mut attrs = vec![
+                ("activations", Value::Texts(vec![Str::new(name)])),
+                ("activation_alpha", Value::Floats(vec![alpha])),
+                ("activation_beta", Value::Floats(vec![beta])),
+            ];
+            attrs.extend(clip.map(|clip| ("clip", Value::Float(clip))));
+            for isa in isas() {
+                let found = one_step(isa, "RNN", &attrs, &SUMS, None);
+                for (&sum, found) in SUMS.iter().zip(found) {
+                    let sum = f64::from(sum);
+                    let clipped =
+                        clip.map_or(sum, |clip| if sum.is_nan() { sum } else { sum.clamp(-clip, clip) });
+                    let expected = f(clipped, alpha, beta);
+                    // Softsign of infinity is infinity by infinity.
+                    let same = f64::from(found) == expected || found.is_nan() && expected.is_nan();
+                    let close = (f64::from(found) - expected).abs() <= 2e-6 * expected.abs().max(0.1);
+                    assert!(same || close, "{isa:?} {name}, clip {clip:?}: {found} of {sum}, not {expected}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_forget_gate_may_be_what_the_input_gate_leaves() {
+        let hidden = 19;
+        let gates = Chance::new(9).floats(4 * hidden, 2.0);
+        let before = Chance::new(10).floats(hidden, 1.0);
+        let sigmoid = |x: f32| 1.0 / (1.0 + (-f64::from(x)).exp());
+        for isa in isas() {
+            let found = one_step(isa, "LSTM", &[("input_forget", Value::Int(1))], &gates, Some(&before));
+            for (j, found) in found.into_iter().enumerate() {
+                let input = sigmoid(gates[j]);
+                let cell =
+                    (1.0 - input) * f64::from(before[j]) + input * f64::from(gates[3 * hidden + j]).tanh();
+                let expected = sigmoid(gates[hidden + j]) * cell.tanh();
+                assert!((f64::from(found) - expected).abs() < 1e-6, "{isa:?}: {found}, not {expected}");
             }
         }
     }

@@ -5,13 +5,13 @@
 
 use super::Conv;
 use super::panels::{HEADER, is_finite, mark_finite};
-use super::tile::Tail;
 use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::{Arith, Isa};
 use crate::kernels::geometry::pixels::{Line, Seen};
 use crate::kernels::product::epilogue::Addresses;
 use crate::kernels::product::micro::{as_f32s_mut, layout_id, to_f32s};
+use crate::kernels::product::tile::Tail;
 use crate::lanes::{Lanes, read, unrolled, write};
 use crate::stream::CpuStream;
 use devbay_plugin_api::reserve::Size;

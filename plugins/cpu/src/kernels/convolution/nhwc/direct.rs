@@ -5,11 +5,11 @@
 
 use super::Conv;
 use super::panels::{HEADER, Panels, is_finite, mark_finite};
-use super::tile::{Job, ROWS_MAX, Segment};
 use crate::device::CpuDevice;
 use crate::kernels::geometry::pixels::{Groups, Line};
 use crate::kernels::product::epilogue::Addresses;
 use crate::kernels::product::micro::{as_f32s_mut, layout_id, to_f32s};
+use crate::kernels::product::tile::{Job, ROWS_MAX, Segment};
 use crate::stream::CpuStream;
 use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;

@@ -10,7 +10,6 @@ mod direct;
 mod panels;
 #[cfg(test)]
 mod tests;
-mod tile;
 mod winograd;
 
 use crate::device::CpuDevice;
@@ -19,10 +18,10 @@ use crate::kernels::geometry::extents::extents;
 use crate::kernels::geometry::window::Window;
 use crate::kernels::numbers::widen;
 use crate::kernels::product::epilogue::{Activation, FinishFn, Tile, finish};
+use crate::kernels::product::tile::{Quick, Tail, Tiles};
 use devbay_ops::descriptor_of;
 use devbay_plugin_api::reserve::{self, Size};
 use devbay_plugin_api::sdk::*;
-use tile::{Quick, Tail, Tiles};
 
 /// The kernels of this module.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[descriptor_of("devbay", "NhwcFusedConv", 1, prepare)

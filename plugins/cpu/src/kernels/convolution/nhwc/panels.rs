@@ -4,8 +4,8 @@
 //! are left out only if their products are zeros too.
 
 use super::Conv;
-use super::tile::AHEAD;
 use crate::kernels::geometry::strided;
+use crate::kernels::product::tile::AHEAD;
 use devbay_plugin_api::reserve::Size;
 use std::ops::Range;
 

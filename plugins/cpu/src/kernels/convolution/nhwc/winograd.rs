@@ -12,12 +12,12 @@
 use super::Conv;
 use super::direct::{self, Direct, Place};
 use super::panels::{HEADER, Panels};
-use super::tile::{Job, Segment, Tail};
 use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::{Arith, Isa};
 use crate::kernels::product::epilogue::Addresses;
 use crate::kernels::product::micro::{as_f32s_mut, layout_id, to_f32s};
+use crate::kernels::product::tile::{Job, Segment, Tail};
 use crate::lanes::{Lanes, read, write};
 use crate::stream::CpuStream;
 use devbay_plugin_api::reserve::Size;

@@ -1,8 +1,14 @@
-//! The micro-kernel of convolutions whose channels come last: some rows times a panel of weights, in registers.
+//! The micro-kernels of convolutions whose channels come last and of recurrent layers: some rows times a panel of weights, in
+//! registers.
 //!
-//! `Y[r][m] = sum_k X[r][k] * W[k][m]`: a row is a pixel of the output, a column one of its channels. Terms come in *segments*,
-//! runs of k in which each row's numbers are contiguous, wherever they are: what a window sees of an image lies in several
-//! places, and what it sees of the padding in a row of zeros. Sums stay in registers until all segments are done.
+//! `Y[r][m] = sum_k X[r][k] * W[k][m]`: of a convolution, a row is a pixel of the output, a column one of its channels. Terms
+//! come in *segments*, runs of k in which each row's numbers are contiguous, wherever they are: what a window sees of an image
+//! lies in several places, and what it sees of the padding in a row of zeros. Sums stay in registers until all segments are
+//! done. A single row is multiplied with several panels at once ([`Tiles::row`]): one has too few sums to keep the processor
+//! busy.
+//!
+//! Each sum begins with its bias and takes its terms in order, whatever tile it is a part of: results do not depend on how rows
+//! and panels are divided.
 
 use crate::isa::{Arith, Isa};
 use crate::kernels::product::epilogue::{Activation, apply};
@@ -13,6 +19,9 @@ pub const ROWS_MAX: usize = 12;
 
 /// Vectors of a panel, at most.
 pub const VECTORS_MAX: usize = 4;
+
+/// Panels that a row is multiplied with at once, at most.
+pub const PANELS_MAX: usize = 4;
 
 /// Numbers that are asked for with each term, ahead of their use: two lines of the cache.
 pub const AHEAD: usize = 32;
@@ -117,6 +126,32 @@ type Table = [[Option<TileFn>; ROWS_MAX]; VECTORS_MAX];
 /// The same where half of the last vector is enough, of an instruction set on which that takes half of the time.
 type Halves = Option<&'static Table>;
 
+/// One row times some panels, which follow one another.
+#[derive(Clone, Copy)]
+pub struct RowJob {
+    /// The terms of the row.
+    pub x: *const f32,
+    /// Number of terms.
+    pub len: usize,
+    /// The first panel.
+    pub weights: *const f32,
+    /// The result: whole vectors, panel after panel.
+    pub y: *mut f32,
+    /// A number for each column that its sums begin with; or NULL.
+    pub bias: *const f32,
+}
+
+/// Makes a row.
+///
+/// # Safety
+/// 1. The processor has the instructions of the table that the function comes from.
+/// 2. The row has its terms, and each panel has them.
+/// 3. `y` has the columns of the panels, that no other thread touches, and `bias` has them.
+type RowFn = unsafe fn(&RowJob);
+
+/// The functions for single rows, by vectors and panels, each counted from 1.
+type RowTable = [[Option<RowFn>; PANELS_MAX]; VECTORS_MAX];
+
 /// The micro-kernels of an instruction set.
 #[derive(Clone, Copy)]
 pub struct Tiles {
@@ -126,6 +161,7 @@ pub struct Tiles {
     pub vectors: usize,
     table: &'static Table,
     halves: Halves,
+    row_table: &'static RowTable,
 }
 
 impl Tiles {
@@ -133,18 +169,33 @@ impl Tiles {
     pub fn of(isa: Isa) -> Self {
         match isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => Self { lanes: isa.lanes(), vectors: 2, table: &AVX2, halves: None },
+            Isa::Avx2 => {
+                Self { lanes: isa.lanes(), vectors: 2, table: &AVX2, halves: None, row_table: &AVX2_ROW }
+            }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => Self {
                 lanes: isa.lanes(),
                 vectors: VECTORS_MAX,
                 table: &AVX512,
                 halves: Some(&AVX512_HALVES),
+                row_table: &AVX512_ROW,
             },
             #[cfg(target_arch = "aarch64")]
-            _ => Self { lanes: Isa::Baseline.lanes(), vectors: VECTORS_MAX, table: &NEON, halves: None },
+            _ => Self {
+                lanes: Isa::Baseline.lanes(),
+                vectors: VECTORS_MAX,
+                table: &NEON,
+                halves: None,
+                row_table: &NEON_ROW,
+            },
             #[cfg(not(target_arch = "aarch64"))]
-            _ => Self { lanes: Isa::Baseline.lanes(), vectors: 2, table: &BASELINE, halves: None },
+            _ => Self {
+                lanes: Isa::Baseline.lanes(),
+                vectors: 2,
+                table: &BASELINE,
+                halves: None,
+                row_table: &BASELINE_ROW,
+            },
         }
     }
 
@@ -166,6 +217,19 @@ impl Tiles {
         let Some(tile) = table[vectors - 1][rows - 1] else { unreachable!("a tile of {rows} rows") };
         // SAFETY: as this function (# Safety).
         unsafe { tile(job) };
+    }
+
+    /// Multiplies a row with `panels` panels of so many vectors, at most [`PANELS_MAX`].
+    ///
+    /// # Safety
+    /// As [`RowFn`], of the first point of which there is this value.
+    #[inline]
+    pub unsafe fn row(&self, vectors: usize, panels: usize, job: &RowJob) {
+        let Some(row) = self.row_table[vectors - 1][panels - 1] else {
+            unreachable!("a row of {panels} panels")
+        };
+        // SAFETY: as this function (# Safety).
+        unsafe { row(job) };
     }
 }
 
@@ -297,6 +361,44 @@ unsafe fn tile_body<A: Arith, const V: usize, const R: usize, const HALF: bool>(
     });
 }
 
+/// # Safety
+/// As [`RowFn`], of `P` panels of `V` vectors.
+#[inline(always)]
+unsafe fn row_body<A: Arith, const V: usize, const P: usize>(job: &RowJob) {
+    let n = <A::Lanes as Lanes>::N;
+    // SAFETY: the processor has the instructions (# Safety, 1).
+    let zero = unsafe { A::Lanes::splat(0.0) };
+    let mut sums = [[zero; V]; P];
+    if !job.bias.is_null() {
+        unrolled!(p below P {
+            unrolled!(v below V {
+                // SAFETY: there is a number for each column (# Safety, 3).
+                sums[p][v] = unsafe { A::Lanes::load(job.bias.wrapping_add((p * V + v) * n)) };
+            });
+        });
+    }
+    let panel = job.len * V * n;
+    let mut weights = job.weights;
+    for k in 0..job.len {
+        // SAFETY: the row has the terms (# Safety, 2).
+        let x = unsafe { A::Lanes::splat(*job.x.wrapping_add(k)) };
+        unrolled!(p below P {
+            unrolled!(v below V {
+                // SAFETY: each panel has the terms (# Safety, 2).
+                let weights = unsafe { A::Lanes::load(weights.wrapping_add(p * panel + v * n)) };
+                sums[p][v] = x.fma(weights, sums[p][v]);
+            });
+        });
+        weights = weights.wrapping_add(V * n);
+    }
+    unrolled!(p below P {
+        unrolled!(v below V {
+            // SAFETY: the columns are this row's (# Safety, 3).
+            unsafe { sums[p][v].store(job.y.wrapping_add((p * V + v) * n)) };
+        });
+    });
+}
+
 /// Half of an instruction set's vector.
 type Half<A> = <<A as Arith>::Lanes as Lanes>::Half;
 
@@ -337,3 +439,32 @@ static AVX512_HALVES: Table = table!(
     crate::isa::FusedWide, half true, "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma":
     [1: 1 2 3 4 5 6 7 8] [2: 1 2 3 4 5 6 7 8 9 10 11 12] [3: 1 2 3 4 5 6 7 8] [4: 1 2 3 4 5 6]
 );
+
+/// A table of rows: the body compiled for an instruction set, each number of vectors and of panels.
+macro_rules! row_table {
+    ($arith:ty $(, $features:literal)?: $($vectors:literal)*) => {{
+        $(#[target_feature(enable = $features)])?
+        unsafe fn row<const V: usize, const P: usize>(job: &RowJob) {
+            // SAFETY: as `RowFn`.
+            unsafe { row_body::<$arith, V, P>(job) }
+        }
+        let mut table: RowTable = [[None; PANELS_MAX]; VECTORS_MAX];
+        $(table[$vectors - 1] = [
+            Some(row::<$vectors, 1> as RowFn),
+            Some(row::<$vectors, 2> as RowFn),
+            Some(row::<$vectors, 3> as RowFn),
+            Some(row::<$vectors, 4> as RowFn),
+        ];)*
+        table
+    }};
+}
+
+#[cfg(not(target_arch = "aarch64"))]
+static BASELINE_ROW: RowTable = row_table!(crate::isa::Separate: 1 2);
+#[cfg(target_arch = "x86_64")]
+static AVX2_ROW: RowTable = row_table!(crate::isa::Fused, "avx2,fma": 1 2);
+#[cfg(target_arch = "x86_64")]
+static AVX512_ROW: RowTable =
+    row_table!(crate::isa::FusedWide, "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma": 1 2 3 4);
+#[cfg(target_arch = "aarch64")]
+static NEON_ROW: RowTable = row_table!(crate::isa::Baseline: 1 2 3 4);
