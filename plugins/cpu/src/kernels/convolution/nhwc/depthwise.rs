@@ -27,6 +27,9 @@ const GROUP: usize = 8;
 const BAND: usize = 16;
 const PART_BYTES: usize = 32 << 10;
 
+/// Operations of a chunk: fewer are not worth another thread.
+const FLOPS_MIN: usize = 100_000;
+
 struct Depthwise {
     conv: Conv,
     /// Lines of a plane of the results, and bands that they are divided into.
@@ -47,18 +50,28 @@ pub(super) fn prepare(conv: Conv, isa: Isa) -> Result<Prepared> {
     let bytes = ((Size::of(channels) * n_taps + HEADER) * 4).get("a convolution's packed weights")?;
     let [_, height, width] = conv.window.output;
     let part = GROUP * (PART_BYTES / (Size::of(channels) * 4 * GROUP).saturated().max(1)).max(1);
-    let flops = (Size::of(2 * n_taps) * channels * part.min(width) * BAND.min(height)).saturated();
+    let n_parts = width.div_ceil(part);
+    let of_line = Size::of(2 * n_taps) * channels;
+    let planes = conv.images * conv.window.output[0];
+    // As many units as keep threads busy, if there are several.
+    let flops = of_line * width * height * planes;
+    let n_units = match conv.host.n_slots() {
+        1 => 1,
+        n_slots => (flops.saturated() / FLOPS_MIN).min(4 * n_slots),
+    };
+    let n_bands = height.div_ceil(BAND).max(n_units.div_ceil((planes * n_parts).max(1)).min(height));
+    let flops = (of_line * part.min(width) * height.div_ceil(n_bands.max(1))).saturated();
     let (packed, n_slots) = (conv.packed, conv.host.n_slots());
     let room = room(&conv);
     let kernel = Depthwise {
         height,
-        n_bands: height.div_ceil(BAND),
-        n_parts: width.div_ceil(part),
+        n_bands,
+        n_parts,
         part,
         inside: if lines_pay(&conv) { conv.window.inside(2) } else { 0..0 },
         of_elements: group_of::<Element>(isa),
         of_lines: group_of::<OfLine>(isa),
-        grain: (100_000 / flops.max(1)).max(1),
+        grain: (FLOPS_MIN / flops.max(1)).max(1),
         conv,
     };
     let prepared = Prepared::new(kernel);

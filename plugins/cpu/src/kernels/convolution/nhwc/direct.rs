@@ -19,6 +19,8 @@ use std::ops::Range;
 const BLOCK_BYTES: usize = 192 << 10;
 /// Bytes of panels that stay in the second-level cache while tiles of pixels pass.
 const PANELS_BYTES: usize = 384 << 10;
+/// Operations of a chunk: fewer are not worth another thread.
+const FLOPS_MIN: usize = 200_000;
 /// Terms of a panel that are worked on at once: more of a panel of four vectors would not stay in the second-level cache.
 const TERMS_MAX: usize = 2048;
 /// Segments that are collected before a tile is made of them: a window of 3 x 3 has as many at the edge of an image.
@@ -135,11 +137,16 @@ impl Direct {
         let tiles = Groups::of(&conv.window, conv.images, conv.tiles.rows(panels.widest().max(1)));
         let bytes = Size::of(conv.c_in * 4) * conv.window.stride.iter().product::<usize>();
         let block = (BLOCK_BYTES / bytes.saturated().max(1)).max(4 * ROWS_MAX);
-        let n_blocks = n_pixels.div_ceil(block).max(1);
-        let n_units = Size::of(conv.groups) * n_blocks;
-        let n_parts = 8usize.div_ceil(n_units.saturated().max(1)).clamp(1, panels.n.max(1));
+        let mut n_blocks = n_pixels.div_ceil(block).max(1);
+        // As many units as keep threads busy, by dividing what there is more of: pixels, or weights.
+        let flops = Size::of(2 * conv.k()) * conv.c_out * conv.groups * n_pixels;
+        let n_units = (flops.saturated() / FLOPS_MIN).min(4 * conv.host.n_slots());
+        if conv.host.n_slots() > 1 && panels.len() < n_pixels.saturating_mul(conv.c_in) {
+            n_blocks = n_blocks.max(n_units.div_ceil(conv.groups.max(1)).min(tiles.n));
+        }
+        let n_parts = n_units.max(8).div_ceil((conv.groups * n_blocks).max(1)).clamp(1, panels.n.max(1));
         let flops = (Size::of(2 * conv.k()) * conv.c_out * n_pixels.div_ceil(n_blocks)).saturated() / n_parts;
-        Self { conv, panels, tiles, n_blocks, n_parts, grain: (200_000 / flops.max(1)).max(1) }
+        Self { conv, panels, tiles, n_blocks, n_parts, grain: (FLOPS_MIN / flops.max(1)).max(1) }
     }
 
     /// Makes some tiles of some panels.
