@@ -17,6 +17,8 @@ pub(crate) const GRAIN_BYTES: usize = 128 * 1024;
 /// Bytes of a block, so that a block whose rows are not contiguous stays in the first cache level.
 const BLOCK_BYTES: usize = 16 * 1024;
 
+/// Bytes of a line of the cache.
+const LINE: usize = 64;
 /// Elements on a side of a transposed block: at least a cache line of any element size.
 const TILE: usize = 64;
 
@@ -428,11 +430,17 @@ unsafe fn tiles<U: Copy, const T: usize>(from: *const u8, to: *mut u8, block: &B
     let target = |row: usize, col: usize| {
         to.wrapping_offset(row as isize * block.to_row).wrapping_add(col * size_of::<U>())
     };
-    for col in (0..cols).step_by(T) {
+    // Lines of a cache that are far apart push each other out of it. So those of the side with the larger steps are finished one
+    // after the other: the source's as they come, the target's by going through as many columns as fill a line.
+    let width =
+        if block.to_row.unsigned_abs() > block.from_col.unsigned_abs() { LINE / size_of::<U>() } else { T };
+    for first in (0..cols).step_by(width) {
         for row in (0..rows).step_by(T) {
-            let (source, target) = (source(row, col), target(row, col));
-            // SAFETY: the square lies within the block.
-            unsafe { square::<U, T>(source, block.from_col, target, block.to_row) };
+            for col in (first..cols.min(first + width)).step_by(T) {
+                let (source, target) = (source(row, col), target(row, col));
+                // SAFETY: the square lies within the block.
+                unsafe { square::<U, T>(source, block.from_col, target, block.to_row) };
+            }
         }
     }
     for row in rows..block.rows {
