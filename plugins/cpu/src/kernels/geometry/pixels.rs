@@ -80,16 +80,20 @@ impl<'a> Line<'a> {
         self.at[2] >= 0 && self.at[2] as usize + reach < window.input[2]
     }
 
-    /// The addresses of what an element of a row sees, of which [`Line::row`] gave the line, and whether that is not the padding
+    /// The addresses of what an element of a row sees, for which [`Line::row`] gave `line`, and whether that is not the padding
     /// alone.
     #[inline]
     pub fn seen<const N: usize>(
         &self,
-        line: *const f32,
+        line: Option<*const f32>,
         tap: usize,
         padding: *const f32,
         seen: &mut Seen<N>,
     ) -> bool {
+        let Some(line) = line else {
+            *seen = [padding; N];
+            return false;
+        };
         let window = self.window;
         let first = self.at[2] + (tap * window.dilation[2]) as isize;
         let (step, n) = (window.stride[2], self.n.min(N));

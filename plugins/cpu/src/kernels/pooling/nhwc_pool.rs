@@ -126,7 +126,7 @@ unsafe fn fold<L: Lanes, const LARGEST: bool>(
         let of_row = line.row(row);
         for tap in 0..window.kernel[2] {
             let mut pixel = [std::ptr::null(); 1];
-            if of_row.is_some_and(|of_row| line.seen(of_row, tap, std::ptr::null(), &mut pixel)) {
+            if line.seen(of_row, tap, std::ptr::null(), &mut pixel) {
                 seen[n] = pixel[0];
                 n += 1;
             }

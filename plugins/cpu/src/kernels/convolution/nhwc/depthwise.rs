@@ -285,13 +285,7 @@ impl Depthwise {
             }
             for tap in 0..width {
                 let element = &mut room[n];
-                let sees = match of_row {
-                    Some(of_row) => line.seen(of_row, tap, zeros, &mut element.seen),
-                    None => {
-                        element.seen = [zeros; GROUP];
-                        false
-                    }
-                };
+                let sees = line.seen(of_row, tap, zeros, &mut element.seen);
                 if sees || !place.is_finite {
                     element.weights = place.weights.at((row * width + tap) * self.conv.groups);
                     n += 1;

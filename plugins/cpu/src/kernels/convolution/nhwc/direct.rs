@@ -271,13 +271,7 @@ impl Direct {
                     n = 0;
                 }
                 let segment = &mut segments[n];
-                let sees = match seen {
-                    Some(seen) => line.seen(seen, tap, zeros, &mut segment.rows),
-                    None => {
-                        segment.rows = [zeros; ROWS_MAX];
-                        false
-                    }
-                };
+                let sees = line.seen(seen, tap, zeros, &mut segment.rows);
                 if sees || !place.is_finite {
                     (segment.len, segment.k) = (len, (row * window.kernel[2] + tap) * conv.c_in);
                     n += 1;
