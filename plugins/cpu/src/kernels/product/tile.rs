@@ -75,7 +75,7 @@ pub struct Tail {
 }
 
 /// An activation of a few instructions, which sums get in registers. NaN and the signs of zeros stay, as
-/// [`apply`](crate::kernels::product::epilogue::apply) says.
+/// [`apply`] says.
 #[derive(Clone, Copy)]
 pub enum Quick {
     None,
