@@ -101,6 +101,19 @@ pub trait Lanes: Copy {
     /// The sum of each of four vectors.
     fn sums(vectors: [Self; 4]) -> [f32; 4];
 
+    /// For each element the one at its place plus `more`, modulo `N`.
+    #[inline(always)]
+    fn pick(self, places: &[i32; 16], more: i32) -> Self {
+        let (mut whole, mut picked) = ([0.0; 16], [0.0; 16]);
+        // SAFETY: 16 numbers are enough.
+        unsafe { self.store(whole.as_mut_ptr()) };
+        for (picked, place) in picked.iter_mut().zip(places).take(Self::N) {
+            *picked = whole[place.wrapping_add(more) as usize % Self::N];
+        }
+        // SAFETY: there is a vector, so there are its instructions; 16 numbers are enough.
+        unsafe { Self::load(picked.as_ptr()) }
+    }
+
     /// `self / b`.
     #[inline(always)]
     fn div(self, b: Self) -> Self {

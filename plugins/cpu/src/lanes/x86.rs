@@ -221,6 +221,15 @@ lanes! {
     |to, n, x| _mm256_maskstore_ps(to, first_of_eight(n), x); {
 
     #[inline(always)]
+    fn pick(self, places: &[i32; 16], more: i32) -> Self {
+        // SAFETY: there is a vector, so there are its instructions; there are eight places.
+        Self(unsafe {
+            let places = _mm256_loadu_si256(places.as_ptr().cast());
+            _mm256_permutevar8x32_ps(self.0, _mm256_add_epi32(places, _mm256_set1_epi32(more)))
+         })
+    }
+
+    #[inline(always)]
     fn div(self, b: Self) -> Self {
         // SAFETY: there is a vector, so there are its instructions.
         Self(unsafe { _mm256_div_ps(self.0, b.0) })
@@ -280,6 +289,15 @@ lanes! {
     |a, b| _mm512_mask_mov_ps(a, _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(b, b), b),
     |from, n| _mm512_maskz_loadu_ps(first_of_sixteen(n), from),
     |to, n, x| _mm512_mask_storeu_ps(to, first_of_sixteen(n), x); {
+
+    #[inline(always)]
+    fn pick(self, places: &[i32; 16], more: i32) -> Self {
+        // SAFETY: there is a vector, so there are its instructions; there are sixteen places.
+        Self(unsafe {
+            let places = _mm512_loadu_si512(places.as_ptr().cast());
+            _mm512_permutexvar_ps(_mm512_add_epi32(places, _mm512_set1_epi32(more)), self.0)
+         })
+    }
 
     #[inline(always)]
     fn div(self, b: Self) -> Self {

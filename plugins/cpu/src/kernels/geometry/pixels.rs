@@ -72,6 +72,12 @@ impl<'a> Line<'a> {
         Some(self.image.wrapping_add(line * window.input[2] * self.channels))
     }
 
+    /// What the first element of a row sees for the first window, for which [`Line::row`] gave `line`. Within the image.
+    #[inline]
+    pub fn first(&self, line: *const f32) -> *const f32 {
+        line.wrapping_offset(self.at[2] * self.channels as isize)
+    }
+
     /// Returns whether each element of a row lies within the image, for all windows.
     #[inline]
     pub fn is_inside(&self) -> bool {
@@ -131,6 +137,27 @@ impl Groups {
         let [depth, height, width] = window.output;
         let of_line = width.div_ceil(most);
         Self { width, of_line, n: images * depth * height * of_line }
+    }
+
+    /// Calls `f` for the lines of some groups, with each one's number and the columns of those groups.
+    ///
+    /// # Errors
+    /// The first one of `f`, which ends the calls.
+    #[inline(always)]
+    pub fn lines(
+        &self,
+        groups: Range<usize>,
+        mut f: impl FnMut(usize, Range<usize>) -> Result<()>,
+    ) -> Result<()> {
+        let column = |part: usize| self.width * part / self.of_line;
+        let mut next = groups.start;
+        while next < groups.end {
+            let (line, part) = (next / self.of_line, next % self.of_line);
+            let n = (self.of_line - part).min(groups.end - next);
+            f(line, column(part)..column(part + n))?;
+            next += n;
+        }
+        Ok(())
     }
 
     /// Calls `f` for some groups, with the number of each one's first pixel among those of all images.

@@ -42,11 +42,77 @@ impl Segment {
     pub const EMPTY: Self = Self { rows: [std::ptr::null(); ROWS_MAX], len: 0, k: 0 };
 }
 
-/// A tile: what it is made of, and where it goes.
+/// Terms as those of a [`Segment`], of any number of rows that are equally far apart.
 #[derive(Clone, Copy)]
-pub struct Job<'a> {
-    /// The terms of its sums, or a part of them.
-    pub segments: &'a [Segment],
+pub struct Run {
+    /// The first number of the first row.
+    pub from: *const f32,
+    /// Numbers from one row to the next.
+    pub step: usize,
+    /// Number of terms.
+    pub len: usize,
+    /// Number of the first term in the panel.
+    pub k: usize,
+}
+
+impl Run {
+    /// A run of no terms.
+    pub const EMPTY: Self = Self { from: std::ptr::null(), step: 0, len: 0, k: 0 };
+}
+
+/// Terms that are contiguous in each row.
+trait Terms: Copy {
+    /// True if other weights are asked for beside the terms.
+    const ASKS_AHEAD: bool;
+
+    /// Number of terms, and of the first one in the panel.
+    fn place(&self) -> (usize, usize);
+
+    /// The first number of each of `R` rows from row `first` on.
+    fn rows<const R: usize>(&self, first: usize) -> [*const f32; R];
+}
+
+impl Terms for Segment {
+    const ASKS_AHEAD: bool = true;
+
+    #[inline(always)]
+    fn place(&self) -> (usize, usize) {
+        (self.len, self.k)
+    }
+
+    #[inline(always)]
+    fn rows<const R: usize>(&self, _first: usize) -> [*const f32; R] {
+        let mut rows = [std::ptr::null(); R];
+        unrolled!(r below R { rows[r] = self.rows[r]; });
+        rows
+    }
+}
+
+impl Terms for Run {
+    const ASKS_AHEAD: bool = false;
+
+    #[inline(always)]
+    fn place(&self) -> (usize, usize) {
+        (self.len, self.k)
+    }
+
+    #[inline(always)]
+    fn rows<const R: usize>(&self, first: usize) -> [*const f32; R] {
+        let mut rows = [self.from.wrapping_add(first * self.step); R];
+        unrolled!(r below R {
+            if r > 0 {
+                rows[r] = rows[r - 1].wrapping_add(self.step);
+            }
+        });
+        rows
+    }
+}
+
+/// A tile, or several ones below each other: what they are made of, and where they go.
+#[derive(Clone, Copy)]
+pub struct Job<'a, T = Segment> {
+    /// The terms of the sums, or a part of them.
+    pub segments: &'a [T],
     /// The panel of weights: term after term, whole vectors in each.
     pub weights: *const f32,
     /// What is read after this tile: two lines of the cache are asked for with each term. Any address.
@@ -120,6 +186,15 @@ impl Quick {
 ///    `bias` has the columns.
 type TileFn = unsafe fn(&Job<'_>);
 
+/// Makes so many tiles of as many rows as a tile has at most.
+///
+/// # Safety
+/// As [`TileFn`], with the rows of all of the tiles.
+type StripFn = unsafe fn(&Job<'_, Run>, usize);
+
+/// The functions of an instruction set for strips, by vectors, counted from 1.
+type StripTable = [Option<StripFn>; VECTORS_MAX];
+
 /// The functions of an instruction set, by vectors and rows, each counted from 1.
 type Table = [[Option<TileFn>; ROWS_MAX]; VECTORS_MAX];
 
@@ -161,6 +236,9 @@ pub struct Tiles {
     pub vectors: usize,
     table: &'static Table,
     halves: Halves,
+    strips: &'static StripTable,
+    /// The same with half of the last vector, if there are [`Halves`].
+    half_strips: &'static StripTable,
     row_table: &'static RowTable,
 }
 
@@ -169,15 +247,23 @@ impl Tiles {
     pub fn of(isa: Isa) -> Self {
         match isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => {
-                Self { lanes: isa.lanes(), vectors: 2, table: &AVX2, halves: None, row_table: &AVX2_ROW }
-            }
+            Isa::Avx2 => Self {
+                lanes: isa.lanes(),
+                vectors: 2,
+                table: &AVX2,
+                halves: None,
+                strips: &AVX2_STRIPS,
+                half_strips: &AVX2_STRIPS,
+                row_table: &AVX2_ROW,
+            },
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => Self {
                 lanes: isa.lanes(),
                 vectors: VECTORS_MAX,
                 table: &AVX512,
                 halves: Some(&AVX512_HALVES),
+                strips: &AVX512_STRIPS,
+                half_strips: &AVX512_HALF_STRIPS,
                 row_table: &AVX512_ROW,
             },
             #[cfg(target_arch = "aarch64")]
@@ -186,6 +272,8 @@ impl Tiles {
                 vectors: VECTORS_MAX,
                 table: &NEON,
                 halves: None,
+                strips: &NEON_STRIPS,
+                half_strips: &NEON_STRIPS,
                 row_table: &NEON_ROW,
             },
             #[cfg(not(target_arch = "aarch64"))]
@@ -194,6 +282,8 @@ impl Tiles {
                 vectors: 2,
                 table: &BASELINE,
                 halves: None,
+                strips: &BASELINE_STRIPS,
+                half_strips: &BASELINE_STRIPS,
                 row_table: &BASELINE_ROW,
             },
         }
@@ -211,12 +301,32 @@ impl Tiles {
     #[inline]
     pub unsafe fn run(&self, vectors: usize, rows: usize, job: &Job<'_>) {
         let table = match self.halves {
-            Some(halves) if job.columns + self.lanes / 2 <= vectors * self.lanes => halves,
+            Some(halves) if self.is_half(vectors, job.columns) => halves,
             _ => self.table,
         };
         let Some(tile) = table[vectors - 1][rows - 1] else { unreachable!("a tile of {rows} rows") };
         // SAFETY: as this function (# Safety).
         unsafe { tile(job) };
+    }
+
+    /// Returns whether half of the last vector is enough for so many columns.
+    fn is_half(&self, vectors: usize, columns: usize) -> bool {
+        columns + self.lanes / 2 <= vectors * self.lanes
+    }
+
+    /// Makes `n` tiles of as many rows as one of so many vectors has at most.
+    ///
+    /// # Safety
+    /// As [`StripFn`], of the first point of which there is this value.
+    #[inline]
+    pub unsafe fn strip(&self, vectors: usize, n: usize, job: &Job<'_, Run>) {
+        let table = match self.halves {
+            Some(_) if self.is_half(vectors, job.columns) => self.half_strips,
+            _ => self.strips,
+        };
+        let Some(strip) = table[vectors - 1] else { unreachable!("a strip of {vectors} vectors") };
+        // SAFETY: as this function (# Safety).
+        unsafe { strip(job, n) };
     }
 
     /// Multiplies a row with `panels` panels of so many vectors, at most [`PANELS_MAX`].
@@ -233,10 +343,16 @@ impl Tiles {
     }
 }
 
+/// The tile from row `first` on.
+///
 /// # Safety
 /// As [`TileFn`], of `R` rows and `V` vectors, the last of which is half a vector if `HALF`.
 #[inline(always)]
-unsafe fn tile_body<A: Arith, const V: usize, const R: usize, const HALF: bool>(job: &Job<'_>) {
+unsafe fn tile_body<A: Arith, T: Terms, const V: usize, const R: usize, const HALF: bool>(
+    job: &Job<'_, T>,
+    first: usize,
+) {
+    let of_rows = |r: usize| (first + r) * job.stride;
     let n = <A::Lanes as Lanes>::N;
     let whole = if HALF { V - 1 } else { V };
     // SAFETY: the processor has the instructions (# Safety, 1).
@@ -248,7 +364,7 @@ unsafe fn tile_body<A: Arith, const V: usize, const R: usize, const HALF: bool>(
     let rest = job.columns - (V - 1) * n;
     if job.adds {
         unrolled!(r below R {
-            let y = job.y.wrapping_add(r * job.stride);
+            let y = job.y.wrapping_add(of_rows(r));
             // SAFETY: the columns of each vector are this tile's (# Safety, 3).
             unrolled!(v below whole { sums[r][v] = unsafe { read(y.wrapping_add(v * n), columns(v)) }; });
             if HALF {
@@ -269,18 +385,20 @@ unsafe fn tile_body<A: Arith, const V: usize, const R: usize, const HALF: bool>(
         }
     }
     for segment in job.segments {
-        let mut weights = job.weights.wrapping_add(segment.k * V * n);
-        let mut rows = [std::ptr::null::<f32>(); R];
-        unrolled!(r below R { rows[r] = segment.rows[r]; });
-        let ahead = job.ahead.wrapping_add(segment.k * AHEAD);
+        let (len, k_first) = segment.place();
+        let mut weights = job.weights.wrapping_add(k_first * V * n);
+        let rows = segment.rows::<R>(first);
+        let ahead = job.ahead.wrapping_add(k_first * AHEAD);
         let mut k = 0;
         macro_rules! terms {
             ($($i:literal)*) => {
-                while k + n <= segment.len {
-                    unrolled!(line below n {
-                        A::Lanes::prefetch(ahead.wrapping_add(k * AHEAD + 2 * line * (AHEAD / 2)));
-                        A::Lanes::prefetch(ahead.wrapping_add(k * AHEAD + (2 * line + 1) * (AHEAD / 2)));
-                    });
+                while k + n <= len {
+                    if T::ASKS_AHEAD {
+                        unrolled!(line below n {
+                            A::Lanes::prefetch(ahead.wrapping_add(k * AHEAD + 2 * line * (AHEAD / 2)));
+                            A::Lanes::prefetch(ahead.wrapping_add(k * AHEAD + (2 * line + 1) * (AHEAD / 2)));
+                        });
+                    }
                     let mut factors = [zero; R];
                     // SAFETY: the row has the segment's terms (# Safety, 2).
                     unrolled!(r below R { factors[r] = unsafe { A::Lanes::load(rows[r].wrapping_add(k)) }; });
@@ -299,9 +417,11 @@ unsafe fn tile_body<A: Arith, const V: usize, const R: usize, const HALF: bool>(
         if A::Lanes::TAKES_ELEMENTS && !HALF {
             terms!(0 1 2 3);
         }
-        for k in k..segment.len {
-            A::Lanes::prefetch(ahead.wrapping_add(k * AHEAD));
-            A::Lanes::prefetch(ahead.wrapping_add(k * AHEAD + AHEAD / 2));
+        for k in k..len {
+            if T::ASKS_AHEAD {
+                A::Lanes::prefetch(ahead.wrapping_add(k * AHEAD));
+                A::Lanes::prefetch(ahead.wrapping_add(k * AHEAD + AHEAD / 2));
+            }
             let mut panel = [zero; V];
             // SAFETY: the panel has the segment's terms (# Safety, 2).
             unrolled!(v below whole { panel[v] = unsafe { A::Lanes::load(weights.wrapping_add(v * n)) }; });
@@ -329,7 +449,7 @@ unsafe fn tile_body<A: Arith, const V: usize, const R: usize, const HALF: bool>(
     let (z, activation) = job.tail.map_or((std::ptr::null(), Quick::None), |tail| (tail.z, tail.activation));
     if !z.is_null() {
         unrolled!(r below R {
-            let z = z.wrapping_add(r * job.stride);
+            let z = z.wrapping_add(of_rows(r));
             unrolled!(v below whole {
                 // SAFETY: there is a number for each element (# Safety, 3).
                 sums[r][v] = sums[r][v].add(unsafe { read(z.wrapping_add(v * n), columns(v)) });
@@ -351,7 +471,7 @@ unsafe fn tile_body<A: Arith, const V: usize, const R: usize, const HALF: bool>(
         });
     }
     unrolled!(r below R {
-        let y = job.y.wrapping_add(r * job.stride);
+        let y = job.y.wrapping_add(of_rows(r));
         // SAFETY: the columns of each vector are this tile's (# Safety, 3).
         unrolled!(v below whole { unsafe { write(sums[r][v], y.wrapping_add(v * n), columns(v)) }; });
         if HALF {
@@ -412,10 +532,26 @@ macro_rules! table {
         $(#[target_feature(enable = $features)])?
         unsafe fn tile<const V: usize, const R: usize>(job: &Job<'_>) {
             // SAFETY: as `TileFn`.
-            unsafe { tile_body::<$arith, V, R, $half>(job) }
+            unsafe { tile_body::<$arith, Segment, V, R, $half>(job, 0) }
         }
         let mut table: Table = [[None; ROWS_MAX]; VECTORS_MAX];
         $($(table[$vectors - 1][$rows - 1] = Some(tile::<$vectors, $rows> as TileFn);)*)*
+        table
+    }};
+}
+
+/// A table of strips: the body compiled for an instruction set, each number of vectors, and the most rows of a tile of these.
+macro_rules! strip_table {
+    ($arith:ty, half $half:literal $(, $features:literal)?: $([$vectors:literal: $rows:literal])*) => {{
+        $(#[target_feature(enable = $features)])?
+        unsafe fn strip<const V: usize, const R: usize>(job: &Job<'_, Run>, n: usize) {
+            for tile in 0..n {
+                // SAFETY: as `StripFn`.
+                unsafe { tile_body::<$arith, Run, V, R, $half>(job, tile * R) }
+            }
+        }
+        let mut table: StripTable = [None; VECTORS_MAX];
+        $(table[$vectors - 1] = Some(strip::<$vectors, $rows> as StripFn);)*
         table
     }};
 }
@@ -438,6 +574,21 @@ static AVX512: Table = table!(
 static AVX512_HALVES: Table = table!(
     crate::isa::FusedWide, half true, "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma":
     [1: 1 2 3 4 5 6 7 8] [2: 1 2 3 4 5 6 7 8 9 10 11 12] [3: 1 2 3 4 5 6 7 8] [4: 1 2 3 4 5 6]
+);
+
+#[cfg(not(target_arch = "aarch64"))]
+static BASELINE_STRIPS: StripTable = strip_table!(crate::isa::Separate, half false: [1: 6] [2: 6]);
+#[cfg(target_arch = "aarch64")]
+static NEON_STRIPS: StripTable = strip_table!(crate::isa::Baseline, half false: [1: 12] [2: 8] [3: 7] [4: 6]);
+#[cfg(target_arch = "x86_64")]
+static AVX2_STRIPS: StripTable = strip_table!(crate::isa::Fused, half false, "avx2,fma": [1: 6] [2: 6]);
+#[cfg(target_arch = "x86_64")]
+static AVX512_STRIPS: StripTable = strip_table!(
+    crate::isa::FusedWide, half false, "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma": [1: 8] [2: 12] [3: 8] [4: 6]
+);
+#[cfg(target_arch = "x86_64")]
+static AVX512_HALF_STRIPS: StripTable = strip_table!(
+    crate::isa::FusedWide, half true, "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma": [1: 8] [2: 12] [3: 8] [4: 6]
 );
 
 /// A table of rows: the body compiled for an instruction set, each number of vectors and of panels.

@@ -1,17 +1,19 @@
-//! Depthwise convolutions of images whose channels come last: vectors run along channels, several pixels together.
+//! Depthwise convolutions of images whose channels come last, and such whose groups are smaller than a vector: vectors run along
+//! the channels of all groups, several pixels together.
 //!
-//! Windows that lie within their lines see each row of theirs at equal distances. What the others see, at the ends of lines, are
-//! addresses one by one, some of them in a row of zeros. What sees the padding only is left out, if all weights are finite.
+//! Windows of usual widths are [`sliding`]. Of others, which are depthwise, those that lie within their lines see each row of theirs
+//! at equal distances. What the rest sees, at the ends of lines, are addresses one by one, some of them in a row of zeros. What
+//! sees the padding only is left out, if all weights are finite.
 
 use super::Conv;
 use super::panels::{HEADER, is_finite, mark_finite};
+use super::sliding::{Slide, Sliding};
 use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::{Arith, Isa};
 use crate::kernels::geometry::pixels::{Line, Seen};
 use crate::kernels::product::epilogue::Addresses;
 use crate::kernels::product::micro::{as_f32s_mut, layout_id, to_f32s};
-use crate::kernels::product::tile::Tail;
 use crate::lanes::{Lanes, read, unrolled, write};
 use crate::stream::CpuStream;
 use devbay_plugin_api::reserve::Size;
@@ -19,7 +21,7 @@ use devbay_plugin_api::sdk::*;
 use std::ops::Range;
 
 /// Pixels that are made together, at most.
-const GROUP: usize = 8;
+pub(super) const GROUP: usize = 8;
 
 /// Lines that are made one after the other of the same columns, and bytes of such a part of a line: what windows see of it is still
 /// in the second-level cache when those of the next lines see it, too. Shorter parts would stay in the first one, but what comes
@@ -38,20 +40,34 @@ struct Depthwise {
     /// Parts that lines are divided into, and their columns: whole groups.
     n_parts: usize,
     part: usize,
-    /// Columns whose windows lie within their lines.
-    inside: Range<usize>,
-    of_elements: GroupFn<Element>,
-    of_lines: GroupFn<OfLine>,
+    way: Way,
     grain: usize,
 }
 
+/// How groups of pixels are made.
+enum Way {
+    Slides(Sliding),
+    Addressed {
+        /// Columns whose windows lie within their lines.
+        inside: Range<usize>,
+        of_elements: GroupFn<Element>,
+        of_lines: GroupFn<OfLine>,
+    },
+}
+
+/// Returns whether a convolution is one of these.
+pub(super) fn takes(conv: &Conv) -> bool {
+    let is_depthwise = conv.groups > 1 && conv.c_in == 1 && conv.c_out == 1;
+    is_depthwise || conv.groups > 1 && Sliding::takes(conv)
+}
+
 pub(super) fn prepare(conv: Conv, isa: Isa) -> Result<Prepared> {
-    let (channels, n_taps) = (conv.groups, conv.window.n_taps());
-    let bytes = ((Size::of(channels) * n_taps + HEADER) * 4).get("a convolution's packed weights")?;
+    let (channels, n_terms) = (conv.strides().1, conv.k());
+    let bytes = ((Size::of(channels) * n_terms + HEADER) * 4).get("a convolution's packed weights")?;
     let [_, height, width] = conv.window.output;
     let part = GROUP * (PART_BYTES / (Size::of(channels) * 4 * GROUP).saturated().max(1)).max(1);
     let n_parts = width.div_ceil(part);
-    let of_line = Size::of(2 * n_taps) * channels;
+    let of_line = Size::of(2 * n_terms) * channels;
     let planes = conv.images * conv.window.output[0];
     // As many units as keep threads busy, if there are several.
     let flops = of_line * width * height * planes;
@@ -63,25 +79,25 @@ pub(super) fn prepare(conv: Conv, isa: Isa) -> Result<Prepared> {
     let flops = (of_line * part.min(width) * height.div_ceil(n_bands.max(1))).saturated();
     let (packed, n_slots) = (conv.packed, conv.host.n_slots());
     let room = room(&conv);
-    let kernel = Depthwise {
-        height,
-        n_bands,
-        n_parts,
-        part,
-        inside: if lines_pay(&conv) { conv.window.inside(2) } else { 0..0 },
-        of_elements: group_of::<Element>(isa),
-        of_lines: group_of::<OfLine>(isa),
-        grain: (FLOPS_MIN / flops.max(1)).max(1),
-        conv,
+    let (c_in, n_taps) = (conv.c_in, conv.window.n_taps());
+    let way = match Sliding::of(&conv, isa)? {
+        Some(sliding) => Way::Slides(sliding),
+        None => Way::Addressed {
+            inside: if lines_pay(&conv) { conv.window.inside(2) } else { 0..0 },
+            of_elements: group_of::<Element>(isa),
+            of_lines: group_of::<OfLine>(isa),
+        },
     };
+    let kernel =
+        Depthwise { height, n_bands, n_parts, part, way, grain: (FLOPS_MIN / flops.max(1)).max(1), conv };
     let prepared = Prepared::new(kernel);
     let rooms = room * n_slots;
     if !packed {
         return prepared.with_room(rooms + bytes, 64);
     }
-    let id = layout_id(&[8, channels as u64, n_taps as u64]);
+    let id = layout_id(&[8, channels as u64, c_in as u64, n_taps as u64]);
     Ok(prepared.with_room(rooms, 64)?.with_packed(1, id, bytes, 64, move |src, dst| {
-        pack(&to_f32s(src)?, channels, n_taps, as_f32s_mut(dst)?);
+        pack(&to_f32s(src)?, [channels, c_in, n_taps], as_f32s_mut(dst)?);
         Ok(())
     }))
 }
@@ -110,12 +126,14 @@ fn room(conv: &Conv) -> Size {
     (lines + Size::of(conv.window.n_taps()) * size_of::<Element>()).next_multiple_of(64)
 }
 
-/// Weights come as `[channel, tap]`, and leave as `[tap, channel]`, after a header.
-fn pack(src: &[f32], channels: usize, n_taps: usize, dst: &mut [f32]) {
+/// Weights come as `[channel, input, tap]`, the inputs those of the channel's group, and leave as `[tap, input, channel]`, after
+/// a header.
+fn pack(src: &[f32], [channels, c_in, n_taps]: [usize; 3], dst: &mut [f32]) {
     let dst = mark_finite(src, dst);
-    for (tap, row) in dst.chunks_exact_mut(channels.max(1)).enumerate().take(n_taps) {
+    for (term, row) in dst.chunks_exact_mut(channels.max(1)).enumerate().take(c_in * n_taps) {
+        let (tap, input) = (term / c_in, term % c_in);
         for (channel, value) in row.iter_mut().enumerate() {
-            *value = src[channel * n_taps + tap];
+            *value = src[(channel * c_in + input) * n_taps + tap];
         }
     }
 }
@@ -129,7 +147,7 @@ impl Launch<CpuDevice> for Depthwise {
         let room = room(conv).saturated();
         if !conv.packed {
             let packed = SendPtr(workspace.at(room * conv.host.n_slots()).cast::<f32>());
-            let n = conv.groups * n_taps;
+            let n = conv.strides().1 * conv.k();
             // SAFETY: the operand has the weights' elements, and the workspace has room for them packed.
             let (src, dst) = unsafe {
                 (
@@ -137,7 +155,7 @@ impl Launch<CpuDevice> for Depthwise {
                     std::slice::from_raw_parts_mut(packed.0, HEADER + n),
                 )
             };
-            pack(src, conv.groups, n_taps, dst);
+            pack(src, [conv.strides().1, conv.c_in, n_taps], dst);
             addresses.w = packed;
         }
         // SAFETY: packed weights begin with the header.
@@ -160,18 +178,25 @@ impl Launch<CpuDevice> for Depthwise {
                 let (part, unit) = (unit % self.n_parts, unit / self.n_parts);
                 let (band, plane) = (unit % self.n_bands, unit / self.n_bands);
                 let columns = part * self.part..((part + 1) * self.part).min(width);
-                let inside = self.inside.start.clamp(columns.start, columns.end)
-                    ..self.inside.end.clamp(columns.start, columns.end);
                 for row in self.height * band / self.n_bands..self.height * (band + 1) / self.n_bands {
-                    pace.work(columns.len() * conv.groups * n_taps)?;
+                    let (of_image, of_result) = conv.strides();
+                    pace.work(columns.len() * of_result * conv.k())?;
                     let line = plane * self.height + row;
-                    let place = place.line(line * width * conv.groups);
-                    let sees = Line::of(&conv.window, addresses.x.at(0), conv.groups, line);
+                    let place = place.line(line * width * of_result);
+                    let sees = Line::of(&conv.window, addresses.x.at(0), of_image, line);
                     // SAFETY: the pixels are within the operands, and units write disjoint ones.
                     unsafe {
-                        self.edge(&place, &sees, columns.start..inside.start, elements);
-                        self.within(&place, &sees, inside.clone(), lines);
-                        self.edge(&place, &sees, inside.end..columns.end, elements);
+                        match &self.way {
+                            Way::Slides(sliding) => self.slide(sliding, &place, &sees, &columns, lines),
+                            Way::Addressed { inside, of_elements, of_lines } => {
+                                let inside = inside.start.clamp(columns.start, columns.end)
+                                    ..inside.end.clamp(columns.start, columns.end);
+                                let (before, behind) = (columns.start..inside.start, inside.end..columns.end);
+                                self.edge(*of_elements, &place, &sees, before, elements);
+                                self.within(*of_lines, &place, &sees, inside, lines);
+                                self.edge(*of_elements, &place, &sees, behind, elements);
+                            }
+                        }
                     }
                 }
             }
@@ -216,12 +241,19 @@ impl Depthwise {
     ///
     /// # Safety
     /// The pixels are this thread's.
-    unsafe fn edge(&self, place: &Place, sees: &Line<'_>, columns: Range<usize>, elements: &mut [Element]) {
+    unsafe fn edge(
+        &self,
+        of_elements: GroupFn<Element>,
+        place: &Place,
+        sees: &Line<'_>,
+        columns: Range<usize>,
+        elements: &mut [Element],
+    ) {
         for first in columns.clone().step_by(GROUP) {
             let group = first..(first + GROUP).min(columns.end);
             let elements = self.elements(place, &sees.columns(&group), elements);
             // SAFETY: the pixels are this thread's (# Safety), and what is seen lies within the image, or in the zeros.
-            unsafe { (self.of_elements)(&self.conv, &self.pixels(place, &group), elements) };
+            unsafe { of_elements(&self.conv, &self.pixels(place, &group), elements) };
         }
     }
 
@@ -229,33 +261,24 @@ impl Depthwise {
     ///
     /// # Safety
     /// The pixels are this thread's.
-    unsafe fn within(&self, place: &Place, sees: &Line<'_>, columns: Range<usize>, lines: &mut [OfLine]) {
+    unsafe fn within(
+        &self,
+        of_lines: GroupFn<OfLine>,
+        place: &Place,
+        sees: &Line<'_>,
+        columns: Range<usize>,
+        lines: &mut [OfLine],
+    ) {
         if columns.is_empty() {
             return;
         }
-        let (channels, window) = (self.conv.groups, &self.conv.window);
-        let step = window.stride[2] * channels;
-        let first = columns.start * step - window.pad[2] * channels;
-        let mut n_lines = 0;
-        for row in 0..window.n_rows() {
-            let weights = place.weights.at(row * window.kernel[2] * channels);
-            lines[n_lines] = match sees.row(row) {
-                Some(line) => {
-                    let from = line.wrapping_add(first);
-                    OfLine { from, step, tap: window.dilation[2] * channels, weights }
-                }
-                None if place.is_finite => continue,
-                None => OfLine { from: self.conv.zeros.as_ptr(), step: 0, tap: 0, weights },
-            };
-            n_lines += 1;
-        }
-        let lines = &mut lines[..n_lines];
+        let lines = self.lines(place, sees, columns.start, lines);
         let mut first = columns.start;
         while first < columns.end {
             let n = (columns.end - first).min(GROUP);
             let pixels = self.pixels(place, &(first..first + n));
             // SAFETY: the pixels are this thread's (# Safety), and their windows lie within the lines.
-            unsafe { (self.of_lines)(&self.conv, &pixels, lines) };
+            unsafe { of_lines(&self.conv, &pixels, lines) };
             for of_line in lines.iter_mut() {
                 of_line.from = of_line.from.wrapping_add(n * of_line.step);
             }
@@ -263,9 +286,72 @@ impl Depthwise {
         }
     }
 
+    /// Makes pixels of a line, which sees what it does.
+    ///
+    /// # Safety
+    /// The pixels are this thread's, and the windows slide so.
+    unsafe fn slide(
+        &self,
+        sliding: &Sliding,
+        place: &Place,
+        sees: &Line<'_>,
+        columns: &Range<usize>,
+        lines: &mut [OfLine],
+    ) {
+        let window = &self.conv.window;
+        let lines = self.lines(place, sees, columns.start, lines);
+        let n_groups = columns.len().div_ceil(GROUP);
+        let column = |group: usize| columns.start + columns.len() * group / n_groups;
+        for group in 0..n_groups {
+            let (first, end) = (column(group), column(group + 1));
+            let pixels = self.pixels(place, &(first..end));
+            // What the windows see of the line: all of it that their elements reach.
+            let (begin, n_steps) = (first * window.stride[2], end - first - 1);
+            let reach = n_steps * window.stride[2] + window.kernel[2];
+            let low = window.pad[2].saturating_sub(begin);
+            let high = (window.input[2] + window.pad[2]).saturating_sub(begin).min(reach);
+            let columns = low.min(high)..high;
+            let conv = &self.conv;
+            let slide = Slide { conv, pixels: &pixels, lines, columns, is_finite: place.is_finite };
+            // SAFETY: the pixels are this thread's (# Safety), and the columns lie within the lines.
+            unsafe { sliding.make(&slide) };
+            for of_line in lines.iter_mut() {
+                of_line.from = of_line.from.wrapping_add((end - first) * of_line.step);
+            }
+        }
+    }
+
+    /// What the windows of the pixels from a column on see, row by row.
+    fn lines<'a>(
+        &self,
+        place: &Place,
+        sees: &Line<'_>,
+        column: usize,
+        lines: &'a mut [OfLine],
+    ) -> &'a mut [OfLine] {
+        let (conv, window) = (&self.conv, &self.conv.window);
+        let channels = conv.strides().0;
+        let step = window.stride[2] * channels;
+        let of_row = window.kernel[2] * conv.c_in * conv.strides().1;
+        let mut n = 0;
+        for row in 0..window.n_rows() {
+            let weights = place.weights.at(row * of_row);
+            lines[n] = match sees.row(row) {
+                Some(line) => {
+                    let from = line.wrapping_add(column * step).wrapping_sub(window.pad[2] * channels);
+                    OfLine { from, step, tap: window.dilation[2] * channels, weights }
+                }
+                None if place.is_finite => continue,
+                None => OfLine { from: self.conv.zeros.as_ptr(), step: 0, tap: 0, weights },
+            };
+            n += 1;
+        }
+        &mut lines[..n]
+    }
+
     /// Some pixels of a line of the result.
     fn pixels(&self, place: &Place, columns: &Range<usize>) -> Pixels {
-        let at = columns.start * self.conv.groups;
+        let at = columns.start * self.conv.strides().1;
         Pixels {
             n: columns.len(),
             bias: Addresses::offset(place.bias, 0),
@@ -297,11 +383,45 @@ impl Depthwise {
 }
 
 /// Some pixels of the result, one after the other.
-struct Pixels {
-    n: usize,
-    bias: *const f32,
-    z: *const f32,
-    y: *mut f32,
+pub(super) struct Pixels {
+    pub n: usize,
+    pub bias: *const f32,
+    pub z: *const f32,
+    pub y: *mut f32,
+}
+
+impl Pixels {
+    /// Writes `n` channels of each pixel from `at`, of which these are the sums of products.
+    ///
+    /// # Safety
+    /// The pixels are this thread's and at most `P`; they, the bias and what is added have as many channels from there. The
+    /// instructions of `L` are among those of `A`.
+    #[inline(always)]
+    pub unsafe fn finish<A: Arith, L: Lanes, const P: usize>(
+        &self,
+        conv: &Conv,
+        sums: &[L; P],
+        at: usize,
+        n: usize,
+    ) {
+        let tail = conv.tail(self.z);
+        // SAFETY: the processor has the instructions, and there are `n` channels from here (# Safety).
+        let bias =
+            unsafe { if self.bias.is_null() { L::splat(0.0) } else { read(self.bias.wrapping_add(at), n) } };
+        unrolled!(i below P {
+            if i < self.n {
+                let mut sum = sums[i].add(bias);
+                let at = i * conv.strides().1 + at;
+                // SAFETY: there are `n` channels from here (# Safety).
+                unsafe {
+                    if !tail.z.is_null() {
+                        sum = sum.add(read(tail.z.wrapping_add(at), n));
+                    }
+                    write(tail.activation.apply::<A, L>(sum), self.y.wrapping_add(at), n);
+                }
+            }
+        });
+    }
 }
 
 /// What some elements of the windows see.
@@ -354,11 +474,11 @@ impl Sees for Element {
 /// A row of the windows: what its first element sees of the first one, and the numbers from one window to the next and from one
 /// element to the next.
 #[derive(Clone, Copy)]
-struct OfLine {
-    from: *const f32,
+pub(super) struct OfLine {
+    pub from: *const f32,
     step: usize,
-    tap: usize,
-    weights: *const f32,
+    pub tap: usize,
+    pub weights: *const f32,
 }
 
 impl Sees for OfLine {
@@ -399,8 +519,7 @@ dispatch! { fn group_of<S: Sees>(conv: &Conv, pixels: &Pixels, sees: &[S]) = gro
 /// What is seen, weights, bias, `z` and `y` have the channels, or are NULL where that is allowed; the pixels are this thread's.
 #[inline(always)]
 unsafe fn group_body<A: Arith, S: Sees>(conv: &Conv, pixels: &Pixels, sees: &[S]) {
-    let job =
-        Job { pixels, sees, width: conv.window.kernel[2], tail: conv.tail(pixels.z), channels: conv.groups };
+    let job = Job { conv, pixels, sees, width: conv.window.kernel[2], channels: conv.groups };
     // SAFETY: as this function; there are at most as many pixels.
     unsafe {
         match pixels.n {
@@ -415,11 +534,11 @@ unsafe fn group_body<A: Arith, S: Sees>(conv: &Conv, pixels: &Pixels, sees: &[S]
 
 /// What a group is made of.
 struct Job<'a, S> {
+    conv: &'a Conv,
     pixels: &'a Pixels,
     sees: &'a [S],
     /// Elements of a row of the windows.
     width: usize,
-    tail: Tail,
     channels: usize,
 }
 
@@ -488,20 +607,9 @@ unsafe fn vectors<A: Arith, L: Lanes, S: Sees, const P: usize, const V: usize>(
         }
     }
     unrolled!(v below V {
-        let (at, n) = (at + v * L::N, count(v));
-        // SAFETY: the processor has the instructions, and there are `n` channels from here (# Safety).
-        let bias = unsafe { if pixels.bias.is_null() { zero } else { read(pixels.bias.wrapping_add(at), n) } };
-        unrolled!(i below P {
-            if i < pixels.n {
-                let mut sum = sums[i][v].add(bias);
-                // SAFETY: there are `n` channels from here (# Safety).
-                unsafe {
-                    if !job.tail.z.is_null() {
-                        sum = sum.add(read(job.tail.z.wrapping_add(i * channels + at), n));
-                    }
-                    write(job.tail.activation.apply::<A, L>(sum), pixels.y.wrapping_add(i * channels + at), n);
-                }
-            }
-        });
+        let mut of_vector = [zero; P];
+        unrolled!(i below P { of_vector[i] = sums[i][v]; });
+        // SAFETY: there are as many channels from here, and the pixels are this thread's (# Safety).
+        unsafe { pixels.finish::<A, L, P>(job.conv, &of_vector, at + v * L::N, count(v)) };
     });
 }

@@ -1,7 +1,8 @@
 //! Convolutions as products of tiles of pixels and panels of weights, straight from the image.
 //!
 //! Pixels of a tile are neighbours in a line. A window's row is contiguous where no part of it lies in the padding, so that its
-//! terms are one segment.
+//! terms are one segment. Where panels stay in the nearest cache, all tiles within a line are a strip: the next tile's windows are
+//! as far from each other, so that nothing is looked up for it.
 
 use super::Conv;
 use super::panels::{HEADER, Panels, is_finite, mark_finite};
@@ -9,7 +10,7 @@ use crate::device::CpuDevice;
 use crate::kernels::geometry::pixels::{Groups, Line};
 use crate::kernels::product::epilogue::Addresses;
 use crate::kernels::product::micro::{as_f32s_mut, layout_id, to_f32s};
-use crate::kernels::product::tile::{Job, ROWS_MAX, Segment};
+use crate::kernels::product::tile::{Job, ROWS_MAX, Run, Segment};
 use crate::stream::CpuStream;
 use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
@@ -23,6 +24,8 @@ const PANELS_BYTES: usize = 384 << 10;
 const FLOPS_MIN: usize = 200_000;
 /// Terms of a panel that are worked on at once: more of a panel of four vectors would not stay in the second-level cache.
 const TERMS_MAX: usize = 2048;
+/// Bytes of a panel that stays in the nearest cache while a strip passes.
+const STRIP_BYTES: usize = 24 << 10;
 /// Segments that are collected before a tile is made of them: a window of 3 x 3 has as many at the edge of an image.
 const SEGMENTS_MAX: usize = 9;
 
@@ -31,6 +34,8 @@ pub(super) struct Direct {
     pub panels: Panels,
     /// Tiles of pixels.
     tiles: Groups,
+    /// Columns whose tiles may be made in strips: none if panels are too large.
+    strips: Range<usize>,
     /// Blocks of tiles, and parts of the panels.
     n_blocks: usize,
     n_parts: usize,
@@ -146,7 +151,12 @@ impl Direct {
         }
         let n_parts = n_units.max(8).div_ceil((conv.groups * n_blocks).max(1)).clamp(1, panels.n.max(1));
         let flops = (Size::of(2 * conv.k()) * conv.c_out * n_pixels.div_ceil(n_blocks)).saturated() / n_parts;
-        Self { conv, panels, tiles, n_blocks, n_parts, grain: (FLOPS_MIN / flops.max(1)).max(1) }
+        let is_whole = conv.groups == 1 && (conv.window.dilation[2] == 1 || conv.window.kernel[2] == 1);
+        let of_panel = (Size::of(panels.widest() * conv.tiles.lanes) * conv.k() * 4).saturated();
+        let takes_strips =
+            is_whole && of_panel <= STRIP_BYTES && conv.window.n_rows() <= SEGMENTS_MAX && panels.n > 0;
+        let strips = if takes_strips { conv.window.inside(2) } else { 0..0 };
+        Self { conv, panels, tiles, strips, n_blocks, n_parts, grain: (FLOPS_MIN / flops.max(1)).max(1) }
     }
 
     /// Makes some tiles of some panels.
@@ -169,6 +179,16 @@ impl Direct {
         let x = place.of.x.at(group * conv.c_in);
         let mut pace = conv.host.pace();
         let mut segments = [Segment::EMPTY; SEGMENTS_MAX];
+        if !self.strips.is_empty() {
+            let terms = rows * of_row * panels.len() * self.panels.widest() * conv.tiles.lanes;
+            let share = Share { panels, rows: 0..rows };
+            return self.tiles.lines(tiles, |line, columns| {
+                pace.work(columns.len() * terms)?;
+                // SAFETY: the tiles and the panels are this thread's (# Safety).
+                unsafe { self.line(place, &share, line, columns, &mut segments) };
+                Ok(())
+            });
+        }
         let mut each = |panels: Range<usize>, rows: Range<usize>| {
             let mut n = 0;
             let terms = rows.len() * of_row * panels.len() * self.panels.widest() * conv.tiles.lanes;
@@ -190,6 +210,96 @@ impl Direct {
             }
         }
         Ok(())
+    }
+
+    /// Makes some columns of a line: what lies within the image as a strip, the rest tile by tile.
+    ///
+    /// # Safety
+    /// As [`Direct::block`].
+    unsafe fn line(
+        &self,
+        place: &Place,
+        share: &Share,
+        line: usize,
+        columns: Range<usize>,
+        segments: &mut [Segment; SEGMENTS_MAX],
+    ) {
+        let conv = &self.conv;
+        let sees = Line::of(&conv.window, place.of.x.at(0), conv.c_in, line);
+        let first = line * conv.window.output[2];
+        for panel in share.panels.clone() {
+            let share = Share { panels: panel..panel + 1, rows: share.rows.clone() };
+            let n_rows = conv.tiles.rows(self.panels.vectors(panel).len());
+            let mut tiles = |columns: Range<usize>| {
+                let n = columns.len().div_ceil(n_rows);
+                let column = |tile: usize| columns.start + columns.len() * tile / n;
+                for tile in 0..n {
+                    let columns = column(tile)..column(tile + 1);
+                    let sees = sees.columns(&columns);
+                    // SAFETY: the pixels are this thread's (# Safety).
+                    unsafe { self.tile(place, &share, first + columns.start, &sees, 0, segments) };
+                }
+            };
+            // The first tile has what lies before the image, the last one what is behind it.
+            let before = self.strips.start.saturating_sub(columns.start).next_multiple_of(n_rows);
+            let begin = columns.start + before;
+            let n = self.strips.end.min(columns.end).saturating_sub(begin) / n_rows;
+            if n == 0 {
+                tiles(columns.clone());
+                continue;
+            }
+            tiles(columns.start..begin);
+            let sees = sees.columns(&(begin..begin + 1));
+            // SAFETY: the pixels are this thread's (# Safety), and their windows lie within the lines.
+            unsafe { self.strip(place, &share, first + begin, &sees, n) };
+            tiles(begin + n * n_rows..columns.end);
+        }
+    }
+
+    /// Makes `n` tiles of the most rows in a line, whose first window sees `line`.
+    ///
+    /// # Safety
+    /// As [`Direct::block`]; the windows lie within the lines of the image.
+    unsafe fn strip(&self, place: &Place, share: &Share, pixel: usize, line: &Line<'_>, n: usize) {
+        let (conv, window) = (&self.conv, &self.conv.window);
+        let (of_image, of_result) = conv.strides();
+        let len = window.kernel[2] * conv.c_in;
+        let mut runs = [Run::EMPTY; SEGMENTS_MAX];
+        let mut n_runs = 0;
+        for row in share.rows.clone() {
+            let (from, step) = match line.row(row) {
+                Some(from) => (line.first(from), window.stride[2] * of_image),
+                None if place.is_finite => continue,
+                None => (conv.zeros.as_ptr(), 0),
+            };
+            runs[n_runs] = Run { from, step, len, k: row * len };
+            n_runs += 1;
+        }
+        for panel in share.panels.clone() {
+            let (column, columns) = self.panels.columns(panel);
+            let at = pixel * of_result + column;
+            let tail = conv.tail(Addresses::offset(place.of.z, at));
+            let weights = place.panels.at(self.panels.at(panel));
+            let job = Job {
+                segments: &runs[..n_runs],
+                weights,
+                ahead: weights,
+                y: place.of.y.at(at),
+                stride: of_result,
+                columns,
+                bias: Addresses::offset(place.of.bias, column),
+                adds: false,
+                tail: Some(&tail),
+            };
+            let vectors = self.panels.vectors(panel).len();
+            let n_rows = conv.tiles.rows(vectors);
+            // SAFETY: the runs lie within the image, or in the zeros; the panel has their terms, and the pixels are this
+            // thread's (# Safety).
+            unsafe {
+                conv.tiles.strip(vectors, n, &job);
+                conv.activate(job.y, n * n_rows, columns);
+            }
+        }
     }
 
     /// Makes all channels of some pixels of a line, at most four.

@@ -3,11 +3,12 @@
 //!
 //! - [`direct`]: tiles of pixels times panels of weights, straight from the image.
 //! - [`winograd`]: windows of 3 x 3 that move by one, with fewer multiplications.
-//! - [`depthwise`]: each channel by itself.
+//! - [`depthwise`]: each channel by itself, or groups of few; [`sliding`]: its windows of usual widths.
 
 mod depthwise;
 mod direct;
 mod panels;
+mod sliding;
 #[cfg(test)]
 mod tests;
 mod winograd;
@@ -129,7 +130,7 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
         packed: request.abi_minor >= 2 && request.required_input(1)?.constant().is_some(),
         zeros: reserve::zeroed(n_zeros, "a row of padding")?,
     };
-    if conv.c_in == 1 && conv.c_out == 1 && conv.groups > 1 {
+    if depthwise::takes(&conv) {
         return depthwise::prepare(conv, isa);
     }
     if request.device.winograd && winograd::pays(&conv) {

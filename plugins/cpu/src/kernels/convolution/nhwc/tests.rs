@@ -146,25 +146,36 @@ fn integers(chance: &mut Chance, n: usize) -> Vec<f32> {
 #[test]
 fn convolutions_are_what_the_definition_says() {
     let mut chance = Chance::new(29);
-    for i in 0..160 {
+    for i in 0..240 {
         let rank = 1 + chance.below(3);
-        let is_depthwise = chance.below(3) == 0;
+        // Each channel by itself, small groups, few large ones.
+        let kind = chance.below(3);
         let mut extents = |most: usize| -> Vec<usize> { (0..rank).map(|_| 1 + chance.below(most)).collect() };
-        let (mut image, kernel) =
+        let (mut image, mut kernel) =
             (extents(if rank == 1 { 60 } else { 12 }), extents(if rank == 1 { 40 } else { 4 }));
-        if is_depthwise {
+        if kind == 0 {
             // Long lines are made in parts, of what lies within them and at their ends.
             image[rank - 1] += extents(150)[0];
         }
-        let (stride, dilation) = (extents(2), extents(2));
+        let (stride, mut dilation) = (extents(2), extents(2));
+        if kind < 2 && chance.below(4) > 0 {
+            // Rows that slide.
+            (kernel[rank - 1], dilation[rank - 1]) = ([1, 3, 5, 7][chance.below(4)], 1);
+        }
         let pad: Vec<usize> = kernel.iter().map(|&kernel| chance.below(kernel)).collect();
         for i in 0..rank {
             image[i] = image[i].max((kernel[i] - 1) * dilation[i] + 1);
         }
-        let groups =
-            if is_depthwise { 2 + chance.below(40) } else { 1 + chance.below(8) / 6 * chance.below(3) };
-        let [c_in, c_out] =
-            if is_depthwise { [1; 2] } else { [0; 2].map(|_| 1 + chance.below([4, 20, 70][i % 3])) };
+        let groups = match kind {
+            2 => 1 + chance.below(8) / 6 * chance.below(3),
+            _ => 2 + chance.below(40),
+        };
+        let most = match kind {
+            0 => 1,
+            1 => 8,
+            _ => [4, 20, 70][i % 3],
+        };
+        let [c_in, c_out] = [0; 2].map(|_| 1 + chance.below(most));
         let case =
             Case { images: 1 + chance.below(2), groups, c_in, c_out, image, kernel, stride, dilation, pad };
         let [n_x, n_w, n_y]: [usize; 3] = case.shapes().map(|extents| extents.iter().product());
@@ -229,7 +240,12 @@ fn what_is_not_finite_stays_where_it_is_seen() {
     let mut chance = Chance::new(37);
     for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, 1e37] {
         for in_weights in [false, true] {
-            let planes = [Case::plane(2, [32, 32], [12, 13]), Case::depthwise(2, 39, [6, 45])];
+            let planes = [
+                Case::plane(2, [32, 32], [12, 13]),
+                Case::depthwise(2, 39, [6, 45]),
+                Case { dilation: vec![2; 2], ..Case::depthwise(1, 20, [6, 20]) },
+                Case { groups: 6, ..Case::plane(1, [4, 4], [6, 21]) },
+            ];
             for case in planes {
                 let [n_x, n_w, n_y]: [usize; 3] = case.shapes().map(|extents| extents.iter().product());
                 let (mut x, mut w) = (integers(&mut chance, n_x), integers(&mut chance, n_w));
