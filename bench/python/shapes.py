@@ -9,14 +9,9 @@ others', and the greatest difference from onnxruntime's result as a part of its 
 numbers of a fixed seed.
 """
 
-import argparse
 import dataclasses
-import json
-import pathlib
-import subprocess
-import tempfile
-import time
 
+import beside
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
@@ -139,98 +134,16 @@ SHAPES = [
 ]
 
 
-def onnxruntime_runner(path, x, threads):
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = threads, 3
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    return lambda: session.run(None, {"x": x})[0]
-
-
-def openvino_runner(path, x, threads):
-    import openvino
-
-    core = openvino.Core()
-    hints = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
-    request = core.compile_model(core.read_model(path), "CPU", hints).create_infer_request()
-    request.set_tensor("x", openvino.Tensor(x))
-    return lambda: request.infer()
-
-
-def least_ms(run, seconds):
-    """The least time of a run."""
-    run()
-    best, end = float("inf"), time.perf_counter() + seconds
-    while True:
-        begin = time.perf_counter()
-        run()
-        now = time.perf_counter()
-        best = min(best, now - begin)
-        if now > end:
-            return best * 1e3
-
-
-class Devbay:
-    """Runs of the command."""
-
-    def __init__(self, arguments, folder):
-        self.program, self.seconds = arguments.devbay, arguments.seconds
-        self.options = ["--input", str(folder / "x.npz"), "--threads", str(arguments.threads)]
-        if arguments.plugin:
-            self.options += ["--plugin", arguments.plugin]
-
-    def call(self, verb, path, *options):
-        command = [self.program, verb, path, *self.options, *options]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-    def least_ms(self, path):
-        return json.loads(self.call("bench", path, "--seconds", str(self.seconds), "--json"))["min"] / 1e6
-
-    def result(self, path, folder):
-        self.call("run", path, "--output", str(folder / "y.npz"))
-        return np.load(folder / "y.npz")["y"]
-
-
-def row(shape, arguments, folder):
-    model, x = shape.model(np.random.default_rng(7), arguments.channels_last)
-    path = str(folder / "model.onnx")
-    onnx.save(model, path)
-    np.savez(folder / "x.npz", x=x)
-    devbay = Devbay(arguments, folder)
-    ort, ov = (make(path, x, arguments.threads) for make in (onnxruntime_runner, openvino_runner))
-    expected = ort()
-    error = np.abs(devbay.result(path, folder) - expected).max() / np.abs(expected).max()
-    times = [
-        (devbay.least_ms(path), least_ms(ort, arguments.seconds), least_ms(ov, arguments.seconds))
-        for _ in range(arguments.turns)
-    ]
-    ours, of_ort, of_ov = (min(column) for column in zip(*times))
-    print(
-        f"{shape.name:38} {ours:9.3f} {of_ort:9.3f} {of_ov:9.3f} {ours / of_ort:6.2f} {ours / of_ov:6.2f} {error:9.1e}",
-        flush=True,
-    )
-    return ours / of_ort, ours / min(of_ort, of_ov)
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("filters", nargs="*", help="parts of names; a shape is run if its name has one of them")
+    parser = beside.parser(__doc__)
     parser.add_argument("--channels-last", action="store_true", help="the input is NHWC, with a Transpose behind it")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=0.2, help="of a turn")
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--devbay", default="target/release/devbay", help="the command")
-    parser.add_argument("--plugin", help="a plugin in place of the command's own")
     arguments = parser.parse_args()
-    chosen = [s for s in SHAPES if not arguments.filters or any(f in s.name for f in arguments.filters)]
-    if not chosen:
-        parser.error(f"no shape has {arguments.filters} in its name")
-    print(f"{'shape':38} {'devbay':>9} {'ort':>9} {'openvino':>9} {'/ort':>6} {'/ov':>6} {'error':>9}")
-    with tempfile.TemporaryDirectory() as folder:
-        ratios = np.array([row(shape, arguments, pathlib.Path(folder)) for shape in chosen])
-    of_ort, of_best = np.exp(np.log(ratios).mean(axis=0))
-    print(f"geometric mean of {len(chosen)}: {of_ort:.2f} of onnxruntime, {of_best:.2f} of the faster one")
+
+    def make(shape):
+        model, x = shape.model(np.random.default_rng(7), arguments.channels_last)
+        return model, {"x": x}
+
+    beside.table([(shape.name, lambda shape=shape: make(shape)) for shape in SHAPES], arguments)
 
 
 if __name__ == "__main__":

@@ -234,7 +234,7 @@ const CORE: [Option<WorkRates>; WorkKind::ALL.len()] = [
     core(40.0, 20.0, 100.0),
     core(12.0, 40.0, 200.0),
     core(40.0, 20.0, 100.0),
-    core(40.0, 6.0, 100.0),
+    core(40.0, 25.0, 100.0),
 ];
 
 const fn core(flops_per_ns: f64, bytes_per_ns: f64, launch_ns: f64) -> Option<WorkRates> {

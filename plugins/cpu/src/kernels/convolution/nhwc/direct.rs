@@ -105,6 +105,13 @@ impl Launch<CpuDevice> for Direct {
     }
 }
 
+/// Runs of contiguous numbers that a row of a window sees within a line: one if its elements follow each other with all of their
+/// channels.
+fn runs_of_row(conv: &Conv) -> usize {
+    let is_whole = conv.window.dilation[2] == 1 && conv.groups == 1;
+    if is_whole { 1 } else { conv.window.kernel[2] }
+}
+
 /// What a tile gets at once: some rows of the window for each of some panels.
 struct Share {
     panels: Range<usize>,
@@ -151,10 +158,9 @@ impl Direct {
         }
         let n_parts = n_units.max(8).div_ceil((conv.groups * n_blocks).max(1)).clamp(1, panels.n.max(1));
         let flops = (Size::of(2 * conv.k()) * conv.c_out * n_pixels.div_ceil(n_blocks)).saturated() / n_parts;
-        let is_whole = conv.groups == 1 && (conv.window.dilation[2] == 1 || conv.window.kernel[2] == 1);
         let of_panel = (Size::of(panels.widest() * conv.tiles.lanes) * conv.k() * 4).saturated();
-        let takes_strips =
-            is_whole && of_panel <= STRIP_BYTES && conv.window.n_rows() <= SEGMENTS_MAX && panels.n > 0;
+        let n_runs = Size::of(conv.window.n_rows()) * runs_of_row(&conv);
+        let takes_strips = of_panel <= STRIP_BYTES && n_runs.saturated() <= SEGMENTS_MAX && panels.n > 0;
         let strips = if takes_strips { conv.window.inside(2) } else { 0..0 };
         Self { conv, panels, tiles, strips, n_blocks, n_parts, grain: (FLOPS_MIN / flops.max(1)).max(1) }
     }
@@ -225,7 +231,8 @@ impl Direct {
         segments: &mut [Segment; SEGMENTS_MAX],
     ) {
         let conv = &self.conv;
-        let sees = Line::of(&conv.window, place.of.x.at(0), conv.c_in, line);
+        let x = place.of.x.at(place.group * conv.c_in);
+        let sees = Line::of(&conv.window, x, conv.strides().0, line);
         let first = line * conv.window.output[2];
         for panel in share.panels.clone() {
             let share = Share { panels: panel..panel + 1, rows: share.rows.clone() };
@@ -263,23 +270,33 @@ impl Direct {
     unsafe fn strip(&self, place: &Place, share: &Share, pixel: usize, line: &Line<'_>, n: usize) {
         let (conv, window) = (&self.conv, &self.conv.window);
         let (of_image, of_result) = conv.strides();
-        let len = window.kernel[2] * conv.c_in;
+        let of_row = runs_of_row(conv);
+        let len = window.kernel[2] / of_row.max(1) * conv.c_in;
         let mut runs = [Run::EMPTY; SEGMENTS_MAX];
         let mut n_runs = 0;
         for row in share.rows.clone() {
-            let (from, step) = match line.row(row) {
-                Some(from) => (line.first(from), window.stride[2] * of_image),
-                None if place.is_finite => continue,
-                None => (conv.zeros.as_ptr(), 0),
-            };
-            runs[n_runs] = Run { from, step, len, k: row * len };
-            n_runs += 1;
+            let seen = line.row(row);
+            if seen.is_none() && place.is_finite {
+                continue;
+            }
+            for i in 0..of_row {
+                let (from, step) = match seen {
+                    Some(from) => {
+                        let tap = i * window.dilation[2] * of_image;
+                        (line.first(from).wrapping_add(tap), window.stride[2] * of_image)
+                    }
+                    None => (conv.zeros.as_ptr(), 0),
+                };
+                runs[n_runs] = Run { from, step, len, k: (row * of_row + i) * len };
+                n_runs += 1;
+            }
         }
         for panel in share.panels.clone() {
             let (column, columns) = self.panels.columns(panel);
+            let column = place.group * conv.c_out + column;
             let at = pixel * of_result + column;
             let tail = conv.tail(Addresses::offset(place.of.z, at));
-            let weights = place.panels.at(self.panels.at(panel));
+            let weights = place.panels.at(place.group * self.panels.len() + self.panels.at(panel));
             let job = Job {
                 segments: &runs[..n_runs],
                 weights,
@@ -364,8 +381,7 @@ impl Direct {
             adds = true;
         };
         // A row of the window is contiguous if no part of it lies in the padding.
-        let is_whole =
-            (window.dilation[2] == 1 || window.kernel[2] == 1) && conv.groups == 1 && line.is_inside();
+        let is_whole = runs_of_row(conv) == 1 && line.is_inside();
         let (taps, len) =
             if is_whole { (1, window.kernel[2] * conv.c_in) } else { (window.kernel[2], conv.c_in) };
         let zeros = conv.zeros.as_ptr();
