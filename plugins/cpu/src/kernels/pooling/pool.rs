@@ -7,6 +7,7 @@ use crate::kernels::cost;
 use crate::kernels::geometry::plane::{self, FillFn, Plane};
 use crate::kernels::geometry::window::{SPATIAL_MAX, Window, image, in_and_out};
 use crate::kernels::numbers::widen;
+use crate::lanes::{Lanes, read, unrolled, write};
 use crate::stream::CpuStream;
 use devbay_ops::descriptor;
 use devbay_plugin_api::reserve::{self, Size};
@@ -37,7 +38,18 @@ pub(super) fn pool_cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost>
 }
 
 /// One row: `y[i] = f over t of rows[t][i]`, a window's rows first, then its columns.
-type RowFn = unsafe fn(*const f32, usize, &[usize], *mut f32, usize);
+type RowFn = unsafe fn(&Row<'_>);
+
+struct Row<'a> {
+    /// The first row of the window in the copy, and the beginning of each tap from there on.
+    line: *const f32,
+    taps: &'a [usize],
+    y: *mut f32,
+    n: usize,
+    /// Factors of a sum: of the row, and of each element.
+    share: f32,
+    shares: &'a [f32],
+}
 
 struct Pool {
     host: Host,
@@ -152,15 +164,14 @@ impl Launch<CpuDevice> for Pool {
                         let step = self.window.stride[1] * self.plane.row_len();
                         let line = copy.wrapping_add((row - band.start) * step);
                         let dst = y.at((plane * height + row) * width);
+                        let (share, shares): (_, &[f32]) = match &self.mean {
+                            Some((rows, columns)) => (rows[row], columns),
+                            None => (1.0, &[]),
+                        };
+                        let row = Row { line, taps: &self.taps, y: dst, n: width, share, shares };
                         // SAFETY: each tap begins a run of `width` elements of the copy; planes are written by
                         // one chunk each.
-                        unsafe { (self.row)(line, self.taps.len(), &self.taps, dst, width) };
-                        if let Some((rows, columns)) = &self.mean {
-                            for (i, share) in columns.iter().enumerate() {
-                                // SAFETY: `i` is within the row.
-                                unsafe { *dst.wrapping_add(i) *= rows[row] * share };
-                            }
-                        }
+                        unsafe { (self.row)(&row) };
                     }
                 }
             }
@@ -169,55 +180,79 @@ impl Launch<CpuDevice> for Pool {
     }
 }
 
-dispatch! { fn largest(line: *const f32, n_taps: usize, taps: &[usize], y: *mut f32, n: usize) = largest_body }
-dispatch! { fn sum(line: *const f32, n_taps: usize, taps: &[usize], y: *mut f32, n: usize) = sum_body }
+dispatch! { fn largest(row: &Row<'_>) = largest_body }
+dispatch! { fn sum(row: &Row<'_>) = sum_body }
 
 /// # Safety
 /// As [`fold`].
 #[inline(always)]
-unsafe fn largest_body<A: Arith>(line: *const f32, n_taps: usize, taps: &[usize], y: *mut f32, n: usize) {
-    let _ = n_taps;
-    // SAFETY: the taps and `y` are as `fold` asks (# Safety).
-    unsafe { fold(line, taps, y, n, f32::NEG_INFINITY, |a, b| if b > a || b.is_nan() { b } else { a }) }
+unsafe fn largest_body<A: Arith>(row: &Row<'_>) {
+    // SAFETY: as this function.
+    unsafe { fold::<A::Lanes, true>(row) }
 }
 
 /// # Safety
 /// As [`fold`].
 #[inline(always)]
-unsafe fn sum_body<A: Arith>(line: *const f32, n_taps: usize, taps: &[usize], y: *mut f32, n: usize) {
-    let _ = n_taps;
-    // SAFETY: the taps and `y` are as `fold` asks (# Safety).
-    unsafe { fold(line, taps, y, n, 0.0, |a, b| a + b) }
+unsafe fn sum_body<A: Arith>(row: &Row<'_>) {
+    // SAFETY: as this function.
+    unsafe { fold::<A::Lanes, false>(row) }
 }
 
+/// The largest of each window, or the sum.
+///
 /// # Safety
-/// Each tap begins `n` elements of a copy with slack for a vector behind it; `y` has room for `n`.
+/// Each tap begins `n` elements of a copy with slack for a vector behind it; `y` has room for `n`, for each of which a sum has a
+/// share; the processor has the instructions.
 #[inline(always)]
-unsafe fn fold(
-    line: *const f32,
-    taps: &[usize],
-    y: *mut f32,
-    n: usize,
-    first: f32,
-    f: impl Fn(f32, f32) -> f32,
-) {
-    const LANES: usize = 16;
-    let mut i = 0;
-    while i < n {
-        let mut sums = [first; LANES];
-        for &tap in taps {
-            // SAFETY: the copy has slack for a whole vector.
-            let row = unsafe { line.wrapping_add(tap + i).cast::<[f32; LANES]>().read_unaligned() };
-            for lane in 0..LANES {
-                sums[lane] = f(sums[lane], row[lane]);
-            }
-        }
-        for (lane, sum) in sums.iter().enumerate().take((n - i).min(LANES)) {
-            // SAFETY: the element is within the row.
-            unsafe { *y.wrapping_add(i + lane) = *sum };
-        }
-        i += LANES;
+unsafe fn fold<L: Lanes, const LARGEST: bool>(row: &Row<'_>) {
+    let mut at = 0;
+    // Several vectors together, so that one need not wait for another.
+    while at + 3 * L::N < row.n {
+        // SAFETY: four vectors begin within the row (# Safety).
+        unsafe { fold_vectors::<L, LARGEST, 4>(row, at) };
+        at += 4 * L::N;
     }
+    while at + L::N < row.n {
+        // SAFETY: two vectors begin within the row (# Safety).
+        unsafe { fold_vectors::<L, LARGEST, 2>(row, at) };
+        at += 2 * L::N;
+    }
+    if at < row.n {
+        // SAFETY: a vector begins within the row (# Safety).
+        unsafe { fold_vectors::<L, LARGEST, 1>(row, at) };
+    }
+}
+
+/// `V` vectors from `at`, all of which begin within the row.
+///
+/// # Safety
+/// As [`fold`].
+#[inline(always)]
+unsafe fn fold_vectors<L: Lanes, const LARGEST: bool, const V: usize>(row: &Row<'_>, at: usize) {
+    // SAFETY: the processor has the instructions (# Safety).
+    let (first, share) =
+        unsafe { (L::splat(if LARGEST { f32::NEG_INFINITY } else { 0.0 }), L::splat(row.share)) };
+    let mut folded = [first; V];
+    for &tap in row.taps {
+        unrolled!(v below V {
+            // SAFETY: the copy has slack for a whole vector (# Safety).
+            let value = unsafe { L::load(row.line.wrapping_add(tap + at + v * L::N)) };
+            folded[v] = if LARGEST { folded[v].at_least(value).or_nan(value) } else { folded[v].add(value) };
+        });
+    }
+    unrolled!(v below V {
+        let at = at + v * L::N;
+        let n = L::N.min(row.n - at);
+        // SAFETY: the elements are within the row, and each has a share (# Safety).
+        unsafe {
+            if !LARGEST {
+                let shares = read::<L>(row.shares.as_ptr().wrapping_add(at), n);
+                folded[v] = folded[v].mul(share.mul(shares));
+            }
+            write(folded[v], row.y.wrapping_add(at), n);
+        }
+    });
 }
 
 // --- whole channels -------------------------------------------------------------------------------
