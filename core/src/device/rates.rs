@@ -227,7 +227,7 @@ impl Rates {
 /// The kinds of work of a core, in the order of [`WorkKind::ALL`].
 const CORE: [Option<WorkRates>; WorkKind::ALL.len()] = [
     core(80.0, 15.0, 300.0),
-    core(60.0, 15.0, 500.0),
+    core(90.0, 15.0, 500.0),
     core(15.0, 10.0, 400.0),
     core(1.0, 10.0, 150.0),
     core(8.0, 30.0, 100.0),
