@@ -15,6 +15,7 @@ pub mod fuse_elementwise;
 pub mod fuse_norms;
 pub mod hoist_concat;
 pub mod hoist_loop_invariants;
+pub mod lower_einsum;
 pub mod narrow_dtypes;
 mod range;
 mod renames;
@@ -81,6 +82,12 @@ pub const PASSES: &[Pass] = &[
         doc: "lets constants with equal bytes share them",
         moments: &[Moment::Model],
         run: |program, _| Ok(share_constants::run(program)),
+    },
+    Pass {
+        name: "lower-einsum",
+        doc: "makes matrix products of the sums that an Einsum names",
+        moments: &[Moment::Shapes],
+        run: |program, around| lower_einsum::run(program, around.stay),
     },
     Pass {
         name: "sink-transposes",

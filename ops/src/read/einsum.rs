@@ -6,19 +6,23 @@ use std::fmt::Display;
 
 /// A letter, or a position of the ellipsis, counted from its end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Id {
+pub enum Id {
+    /// A position of the ellipsis.
     Dots(usize),
+    /// A letter.
     Letter(char),
 }
 
 /// An equation, one term per operand.
-pub(crate) struct Terms {
+pub struct Terms {
     equation: String,
 }
 
 /// The names of the operands' dimensions, and of the result's.
-pub(crate) struct Ids {
+pub struct Ids {
+    /// Those of each operand.
     pub operands: Vec<Vec<Id>>,
+    /// Those of the result.
     pub result: Vec<Id>,
 }
 

@@ -16,8 +16,7 @@ mod spectra;
 mod window;
 
 pub use crate::axes::axis;
-pub use einsum::{Equation, Name};
-pub(crate) use einsum::{Id, Terms};
+pub use einsum::{Equation, Id, Ids, Name, Terms};
 pub use join::Join;
 pub(crate) use movement::slice_axis;
 pub use movement::{View, depth_to_space, expand, slice, space_to_depth, tile, transpose};

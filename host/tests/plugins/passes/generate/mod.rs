@@ -130,6 +130,7 @@ const KINDS: &[Kind] = &[
     Maker::hard_swish,
     Maker::attention,
     Maker::padded,
+    Maker::einsum,
     Maker::reordered,
     Maker::widened,
     Maker::network,

@@ -80,6 +80,33 @@ impl Maker {
         self.add(op, &inputs, &attrs, Made { shape, most, ..x.clone() })
     }
 
+    /// A sum over one name of a value and of constant weights, whose other name is anywhere in the result.
+    pub(super) fn einsum(&mut self, choices: &mut Choices<'_>) -> Option<()> {
+        let x = self.pick(choices);
+        let rank = x.shape.len();
+        if !(1..=4).contains(&rank) {
+            return None;
+        }
+        let (number, n_out) = (choices.of(3), 2 + choices.of(3));
+        let (summed, is_first, place) = (choices.of(rank), choices.of(2) == 0, choices.of(rank));
+        let mut names: Vec<char> = ('a'..'e').take(rank).collect();
+        let term: String = names.iter().collect();
+        let (name, n) = (names.remove(summed), x.shape[summed]);
+        let mut shape = x.shape.clone();
+        shape.remove(summed);
+        names.insert(place, 'z');
+        shape.insert(place, n_out);
+        let (weights, extents) = match is_first {
+            true => (format!("{name}z"), [n, n_out]),
+            false => (format!("z{name}"), [n_out, n]),
+        };
+        let equation = format!("{term},{weights}->{}", names.iter().collect::<String>());
+        let weights = self.numbers_and(FACTORS, &extents, number, 0.5 / n.max(1) as f32);
+        let attrs = [("equation", AttrValue::String(equation))];
+        let most = x.most + 2.0;
+        self.add("Einsum", &[x.id, weights], &attrs, Made { shape, most, ..x }).map(drop)
+    }
+
     /// A convolution of an image with numbers around it, zeros or others.
     pub(super) fn padded(&mut self, choices: &mut Choices<'_>) -> Option<()> {
         let images: Vec<&Made> =

@@ -1,7 +1,8 @@
 //! Einsum: sums of products over the dimensions that an equation names.
 //!
-//! Every element of the result is one sum, in f64, over all positions of the names that the result does not have.
-//! Absent on purpose: another order of contraction for three operands or more, and a matrix product's speed.
+//! Every element of the result is one sum over all positions of the names that the result does not have: of f64 in f64, of narrower
+//! floats in f32, whose range is that of the matrix products that a pass makes of most equations. What is left for this kernel
+//! is small or rare. Absent on purpose: another order of contraction for three operands or more, and a matrix product's speed.
 
 use crate::device::CpuDevice;
 use crate::kernels::cost;
@@ -28,6 +29,8 @@ const OPERANDS_MAX: usize = 4;
 struct Einsum {
     host: Host,
     real: Real,
+    /// True if products and sums are rounded to f32.
+    is_single: bool,
     n_operands: usize,
     /// Positions of the result, and those that each of them sums over, but for one name.
     kept: Walk<OPERANDS_MAX>,
@@ -50,6 +53,7 @@ fn einsum(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     Ok(Prepared::new(Einsum {
         host: request.host,
         real: Real::of(request.required_input(0)?.dtype())?,
+        is_single: request.required_input(0)?.dtype() != F64,
         n_operands,
         kept: Walk::new(kept.iter().map(dim))?,
         summed: Walk::new(summed.iter().map(dim))?,
@@ -82,7 +86,7 @@ impl Launch<CpuDevice> for Einsum {
                     for _ in 0..n_summed {
                         pace.work(8 * n)?;
                         let first = core::array::from_fn(|k| (at.offsets[k] + inner.offsets[k]) as usize);
-                        sum += self.products(inputs, first);
+                        sum = self.rounded(sum + self.products(inputs, first));
                         self.summed.advance(&mut inner);
                     }
                 }
@@ -100,11 +104,15 @@ impl Einsum {
     fn products(&self, inputs: &[Source], first: [usize; OPERANDS_MAX]) -> f64 {
         let (n, strides) = self.run;
         let element = |k: usize, i: usize| inputs[k].get(first[k] + i * strides[k]);
-        match inputs {
-            [_] => (0..n).map(|i| element(0, i)).sum(),
-            [_, _] => (0..n).map(|i| element(0, i) * element(1, i)).sum(),
-            _ => (0..n).map(|i| (0..inputs.len()).map(|k| element(k, i)).product::<f64>()).sum(),
-        }
+        let product = |i: usize| {
+            (1..inputs.len()).fold(element(0, i), |product, k| self.rounded(product * element(k, i)))
+        };
+        (0..n).fold(0.0, |sum, i| self.rounded(sum + product(i)))
+    }
+
+    /// A number as the sum keeps it.
+    fn rounded(&self, x: f64) -> f64 {
+        if self.is_single { f64::from(x as f32) } else { x }
     }
 }
 
