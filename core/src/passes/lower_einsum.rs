@@ -7,11 +7,12 @@
 //! An Einsum stays as it is where a name is there twice in one operand, is in one operand only and summed over, or has an extent of
 //! 1 that is broadcast.
 
-use super::{each_region, reshape};
+use super::each_region;
+use super::made::Made;
 use crate::cancel::look;
 use crate::error::Result;
-use crate::program::{AttrValue, Node, Op, Program, Region, ValueId, catalogue};
-use crate::tensor::{TensorType, n_elements};
+use crate::program::{Node, Program, Region, ValueId};
+use crate::tensor::{DType, n_elements};
 use devbay_ops::read::{Id, Terms};
 
 /// Makes products where possible, except of nodes that `stay`. Returns the number of Einsums that became some.
@@ -52,7 +53,8 @@ struct Extents(Vec<(Id, usize)>);
 
 impl Extents {
     fn of(&self, names: &[Id]) -> Vec<usize> {
-        let extent = |name: &Id| self.0.iter().find(|(known, _)| known == name).map_or(1, |(_, extent)| *extent);
+        let extent =
+            |name: &Id| self.0.iter().find(|(known, _)| known == name).map_or(1, |(_, extent)| *extent);
         names.iter().map(extent).collect()
     }
 }
@@ -90,7 +92,7 @@ impl Step {
 
 /// What becomes of an Einsum.
 struct Plan {
-    ty: TensorType,
+    dtype: DType,
     operands: Vec<Named>,
     result: Vec<Id>,
     extents: Extents,
@@ -144,11 +146,11 @@ impl Plan {
             }
         }
         let is_permutation = !steps.is_empty() || have.len() == ids.result.len();
-        is_permutation.then_some(Self { ty, operands, result: ids.result, extents, steps })
+        is_permutation.then_some(Self { dtype: ty.dtype, operands, result: ids.result, extents, steps })
     }
 
     fn apply(self, program: &mut Program, node: &Node, to: &mut Vec<Node>) -> Result<()> {
-        let mut make = Make { program, to, ty: self.ty, extents: self.extents };
+        let mut make = Make { made: Made { program, to, dtype: self.dtype }, extents: self.extents };
         let result = node.output(0).expect("its type was looked at");
         let mut have = self.operands[0].clone();
         for (step, right) in self.steps.iter().zip(&self.operands[1..]) {
@@ -156,12 +158,13 @@ impl Plan {
         }
         make.ordered(have, &self.result, Some(result))?;
         // The last product has the node's name, or the transposition where there is none.
-        let product = make.to.iter_mut().rev().take(3).find(|made| made.op.is("MatMul"));
+        let nodes = make.made.to;
+        let product = nodes.iter_mut().rev().take(3).find(|made| made.op.is("MatMul"));
         if !self.steps.is_empty()
             && let Some(product) = product
         {
             product.name = node.name.clone();
-        } else if let Some(last) = make.to.last_mut() {
+        } else if let Some(last) = nodes.last_mut() {
             last.name = node.name.clone();
         }
         Ok(())
@@ -170,24 +173,11 @@ impl Plan {
 
 /// The nodes of an Einsum as they are made.
 struct Make<'a> {
-    program: &'a mut Program,
-    to: &'a mut Vec<Node>,
-    ty: TensorType,
+    made: Made<'a>,
     extents: Extents,
 }
 
 impl Make<'_> {
-    fn value(&mut self, shape: &[usize]) -> ValueId {
-        self.program.add_typed("", TensorType::new(self.ty.dtype, shape))
-    }
-
-    fn push(&mut self, op: &str, inputs: &[ValueId], result: ValueId) -> &mut Node {
-        let def = catalogue::find("", op).expect("the catalogue has ONNX's ops");
-        let inputs = inputs.iter().map(|id| Some(*id)).collect();
-        self.to.push(Node::new(Op::of(def), inputs, vec![Some(result)]));
-        self.to.last_mut().expect("it was pushed")
-    }
-
     /// The value with its dimensions in this order, as `result` if there is one.
     fn ordered(&mut self, value: Named, names: &[Id], result: Option<ValueId>) -> Result<Named> {
         if value.names == names && result.is_none() {
@@ -196,15 +186,14 @@ impl Make<'_> {
         let shape = self.extents.of(names);
         let id = match result {
             Some(id) => id,
-            None => self.value(&shape),
+            None => self.made.value(&shape),
         };
         if value.names == names {
-            let node = reshape(self.program, value.id, &shape, id)?;
-            self.to.push(node);
+            self.made.reshape(value.id, &shape, id)?;
         } else {
-            let place = |name: &Id| value.names.iter().position(|known| known == name).unwrap_or(0) as i64;
-            let perm = names.iter().map(place).collect();
-            self.push("Transpose", &[value.id], id).set_attr("perm", AttrValue::Ints(perm));
+            let place = |name: &Id| value.names.iter().position(|known| known == name).unwrap_or(0);
+            let perm: Vec<usize> = names.iter().map(place).collect();
+            self.made.transpose(value.id, &perm, id);
         }
         Ok(Named { id, names: names.to_vec() })
     }
@@ -217,9 +206,8 @@ impl Make<'_> {
         if shape == self.extents.of(&value.names) {
             return Ok(value.id);
         }
-        let id = self.value(&shape);
-        let node = reshape(self.program, value.id, &shape, id)?;
-        self.to.push(node);
+        let id = self.made.value(&shape);
+        self.made.reshape(value.id, &shape, id)?;
         Ok(id)
     }
 
@@ -229,15 +217,14 @@ impl Make<'_> {
         let names = step.result();
         let count = |names: &[Id]| self.extents.of(names).iter().product::<usize>();
         let shape = [self.extents.of(&step.batch), vec![count(&step.left), count(&step.right)]].concat();
-        let id = self.value(&shape);
-        self.push("MatMul", &[left, right], id);
+        let id = self.made.value(&shape);
+        self.made.push("MatMul", &[left, right], id);
         let whole = self.extents.of(&names);
         if whole == shape {
             return Ok(Named { id, names });
         }
-        let named = self.value(&whole);
-        let node = reshape(self.program, id, &whole, named)?;
-        self.to.push(node);
+        let named = self.made.value(&whole);
+        self.made.reshape(id, &whole, named)?;
         Ok(Named { id: named, names })
     }
 }

@@ -15,7 +15,9 @@ pub mod fuse_elementwise;
 pub mod fuse_norms;
 pub mod hoist_concat;
 pub mod hoist_loop_invariants;
+pub mod lower_conv_transpose;
 pub mod lower_einsum;
+mod made;
 pub mod narrow_dtypes;
 mod range;
 mod renames;
@@ -148,6 +150,12 @@ pub const PASSES: &[Pass] = &[
         doc: "computes in narrower floats, if asked to",
         moments: &[Moment::Device],
         run: narrow_dtypes::run,
+    },
+    Pass {
+        name: "lower-conv-transpose",
+        doc: "makes convolutions of transposed ones, for devices that have them with channels last",
+        moments: &[Moment::Device],
+        run: lower_conv_transpose::run,
     },
     Pass {
         name: "channels-last",

@@ -131,6 +131,8 @@ const KINDS: &[Kind] = &[
     Maker::attention,
     Maker::padded,
     Maker::einsum,
+    Maker::conv_transpose,
+    Maker::conv_transpose,
     Maker::reordered,
     Maker::widened,
     Maker::network,

@@ -80,6 +80,45 @@ impl Maker {
         self.add(op, &inputs, &attrs, Made { shape, most, ..x.clone() })
     }
 
+    /// A transposed convolution of any step, window, padding and groups.
+    pub(super) fn conv_transpose(&mut self, choices: &mut Choices<'_>) -> Option<()> {
+        let x = self.pick(choices);
+        let [n, c, image @ ..] = &x.shape[..] else { return None };
+        if image.is_empty() || image.len() > 3 || x.n() == 0 {
+            return None;
+        }
+        let (number, n_out) = (choices.of(3), 1 + choices.of(3));
+        let groups = if c % 2 == 0 && choices.of(3) == 0 { 2 } else { 1 };
+        let (mut shape, mut kernel) = (vec![*n, groups * n_out], Vec::new());
+        let (mut strides, mut more) = (Vec::new(), Vec::new());
+        let mut pads = [vec![], vec![]];
+        for &extent in image {
+            let (stride, taps) = (1 + choices.of(3), 1 + choices.of(4));
+            let behind = choices.of(stride);
+            let of = [choices.of(taps), choices.of(taps)];
+            let whole = (extent - 1) * stride + taps + behind;
+            shape.push(whole.checked_sub(of[0] + of[1]).filter(|&extent| extent > 0)?);
+            kernel.push(taps);
+            strides.push(stride as i64);
+            more.push(behind as i64);
+            pads.iter_mut().zip(of).for_each(|(pads, pad)| pads.push(pad as i64));
+        }
+        let weights = [&[*c, n_out][..], &kernel].concat();
+        let fan_in = c / groups * kernel.iter().product::<usize>();
+        let mut inputs = vec![x.id, self.numbers_and(FACTORS, &weights, number, 0.5 / fan_in as f32)];
+        if choices.of(2) == 0 {
+            inputs.push(self.numbers_and(SPECIALS, &[groups * n_out], number + 1, 0.5));
+        }
+        let attrs = [
+            ("strides", AttrValue::Ints(strides)),
+            ("pads", AttrValue::Ints(pads.concat())),
+            ("output_padding", AttrValue::Ints(more)),
+            ("group", AttrValue::Int(groups as i64)),
+        ];
+        let most = x.most + 2.0;
+        self.add("ConvTranspose", &inputs, &attrs, Made { shape, most, ..x }).map(drop)
+    }
+
     /// A sum over one name of a value and of constant weights, whose other name is anywhere in the result.
     pub(super) fn einsum(&mut self, choices: &mut Choices<'_>) -> Option<()> {
         let x = self.pick(choices);
