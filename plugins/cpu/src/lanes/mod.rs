@@ -40,6 +40,9 @@ pub trait Lanes: Copy {
     /// best read together, instead of each being spread over a vector. Such a vector has four.
     const TAKES_ELEMENTS: bool = false;
 
+    /// Places of a vector's elements, as [`Lanes::pick`] takes them.
+    type Places: Copy;
+
     /// A vector of half as many, at least 4 where it has that many; its instructions come with this type's.
     type Half: Lanes;
 
@@ -101,18 +104,14 @@ pub trait Lanes: Copy {
     /// The sum of each of four vectors.
     fn sums(vectors: [Self; 4]) -> [f32; 4];
 
-    /// For each element the one at its place plus `more`, modulo `N`.
-    #[inline(always)]
-    fn pick(self, places: &[i32; 16], more: i32) -> Self {
-        let (mut whole, mut picked) = ([0.0; 16], [0.0; 16]);
-        // SAFETY: 16 numbers are enough.
-        unsafe { self.store(whole.as_mut_ptr()) };
-        for (picked, place) in picked.iter_mut().zip(places).take(Self::N) {
-            *picked = whole[place.wrapping_add(more) as usize % Self::N];
-        }
-        // SAFETY: there is a vector, so there are its instructions; 16 numbers are enough.
-        unsafe { Self::load(picked.as_ptr()) }
-    }
+    /// A place for each element, plus `more`, modulo `N`.
+    ///
+    /// # Safety
+    /// The processor has the type's instructions.
+    unsafe fn places(places: &[i32; 16], more: i32) -> Self::Places;
+
+    /// For each element the one at its place.
+    fn pick(self, places: Self::Places) -> Self;
 
     /// `self / b`.
     #[inline(always)]
@@ -226,12 +225,36 @@ pub unsafe fn write<L: Lanes>(values: L, to: *mut f32, n: usize) {
     unsafe { if n == L::N { values.store(to) } else { values.store_first(to, n) } }
 }
 
+/// Places of four elements: [`Lanes::places`] of vectors that have no instruction for them.
+#[inline(always)]
+fn places_of_four(places: &[i32; 16], more: i32) -> [usize; 4] {
+    let mut all = [0; 4];
+    for (place, from) in all.iter_mut().zip(places) {
+        *place = from.wrapping_add(more) as usize % 4;
+    }
+    all
+}
+
+/// [`Lanes::pick`] of such vectors.
+#[inline(always)]
+fn pick_of_four<L: Lanes>(from: L, places: [usize; 4]) -> L {
+    let (mut whole, mut picked) = ([0.0; 4], [0.0; 4]);
+    // SAFETY: a vector of four numbers fits.
+    unsafe { from.store(whole.as_mut_ptr()) };
+    for (picked, place) in picked.iter_mut().zip(places) {
+        *picked = whole[place % 4];
+    }
+    // SAFETY: there is a vector, so there are its instructions; there are four numbers.
+    unsafe { L::load(picked.as_ptr()) }
+}
+
 /// One number, with the arithmetic of an instruction set.
 #[derive(Clone, Copy)]
 pub struct F32x1<A>(f32, PhantomData<A>);
 
 impl<A: Arith> Lanes for F32x1<A> {
     const N: usize = 1;
+    type Places = ();
     type Half = Self;
 
     #[inline(always)]
@@ -296,6 +319,14 @@ impl<A: Arith> Lanes for F32x1<A> {
     #[inline(always)]
     fn or_nan(self, b: Self) -> Self {
         if b.0.is_nan() { b } else { self }
+    }
+
+    #[inline(always)]
+    unsafe fn places(_places: &[i32; 16], _more: i32) {}
+
+    #[inline(always)]
+    fn pick(self, (): ()) -> Self {
+        self
     }
 
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! Vectors of x86-64: SSE2, AVX2 and AVX-512.
 
-use super::Lanes;
+use super::{Lanes, pick_of_four, places_of_four};
 use core::arch::x86_64::*;
 
 macro_rules! lanes {
@@ -160,6 +160,18 @@ lanes! {
         _mm_or_ps(_mm_and_ps(is_nan, b), _mm_andnot_ps(is_nan, a))
     }; {
 
+    type Places = [usize; 4];
+
+    #[inline(always)]
+    unsafe fn places(places: &[i32; 16], more: i32) -> [usize; 4] {
+        places_of_four(places, more)
+    }
+
+    #[inline(always)]
+    fn pick(self, places: [usize; 4]) -> Self {
+        pick_of_four(self, places)
+    }
+
     #[inline(always)]
     fn div(self, b: Self) -> Self {
         // SAFETY: there is a vector, so there are its instructions.
@@ -220,13 +232,18 @@ lanes! {
     |from, n| _mm256_maskload_ps(from, first_of_eight(n)),
     |to, n, x| _mm256_maskstore_ps(to, first_of_eight(n), x); {
 
+    type Places = __m256i;
+
     #[inline(always)]
-    fn pick(self, places: &[i32; 16], more: i32) -> Self {
-        // SAFETY: there is a vector, so there are its instructions; there are eight places.
-        Self(unsafe {
-            let places = _mm256_loadu_si256(places.as_ptr().cast());
-            _mm256_permutevar8x32_ps(self.0, _mm256_add_epi32(places, _mm256_set1_epi32(more)))
-         })
+    unsafe fn places(places: &[i32; 16], more: i32) -> __m256i {
+        // SAFETY: the processor has the instructions (# Safety); there are eight places.
+        unsafe { _mm256_add_epi32(_mm256_loadu_si256(places.as_ptr().cast()), _mm256_set1_epi32(more)) }
+    }
+
+    #[inline(always)]
+    fn pick(self, places: __m256i) -> Self {
+        // SAFETY: there is a vector, so there are its instructions.
+        Self(unsafe { _mm256_permutevar8x32_ps(self.0, places) })
     }
 
     #[inline(always)]
@@ -290,13 +307,18 @@ lanes! {
     |from, n| _mm512_maskz_loadu_ps(first_of_sixteen(n), from),
     |to, n, x| _mm512_mask_storeu_ps(to, first_of_sixteen(n), x); {
 
+    type Places = __m512i;
+
     #[inline(always)]
-    fn pick(self, places: &[i32; 16], more: i32) -> Self {
-        // SAFETY: there is a vector, so there are its instructions; there are sixteen places.
-        Self(unsafe {
-            let places = _mm512_loadu_si512(places.as_ptr().cast());
-            _mm512_permutexvar_ps(_mm512_add_epi32(places, _mm512_set1_epi32(more)), self.0)
-         })
+    unsafe fn places(places: &[i32; 16], more: i32) -> __m512i {
+        // SAFETY: the processor has the instructions (# Safety); there are sixteen places.
+        unsafe { _mm512_add_epi32(_mm512_loadu_si512(places.as_ptr().cast()), _mm512_set1_epi32(more)) }
+    }
+
+    #[inline(always)]
+    fn pick(self, places: __m512i) -> Self {
+        // SAFETY: there is a vector, so there are its instructions.
+        Self(unsafe { _mm512_permutexvar_ps(places, self.0) })
     }
 
     #[inline(always)]

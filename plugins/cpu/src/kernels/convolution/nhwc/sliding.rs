@@ -204,6 +204,8 @@ unsafe fn sums<A: Arith, L: Lanes, R: Row, const PICKS: bool>(
                     factors[t] = unsafe { read(weights, n) };
                 }
             });
+            // SAFETY: the processor has the instructions (# Safety, 1).
+            let places = unsafe { L::places(&picks.first, input as i32) };
             let mut from = line.from.wrapping_add(picks.at);
             unrolled!(part below GROUP {
                 unrolled!(rest below PART {
@@ -217,7 +219,7 @@ unsafe fn sums<A: Arith, L: Lanes, R: Row, const PICKS: bool>(
                                 x = unsafe { read(from, picks.n) };
                             }
                             if PICKS {
-                                x = x.pick(&picks.first, input as i32);
+                                x = x.pick(places);
                             }
                             unrolled!(i below GROUP {
                                 if column >= i * R::STEP && column - i * R::STEP < R::WIDTH {
