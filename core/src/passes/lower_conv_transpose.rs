@@ -333,3 +333,59 @@ fn parts(axes: &[Axis]) -> Option<Vec<Part>> {
     }
     Some(parts)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{body, check_on};
+
+    const IMAGE: &str = "%x: f32[1,2,3,3]";
+
+    #[test]
+    fn remainders_with_one_window_are_one_convolution() {
+        let weights = "%w = const f32[2,1,2,2] [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]";
+        let node = "%y: f32[1,1,6,6] = ConvTranspose@22(%x, %w) as \"up\" {strides = [2, 2]}";
+        let after = [
+            "%w = const f32[4,2,1,1] [1.0, 5.0, 2.0, 6.0, 3.0, 7.0, 4.0, 8.0]",
+            "%c: f32[1,4,3,3] = Conv@22(%x, %w) as \"up\" {pads = [0, 0, 0, 0], group = 1}",
+            "%t: f32[1,3,3,4] = Transpose@25(%c) {perm = [0, 2, 3, 1]}",
+            "%s = const i64[6] [1, 3, 3, 2, 2, 1]",
+            "%a: f32[1,3,3,2,2,1] = Reshape@25(%t, %s)",
+            "%b: f32[1,3,2,3,2,1] = Transpose@25(%a) {perm = [0, 1, 3, 2, 4, 5]}",
+            "%s2 = const i64[4] [1, 6, 6, 1]",
+            "%d: f32[1,6,6,1] = Reshape@25(%b, %s2)",
+            "%y: f32[1,1,6,6] = Transpose@25(%d) {perm = [0, 3, 1, 2]}",
+            "return %y",
+        ];
+        check_on(IMAGE, "lower-conv-transpose", &body(&[weights, node, "return %y"]), &body(&after));
+    }
+
+    #[test]
+    fn a_step_of_one_turns_the_window_round() {
+        let weights = "%w = const f32[2,1,1,3] [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]";
+        let node = "%y: f32[1,1,3,3] = ConvTranspose@22(%x, %w) {pads = [0, 1, 0, 1]}";
+        let after = [
+            "%w = const f32[1,2,1,3] [3.0, 2.0, 1.0, 6.0, 5.0, 4.0]",
+            "%c: f32[1,1,3,3] = Conv@22(%x, %w) {pads = [0, 1, 0, 1], group = 1}",
+            "%t: f32[1,3,3,1] = Transpose@25(%c) {perm = [0, 2, 3, 1]}",
+            "%y: f32[1,1,3,3] = Transpose@25(%t) {perm = [0, 3, 1, 2]}",
+            "return %y",
+        ];
+        check_on(IMAGE, "lower-conv-transpose", &body(&[weights, node, "return %y"]), &body(&after));
+    }
+
+    #[test]
+    fn what_cannot_be_stays() {
+        let weights = |last: &str| format!("%w = const f32[2,1,1,3] [1.0, 2.0, 3.0, 4.0, 5.0, {last}]");
+        for (last, node) in [
+            ("inf", "%y: f32[1,1,3,5] = ConvTranspose@22(%x, %w)"),
+            ("6.0", "%y: f32[1,1,3,7] = ConvTranspose@22(%x, %w) {dilations = [1, 2]}"),
+            ("6.0", "%y: f32[1,1,3,2] = ConvTranspose@22(%x, %w) {pads = [0, 3, 0, 0]}"),
+            ("6.0", "%y: f32[1,1,3,3] = ConvTranspose@22(%x, %w) {auto_pad = \"SAME_UPPER\"}"),
+            // Nothing of the weights is for the last remainder.
+            ("6.0", "%y: f32[1,1,3,11] = ConvTranspose@22(%x, %w) {strides = [1, 4]}"),
+        ] {
+            let same = body(&[&weights(last), node, "return %y"]);
+            check_on(IMAGE, "lower-conv-transpose", &same, &same);
+        }
+    }
+}
