@@ -24,8 +24,8 @@ const PANELS_BYTES: usize = 384 << 10;
 const FLOPS_MIN: usize = 200_000;
 /// Terms of a panel that are worked on at once: more of a panel of four vectors would not stay in the second-level cache.
 const TERMS_MAX: usize = 2048;
-/// Bytes of a panel that stays in the nearest cache while a strip passes.
-const STRIP_BYTES: usize = 24 << 10;
+/// Bytes of a panel that is read for all tiles of a strip, mostly from the nearest cache.
+const STRIP_BYTES: usize = 40 << 10;
 /// Segments that are collected before a tile is made of them: a window of 3 x 3 has as many at the edge of an image.
 const SEGMENTS_MAX: usize = 9;
 
