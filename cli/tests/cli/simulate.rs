@@ -7,11 +7,11 @@ use std::path::Path;
 /// Two branches with loops that are divided, a join, and a tail that is too small to be.
 const BRANCHES: &str = r#"devbay-program 1
 
-program "branches"(%x: f32[512,512], %y: f32[512,512]) {
-  %a: f32[512,512] = MatMul@13(%x, %y) as "left"
-  %b: f32[512,512] = MatMul@13(%y, %x) as "right"
-  %c: f32[512,512] = Add@14(%a, %b) as "both"
-  %d: f32[512,1] = ReduceMax@20(%c) {keepdims = 1}
+program "branches"(%x: f32[256,256], %y: f32[256,256]) {
+  %a: f32[256,256] = MatMul@13(%x, %y) as "left"
+  %b: f32[256,256] = MatMul@13(%y, %x) as "right"
+  %c: f32[256,256] = Add@14(%a, %b) as "both"
+  %d: f32[256,1] = ReduceMax@20(%c) {keepdims = 1}
   return %d
 }
 "#;

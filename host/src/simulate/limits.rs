@@ -1,6 +1,6 @@
 //! What keeps launches from taking an even share of the processors.
 //!
-//! Each launch is looked at as if it had the machine to itself. Its time is put together step by step, and what each step
+//! Each launch is looked at as if it had the machine to itself; one processor loses nothing. Its time is put together step by step, and what each step
 //! adds is lost to one limit:
 //!
 //! | time | the limit of what it adds |
@@ -90,6 +90,9 @@ pub fn limits(work: &Work, machine: &Machine) -> (Vec<Limits>, Limits) {
 }
 
 fn of_step(step: &StepWork, bytes: f64, machine: &Machine, limits: &mut Limits) {
+    if machine.n < 2 {
+        return;
+    }
     let n = machine.n as f64;
     let step_ns = step.ns();
     for part in &step.parts {
@@ -130,6 +133,8 @@ mod tests {
 
     #[test]
     fn each_limit_takes_its_part() {
+        let alone = Machine { n: 1, hand_over: HandOver::TYPICAL, bytes_per_ns: 1.0 };
+        assert_eq!(lost(&[Part::Serial(9.0), Part::Loop(vec![1.0; 9])], 99, &alone), ([0.0; 5], None));
         let machine = Machine { n: 4, hand_over: HandOver::FREE, bytes_per_ns: f64::INFINITY };
         let even = |n| Part::Loop(vec![10.0; n]);
         assert_eq!(lost(&[even(8)], 0, &machine), ([0.0; 5], None));
