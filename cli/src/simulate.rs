@@ -8,7 +8,7 @@ use crate::bench::{Arguments, once};
 use crate::exit::usage;
 use crate::inputs::{InputArguments, types_of};
 use crate::layers::Done;
-use crate::options::PluginArguments;
+use crate::options::{Chosen, PluginArguments};
 use crate::roofline::{Ceilings, end_of, number};
 use crate::{interrupt, say, table};
 use anyhow::Result;
@@ -141,20 +141,20 @@ impl Costs {
     }
 }
 
-/// A session for a number of threads, and what it runs on.
+/// Returns a session for a number of threads, its inputs, and the runtime that it lives in.
 fn session(
     arguments: &Arguments,
     model: &Model,
     plugins: &PluginArguments,
     recorder: Option<&Recorder>,
-) -> Result<(Session, Vec<(String, Tensor)>)> {
+) -> Result<(Chosen, Session, Vec<(String, Tensor)>)> {
     let chosen = arguments.device.choose(plugins, model.program(), recorder)?;
     let random = arguments.inputs.random.or(Some(0));
     let inputs =
         InputArguments { random, ..arguments.inputs.clone() }.read(model.program(), &chosen.device)?;
     let types = types_of(model.program(), &inputs);
     let (session, _) = arguments.device.session(&chosen, model, &types, recorder)?;
-    Ok((session, inputs))
+    Ok((chosen, session, inputs))
 }
 
 /// Runs the model as planned for `n` threads on this one, and returns the chunks of its loops.
@@ -167,11 +167,11 @@ fn measure_chunks(
 ) -> Result<Work> {
     let recorder = Recorder::default();
     let plugins = PluginArguments { threads: Some(n), simulated: true, ..arguments.plugins.clone() };
-    let (session, inputs) = session(arguments, model, &plugins, Some(&recorder))?;
+    let (_chosen, session, inputs) = session(arguments, model, &plugins, Some(&recorder))?;
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
     let plan = session.plan_for(&given)?;
-    let lanes = plan.sections().flat_map(|section| &section.lanes).chain([session.device()]);
-    if let Some(other) = lanes.into_iter().find(|device| !device.about().inline) {
+    let mut lanes = plan.sections().flat_map(|section| &section.lanes).chain([session.device()]);
+    if let Some(other) = lanes.find(|device| !device.about().inline) {
         let text = format!(
             "{} runs kernels behind the calling thread, which therefore cannot measure their loops: --simulate is for \
              devices that run kernels inline, as the processor does",
@@ -189,7 +189,7 @@ fn measure_chunks(
 /// Returns the nanoseconds of a run on `n` threads: the median.
 fn measure(arguments: &Arguments, model: &Model, n: usize, seconds: f64) -> Result<f64> {
     let plugins = PluginArguments { threads: Some(n), ..arguments.plugins.clone() };
-    let (session, inputs) = session(arguments, model, &plugins, None)?;
+    let (_chosen, session, inputs) = session(arguments, model, &plugins, None)?;
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
     let (mut times, mut begin) = (Vec::new(), None);
     run(&session, &given, arguments, seconds, || {

@@ -72,12 +72,16 @@ impl Layout {
             row_bytes = (run as usize).saturating_mul(size).saturating_add(row_bytes);
             borders.push(row_bytes);
         }
-        let piece_bytes = row_bytes / join.runs.len().max(1);
-        // A chunk takes the time of `GRAIN_BYTES` in one piece; chunks that begin with a line write lines of their own.
-        let grain = GRAIN_BYTES - GRAIN_BYTES * PIECE_BYTES / piece_bytes.saturating_add(PIECE_BYTES);
-        let grain = (grain / LINE * LINE).max(GRAIN_MIN_BYTES);
+        let grain = grain(row_bytes / join.runs.len().max(1));
         Self { n_rows: join.n_rows as usize, row_bytes, borders, grain }
     }
+}
+
+/// Returns the bytes of a chunk of pieces of so many bytes: it takes the time of `GRAIN_BYTES` in one piece. Chunks begin
+/// with a line, so that threads write lines of their own.
+fn grain(piece_bytes: usize) -> usize {
+    let bytes = GRAIN_BYTES - GRAIN_BYTES * PIECE_BYTES / piece_bytes.saturating_add(PIECE_BYTES);
+    (bytes / LINE * LINE).max(GRAIN_MIN_BYTES)
 }
 
 struct Concat {
@@ -151,8 +155,35 @@ impl Addresses<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::{GRAIN_BYTES, GRAIN_MIN_BYTES, LINE, grain};
     use crate::kernels::test_host::{Array, Value, run};
     use crate::kernels::testing::isas;
+
+    #[test]
+    fn short_pieces_are_smaller_chunks() {
+        assert!(grain(4) < GRAIN_BYTES / 10 && grain(1 << 20) > GRAIN_BYTES * 9 / 10);
+        for piece_bytes in [0, 1, 3, 64, 1000, usize::MAX] {
+            let bytes = grain(piece_bytes);
+            assert!(
+                (GRAIN_MIN_BYTES..=GRAIN_BYTES).contains(&bytes) && bytes.is_multiple_of(LINE),
+                "{bytes}"
+            );
+        }
+    }
+
+    #[test]
+    fn columns_are_joined_in_several_chunks() {
+        let column =
+            |k: i16| Some(Array::of(&[5000, 1], &(0..5000).map(|i| i * 3 + k).collect::<Vec<i16>>()));
+        let parts: Vec<_> = (0..3).map(column).collect();
+        let whole = Some(Array::empty::<i16>(&[5000, 3]));
+        assert!(grain(2) < 5000 * 3 * 2 / 4);
+        for isa in isas() {
+            let joined = run(isa, "Concat", &[("axis", Value::Int(1))], &parts, std::slice::from_ref(&whole));
+            let joined = joined.expect("joins")[0].as_ref().expect("an output").elements::<i16>();
+            assert!(joined.iter().zip(0..15_000).all(|(&found, expected)| found == expected));
+        }
+    }
 
     #[test]
     fn what_was_joined_comes_apart_again() {

@@ -562,6 +562,16 @@ mod tests {
     }
 
     #[test]
+    fn short_rows_are_smaller_chunks() {
+        let plan =
+            |extents: &[usize], reduced: &[bool]| Plan::new(extents, reduced, true).expect("few dimensions");
+        // A row of two elements takes as long as 34.
+        assert_eq!(plan(&[100_000, 2], &[false, true]).grain(), GRAIN / 34);
+        assert_eq!(plan(&[100, 1 << 20], &[false, true]).grain(), 1);
+        assert_eq!(plan(&[1000, 64, 256], &[false, true, false]).grain(), GRAIN / (64 * 256));
+    }
+
+    #[test]
     fn large_reductions_in_pieces_are_the_same() {
         let mut chance = Chance::new(4);
         for (extents, reduced) in [
