@@ -6,7 +6,7 @@ use crate::options::{DeviceArguments, PluginArguments};
 use crate::passes::{Passes, Runs, Subject};
 use crate::profile::{Profile, ProfileArguments};
 use crate::vary::{Vary, pick};
-use crate::{cost, interrupt, roofline, say, sessions, shares, table};
+use crate::{cost, interrupt, roofline, say, sessions, shares, simulate, table};
 use anyhow::{Context, Result, bail};
 use devbay_host::internals::core::plan::section::Section;
 use devbay_host::internals::core::units::count;
@@ -51,6 +51,19 @@ pub struct Arguments {
     /// With --roofline: draw it, as one page for a browser
     #[arg(long, value_name = "FILE", requires = "roofline")]
     pub html: Option<PathBuf>,
+    /// Simulate the model on such numbers of processors, as 8,32,64: run it as planned for them, but on one thread, measure
+    /// every chunk of every loop, and replay them
+    #[arg(
+        long,
+        value_name = "COUNTS",
+        value_delimiter = ',',
+        conflicts_with_all = ["cost", "roofline", "passes", "profile", "at_once", "sessions", "vary"]
+    )]
+    pub simulate: Option<Vec<usize>>,
+    /// With --simulate: the bandwidth of memory for all processors together; without it, that of one thread times the number
+    /// of threads, up to 8
+    #[arg(long, value_name = "GB/S", requires = "simulate", value_parser = simulate::bandwidth)]
+    pub bandwidth: Option<f64>,
     /// Measure the model with all passes and without each effective pass, in turn; --runs and --seconds apply to each
     #[arg(long, conflicts_with_all = ["cost", "roofline", "profile", "at_once", "sessions", "vary"])]
     passes: bool,
@@ -74,6 +87,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         () if arguments.cost => cost::main,
         () if arguments.roofline => roofline::main,
         () if arguments.passes => passes,
+        () if arguments.simulate.is_some() => simulate::main,
         () => bench,
     };
     arguments.plugins.layers.conclude(bench(arguments))

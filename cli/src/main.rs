@@ -41,6 +41,7 @@ mod say;
 mod sessions;
 mod shapes;
 mod shares;
+mod simulate;
 mod table;
 mod usage;
 mod values;

@@ -49,6 +49,9 @@ pub struct PluginArguments {
     /// Processors to pin the other threads to, such as 0,2,4
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub affinity: Option<Vec<usize>>,
+    /// True for `devbay bench --simulate`: plans and kernels are for that number of threads, and the caller alone runs them.
+    #[arg(skip)]
+    pub simulated: bool,
     #[command(flatten)]
     pub layers: LayerArguments,
 }
@@ -241,6 +244,9 @@ impl PluginArguments {
             .layers(self.layers.names())
             .violations(self.layers.report.clone())
             .trace(trace.map(Recorder::sink));
+        if self.simulated {
+            builder = builder.simulated();
+        }
         if let Some(plugin) = policy.and_then(Policy::plugin) {
             builder = builder.only(std::iter::once(plugin).chain(others.iter().filter_map(Policy::plugin)));
         }

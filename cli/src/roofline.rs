@@ -111,7 +111,7 @@ fn runs_on_its_thread(device: &Device) -> bool {
 impl Ceilings {
     /// Measures them, which takes half a second; None in a command without the processor's kernels.
     #[cfg(feature = "cpu")]
-    fn measure() -> Option<Self> {
+    pub fn measure() -> Option<Self> {
         let peaks = devbay_plugin_cpu::peaks::Peaks::measure();
         Some(Self {
             flops_per_ns: peaks.flops_per_ns,
@@ -122,7 +122,7 @@ impl Ceilings {
     }
 
     #[cfg(not(feature = "cpu"))]
-    fn measure() -> Option<Self> {
+    pub fn measure() -> Option<Self> {
         None
     }
 
@@ -442,7 +442,7 @@ pub fn number(value: f64) -> String {
 }
 
 /// Returns the end of a name, which tells nodes of exported models apart.
-fn end_of(name: &str) -> String {
+pub fn end_of(name: &str) -> String {
     match name.chars().count().checked_sub(NAME_MAX) {
         None | Some(0) => name.to_owned(),
         Some(n) => std::iter::once('…').chain(name.chars().skip(n + 1)).collect(),

@@ -5,6 +5,7 @@
 
 use crate::calls;
 use crate::threads::queue::WorkQueue;
+use crate::trace::{self, Laps};
 pub use crate::trace::{Mark, TraceSink};
 use devbay_plugin_api::abi::{
     ChunkFn, DEVBAY_LOG_DEBUG, DEVBAY_LOG_INFO, DEVBAY_LOG_WARN, DEVBAY_STATUS_INVALID,
@@ -57,7 +58,8 @@ impl Services {
         let api = HostApi {
             n_slots: queue.n_threads() as u32,
             log: Some(log_message),
-            parallel_for: Some(parallel_for),
+            // Separate, so that loops of other queues do not ask.
+            parallel_for: Some(if queue.is_simulated() { timed_parallel_for } else { parallel_for }),
             config: Some(look_up),
             trace: trace.is_some().then_some(add_mark as unsafe extern "C" fn(_, _)),
             get_extension: Some(get_extension),
@@ -195,6 +197,29 @@ unsafe extern "C" fn parallel_for(
     let here = calls::here();
     let run = |begin, end, slot| calls::within(here, || call.run(begin, end, slot));
     services.queue.parallel_for(n, grain, &run)
+}
+
+/// The loop of a simulated queue: its chunks follow each other on this thread, and a traced run takes the time of each
+/// down.
+unsafe extern "C" fn timed_parallel_for(
+    ctx: *mut c_void,
+    n: u64,
+    grain: u64,
+    body: Option<ChunkFn>,
+    arg: *mut c_void,
+) -> Status {
+    let Some(body) = body else {
+        return DEVBAY_STATUS_INVALID;
+    };
+    // SAFETY: B2: the plugin passes the context of its table, which is alive until `destroy`.
+    let services = unsafe { services(ctx) };
+    let call = ChunkCall { body, arg };
+    let laps = trace::begin_laps();
+    services.queue.parallel_for(n, grain, &|begin, end, slot| {
+        let status = call.run(begin, end, slot);
+        laps.iter().for_each(Laps::lap);
+        status
+    })
 }
 
 unsafe extern "C" fn look_up(ctx: *mut c_void, key: Str, out: *mut Str) -> Status {

@@ -44,5 +44,6 @@ internals! {
     rates_file: "The file of measured device rates.";
     report: "Reports of plugins that were found, loaded and refused.";
     values: "Strings, sequences, optionals and maps, and the ops of the host on them.";
+    simulate: "How a model would scale on more processors than there are.";
     support: "Which device runs each node of a model, and why not another.";
 }

@@ -86,6 +86,7 @@ mod run;
 mod runtime;
 mod seed;
 mod session;
+mod simulate;
 mod support;
 mod values;
 

@@ -47,4 +47,5 @@ mod programs;
 mod roofline;
 mod runs;
 mod sessions;
+mod simulate;
 mod support;

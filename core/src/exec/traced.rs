@@ -73,7 +73,7 @@ pub(super) fn trace(section: &mut Section, told: Told<'_>) {
     });
     let steps = info.collect();
     let devices = section.lanes.iter().map(|device| device.name().to_owned()).collect();
-    let number = recorder.add_section(SectionInfo { devices, steps });
+    let number = recorder.add_section(SectionInfo { devices, is_shared: section.is_shared(), steps });
     let traced: Box<[TracedStep]> = section
         .steps
         .iter()

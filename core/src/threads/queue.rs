@@ -9,6 +9,7 @@
 //! | of several threads | the caller and the workers | the workers |
 //! | of one thread | the caller | at once, on the thread that spawns them; one that a job spawns, after that job |
 //! | of the application's threads ([`Threads`]) | the caller, and helpers that run there for a moment | there |
+//! | that is simulated ([`WorkQueue::simulated`]) | the caller | as on a queue of one thread |
 //!
 //! Jobs that wait for a device or a file go to threads of their own (`blocking.rs`), in every case.
 
@@ -83,6 +84,9 @@ pub struct WorkQueue {
     shared: Arc<Shared>,
     handles: Vec<JoinHandle<()>>,
     blocking: BlockingPool,
+    /// Threads that plans and kernels are told of; more than there are if they are simulated.
+    n_threads: usize,
+    is_simulated: bool,
 }
 
 impl WorkQueue {
@@ -132,6 +136,18 @@ impl WorkQueue {
         Ok(Self::without_threads(n_threads + 1, 0, Some(Lent { threads, slots })))
     }
 
+    /// Returns a queue that has no worker and says that it has `n_threads`. Plans and kernels are then those of a larger
+    /// machine, and the caller runs all of their chunks and tasks, one after the other.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for 0 or more than [`THREADS_MAX`] threads.
+    pub fn simulated(n_threads: usize) -> Result<Self> {
+        check_count(n_threads, "the number of simulated threads")?;
+        let mut queue = Self::without_threads(n_threads, 0, None);
+        queue.is_simulated = true;
+        Ok(queue)
+    }
+
     fn without_threads(n_slots: usize, n_workers: usize, lent: Option<Lent>) -> Self {
         let shared = Shared {
             board: Board::new(n_slots as u32),
@@ -139,12 +155,23 @@ impl WorkQueue {
             parking: Parking::new(n_workers),
             lent,
         };
-        Self { shared: Arc::new(shared), handles: Vec::new(), blocking: BlockingPool::new() }
+        Self {
+            shared: Arc::new(shared),
+            handles: Vec::new(),
+            blocking: BlockingPool::new(),
+            n_threads: n_slots,
+            is_simulated: false,
+        }
     }
 
-    /// Threads that may work at once, the caller's counted.
+    /// Threads that may work at once, the caller's counted; of a simulated queue those that it stands for.
     pub fn n_threads(&self) -> usize {
-        self.shared.n_helpers() + 1
+        self.n_threads
+    }
+
+    /// Returns whether its threads are simulated.
+    pub fn is_simulated(&self) -> bool {
+        self.is_simulated
     }
 
     /// Runs `body(begin, end, slot)` over `0..n` in chunks of `grain`; returns when all are done, with the
@@ -675,8 +702,22 @@ mod tests {
     #[test]
     fn a_queue_has_at_least_one_thread() {
         for n in [0, THREADS_MAX + 1] {
-            let error = WorkQueue::new(n).err().map(|e| e.kind());
-            assert_eq!(error, Some(ErrorKind::InvalidArgument));
+            for queue in [WorkQueue::new(n), WorkQueue::simulated(n)] {
+                assert_eq!(queue.err().map(|e| e.kind()), Some(ErrorKind::InvalidArgument));
+            }
         }
+    }
+
+    #[test]
+    fn a_simulated_queue_runs_all_chunks_in_order_on_the_caller() {
+        let queue = WorkQueue::simulated(64).unwrap();
+        assert_eq!((queue.n_threads(), queue.is_simulated()), (64, true));
+        let (seen, caller) = (Mutex::new(Vec::new()), std::thread::current().id());
+        let status = queue.parallel_for(10, 3, &|begin, end, slot| {
+            assert_eq!((std::thread::current().id(), slot), (caller, 0));
+            seen.lock().unwrap().push((begin, end));
+            0
+        });
+        assert_eq!((status, &**seen.lock().unwrap()), (0, &[(0, 3), (3, 6), (6, 9), (9, 10)][..]));
     }
 }

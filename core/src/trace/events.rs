@@ -37,6 +37,10 @@ pub enum What {
         /// The stream's handle, as in [`Mark::stream`].
         stream: u64,
     },
+    /// A parallel loop of a kernel on a simulated queue; its chunks are inside.
+    Loop,
+    /// A chunk of such a loop.
+    Chunk,
     /// Bytes went from the host to a device, staging included.
     CopyIn {
         /// Number of bytes.
@@ -138,6 +142,8 @@ impl StepInfo {
 pub struct SectionInfo {
     /// Names of its devices.
     pub devices: Vec<String>,
+    /// True if threads may share its tasks.
+    pub is_shared: bool,
     /// Its steps, in the order of their tasks.
     pub steps: Vec<StepInfo>,
 }

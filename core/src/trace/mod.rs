@@ -18,4 +18,4 @@ pub use events::{Event, Mark, Recording, SectionInfo, StepInfo, StepKind, Thread
 pub use recorder::{EVENTS_MAX, Recorder};
 
 pub(crate) use clock::now_ns;
-pub(crate) use running::{begin, begin_lone, run_number};
+pub(crate) use running::{Laps, begin, begin_laps, begin_lone, run_number};

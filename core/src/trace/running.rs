@@ -8,6 +8,7 @@ use super::clock::now_ns;
 use super::events::{Event, SectionInfo, StepInfo, What};
 use super::recorder::Recorder;
 use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 thread_local! {
     /// Number of the run; 0 outside of any. Apart from its recorder, so that asking is one load.
@@ -60,9 +61,33 @@ pub(crate) fn begin_lone(device: &str, stream: u64, step: impl FnOnce() -> StepI
         return None;
     }
     begin_with(|recorder| {
-        let section = SectionInfo { devices: vec![device.to_owned()], steps: vec![step()] };
+        let section = SectionInfo { devices: vec![device.to_owned()], is_shared: false, steps: vec![step()] };
         What::Launch { section: recorder.lone_section(section), step: 0, stream }
     })
+}
+
+/// A parallel loop that goes on until this is dropped, and whose chunks follow each other on the thread.
+#[must_use]
+pub(crate) struct Laps {
+    span: Span,
+    /// When the chunk that runs began. Atomic because bodies of loops are shared, though only this thread is there.
+    begin_ns: AtomicU64,
+}
+
+impl Laps {
+    /// Takes down that a chunk has ended. The next one begins when this returns, so that its time has none of this.
+    pub fn lap(&self) {
+        let end_ns = now_ns();
+        let (what, run, begin_ns) = (What::Chunk, self.span.run, self.begin_ns.load(Ordering::Relaxed));
+        self.span.recorder.add(Event { what, run, begin_ns, end_ns });
+        self.begin_ns.store(now_ns(), Ordering::Relaxed);
+    }
+}
+
+/// Begins a loop; None outside of traced runs.
+pub(crate) fn begin_laps() -> Option<Laps> {
+    let span = begin(What::Loop)?;
+    Some(Laps { begin_ns: AtomicU64::new(span.begin_ns), span })
 }
 
 /// A run that is on the thread until this is dropped.

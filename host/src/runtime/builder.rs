@@ -34,6 +34,7 @@ pub struct RuntimeBuilder {
     pub(super) threads: usize,
     pub(super) affinity: Option<Vec<usize>>,
     pub(super) queue: Option<Arc<dyn Threads>>,
+    pub(super) simulated: bool,
     pub(super) linked: Vec<LinkedPlugin>,
     pub(super) plugins: Vec<PathBuf>,
     pub(super) search: SearchPaths,
@@ -56,6 +57,7 @@ impl RuntimeBuilder {
             threads: 0,
             affinity: None,
             queue: None,
+            simulated: false,
             linked: Vec::new(),
             plugins: Vec::new(),
             search: SearchPaths::none(),
@@ -143,6 +145,13 @@ impl RuntimeBuilder {
     /// Pins the threads that the runtime starts to processors, one each. None, the default, lets the system choose.
     pub fn affinity(mut self, processors: impl Into<Option<Vec<usize>>>) -> Self {
         self.affinity = processors.into();
+        self
+    }
+
+    /// Starts no threads, while plans and kernels are those for [`RuntimeBuilder::threads`]. The calling thread runs all
+    /// chunks and tasks one after the other, to measure them for a machine that has more processors.
+    pub fn simulated(mut self) -> Self {
+        self.simulated = true;
         self
     }
 

@@ -246,6 +246,9 @@ fn work_queue(options: &RuntimeBuilder) -> Result<WorkQueue> {
         }
         return WorkQueue::on(Arc::clone(queue));
     }
+    if options.simulated {
+        return WorkQueue::simulated(options.threads);
+    }
     let threads = match options.threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         threads => threads,

@@ -267,6 +267,8 @@ fn step<'a>(timeline: &Timeline<'a>, at: StepAt, args: Args<'a>) -> (&'a str, &'
 /// Returns the name, category and arguments of a copy or a wait.
 fn other(what: What, args: Args<'_>) -> (&'static str, &'static str, Args<'_>) {
     match what {
+        What::Loop => ("loop", "kernel", args),
+        What::Chunk => ("chunk", "kernel", args),
         What::CopyIn { bytes } => ("copy in", "copy", Args { bytes: Some(bytes), ..args }),
         What::CopyOut { bytes } => ("copy out", "copy", Args { bytes: Some(bytes), ..args }),
         What::CopyWithin { bytes } => ("copy within", "copy", Args { bytes: Some(bytes), ..args }),

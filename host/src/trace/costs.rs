@@ -318,8 +318,11 @@ mod tests {
             lane: 0,
             preds: Box::default(),
         };
-        let section =
-            SectionInfo { devices: vec!["cpu:0".to_owned()], steps: steps.iter().map(step).collect() };
+        let section = SectionInfo {
+            devices: vec!["cpu:0".to_owned()],
+            is_shared: false,
+            steps: steps.iter().map(step).collect(),
+        };
         let mut now = 0;
         let mut told: Vec<Event> = Vec::new();
         for &(step, ns) in events {

@@ -169,7 +169,11 @@ mod tests {
         });
         let recording = Recording {
             threads: vec![ThreadEvents { name: "t".to_owned(), events: events.collect(), n_dropped: 0 }],
-            sections: vec![Arc::new(SectionInfo { devices: vec!["d:0".to_owned()], steps })],
+            sections: vec![Arc::new(SectionInfo {
+                devices: vec!["d:0".to_owned()],
+                is_shared: false,
+                steps,
+            })],
             marks: marks.collect(),
             n_marks_dropped: 0,
         };

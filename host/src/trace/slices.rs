@@ -213,7 +213,7 @@ mod tests {
             lane: 0,
             preds: Box::default(),
         };
-        let section = |steps| Arc::new(SectionInfo { devices: Vec::new(), steps });
+        let section = |steps| Arc::new(SectionInfo { devices: Vec::new(), is_shared: false, steps });
         let kernel = |task| step(StepKind::Kernel, task);
         let sections = vec![
             section(vec![kernel(0), kernel(0), kernel(1), kernel(1)]),

@@ -13,6 +13,8 @@ use devbay_plugin_api::sdk::{Error, Host, Result, SendPtr};
 
 /// Bytes of a chunk: handing one over costs little beside copying it.
 pub(crate) const GRAIN_BYTES: usize = 128 * 1024;
+/// Bytes of a chunk that is copied element by element, which takes about four times as long.
+const SCATTERED_GRAIN_BYTES: usize = GRAIN_BYTES / 4;
 
 /// Bytes of a block, so that a block whose rows are not contiguous stays in the first cache level.
 const BLOCK_BYTES: usize = 16 * 1024;
@@ -97,6 +99,10 @@ impl StridedCopy {
             _ => outer.len() * rows.n.div_ceil(rows_per_block) * cols.n.div_ceil(cols_per_block),
         };
         let block_bytes = rows_per_block * cols_per_block * cols.to as usize;
+        let grain_bytes = match kind {
+            Kind::Runs | Kind::Repeats => GRAIN_BYTES,
+            Kind::Tiles | Kind::Strides => SCATTERED_GRAIN_BYTES,
+        };
         Ok(Self {
             host,
             start: start * size as isize,
@@ -106,7 +112,7 @@ impl StridedCopy {
             rows_per_block,
             cols_per_block,
             n_blocks,
-            grain: (GRAIN_BYTES / block_bytes.max(1)).max(1),
+            grain: (grain_bytes / block_bytes.max(1)).max(1),
             body: body(kind, unit)?,
         })
     }

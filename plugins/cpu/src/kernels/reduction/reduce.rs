@@ -95,6 +95,8 @@ const TILE: usize = 256;
 const WIDE: usize = 64;
 /// Elements of a chunk of a parallel loop, and of a piece of a large reduction.
 const GRAIN: usize = 64 * 1024;
+/// Elements that are reduced in the time that a row takes besides its own: rows of two elements took 3 ns each.
+const ROW: usize = 32;
 /// A reduction with fewer results than this is cut into pieces.
 const ITEMS_MIN: usize = 16;
 /// Pieces of a reduction, at most.
@@ -240,8 +242,11 @@ impl Plan {
 
     /// Items of a chunk of a parallel loop.
     fn grain(&self) -> usize {
-        let width = if self.by_columns { self.inner.min(TILE) } else { 1 };
-        (GRAIN / (width * self.count).max(1)).max(1)
+        let work = match self.by_columns {
+            true => self.inner.min(TILE) * self.count,
+            false => self.count.saturating_add(ROW),
+        };
+        (GRAIN / work.max(1)).max(1)
     }
 
     /// The steps of a piece, and the part of a row if there is one step only.
@@ -554,6 +559,16 @@ mod tests {
             let reduced: Vec<bool> = extents.iter().map(|_| chance.below(2) == 0).collect();
             check(&mut chance, &extents, &reduced);
         }
+    }
+
+    #[test]
+    fn short_rows_are_smaller_chunks() {
+        let plan =
+            |extents: &[usize], reduced: &[bool]| Plan::new(extents, reduced, true).expect("few dimensions");
+        // A row of two elements takes as long as 34.
+        assert_eq!(plan(&[100_000, 2], &[false, true]).grain(), GRAIN / 34);
+        assert_eq!(plan(&[100, 1 << 20], &[false, true]).grain(), 1);
+        assert_eq!(plan(&[1000, 64, 256], &[false, true, false]).grain(), GRAIN / (64 * 256));
     }
 
     #[test]
