@@ -4,7 +4,7 @@
 //! addresses one by one, some of them in a row of zeros. What sees the padding only is left out, if all weights are finite.
 
 use super::Conv;
-use super::panels::{HEADER, is_finite, mark_finite};
+use super::header::{HEADER, is_finite, mark_finite};
 use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::{Arith, Isa};
@@ -112,7 +112,7 @@ fn room(conv: &Conv) -> Size {
 
 /// Weights come as `[channel, tap]`, and leave as `[tap, channel]`, after a header.
 fn pack(src: &[f32], channels: usize, n_taps: usize, dst: &mut [f32]) {
-    let dst = mark_finite(src, dst);
+    let dst = mark_finite(src, f32::INFINITY, dst);
     for (tap, row) in dst.chunks_exact_mut(channels.max(1)).enumerate().take(n_taps) {
         for (channel, value) in row.iter_mut().enumerate() {
             *value = src[channel * n_taps + tap];
