@@ -267,8 +267,8 @@ fn rounded_inputs_are_all_that_a_permission_changes() {
         };
         const SUMS: f64 = 1e-5;
         check(&x, &w, &More::default(), &exact, SUMS);
-        // Two inputs, each off by half a unit of eight bits.
-        check(&x, &w, &permitted, &exact, 1.01 / 256.0 + SUMS);
+        // Two inputs, each off by 2^-8 of it at most: half a unit of eight bits.
+        check(&x, &w, &permitted, &exact, 1.01 / 128.0 + SUMS);
         // Of numbers that are rounded already, the permission changes nothing.
         check(&near_x, &near_w, &permitted, &near, SUMS);
     }
