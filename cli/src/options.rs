@@ -75,7 +75,7 @@ pub struct DeviceArguments {
     /// are powers of 1024). Constants beyond it are streamed to the device in each run, overlapped with compute
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub memory_budget: Option<u64>,
-    /// Precision to which matrix products may round their inputs, for speed; they accumulate in 32 bits
+    /// Precision to which matrix products and convolutions may round their inputs, for speed; they accumulate in 32 bits
     #[arg(long, value_enum, value_name = "TYPE", default_value = "strict")]
     pub numerics: NumericsName,
     /// Priority of this work on a device whose streams have priorities: above 0 is more urgent, below 0 less

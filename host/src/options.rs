@@ -144,7 +144,7 @@ pub const KEYS: &[Key] = {
             "numerics",
             Session,
             "strict|tf32|f16|bf16",
-            "Precision to which matrix products may round their inputs.",
+            "Precision to which matrix products and convolutions may round their inputs.",
         ),
         key(
             "stream-priority",

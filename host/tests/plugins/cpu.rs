@@ -2,11 +2,13 @@
 //! call (B22), and sessions that come and go.
 
 use crate::library::library;
+use devbay_host::internals::core::kernel::Numerics;
 use devbay_host::internals::core::program::text;
 use devbay_host::internals::core::services::TraceSink;
 use devbay_host::internals::layers::validation::Report;
 use devbay_host::{
-    DeviceTensor, Model, Policy, Requirements, RunOptions, Runtime, RuntimeBuilder, Session, Tensor,
+    DeviceTensor, Model, PlanOptions, Policy, Requirements, RunOptions, Runtime, RuntimeBuilder, Session,
+    Tensor,
 };
 use std::ops::Range;
 use std::path::Path;
@@ -144,4 +146,39 @@ fn ten_thousand_sessions_leave_nothing_behind() {
     assert_eq!(device.bytes_in_use().0, in_use, "bytes of the device");
     // A session that stayed would have its weights, plan and frame: more than 2 kB each.
     assert!(grown < 4 << 20, "{grown} bytes more after 10,000 sessions");
+}
+
+#[test]
+fn sessions_that_may_round_share_a_model_with_those_that_may_not() {
+    let n = 96;
+    let weights: Vec<String> = (0..n * n).map(|i| format!("{:?}", (i % 101) as f32 / 303.0)).collect();
+    let text = format!(
+        "devbay-program 1\n\nprogram \"product\"(%x: f32[5,{n}]) {{\n\
+         \u{20} %w = const f32[{n},{n}] [{}]\n\
+         \u{20} %y = MatMul@13(%x, %w)\n\
+         \u{20} return %y\n}}\n",
+        weights.join(", ")
+    );
+    let model = Model::from_program(text::parse(&text).unwrap_or_else(|e| panic!("{e}")));
+    let runtime = Runtime::builder().threads(1).plugin(library("cpu")).build().expect("a runtime");
+    let device = runtime.choose(&Policy::Auto, &Requirements::default()).expect("a device").device;
+    let elements: Vec<f32> = (0..5 * n).map(|i| (i % 7) as f32 / 7.0).collect();
+    let x = Tensor::from_elements(&[5, n], &elements).expect("an input");
+    let open = |numerics: Numerics| {
+        let options = PlanOptions { numerics, ..PlanOptions::default() };
+        Session::with_options(&model, &device, options).expect("a session")
+    };
+    let run = |session: &Session| session.run(&[("x", &x)]).expect("a run").remove(0);
+    // All stay open, so that the device keeps the weights of each.
+    let sessions = [Numerics::Strict, Numerics::Bf16, Numerics::Strict, Numerics::F16].map(open);
+    let results = sessions.each_ref().map(run);
+    let [strict, rounded, again, ignored] = results.each_ref().map(|y| y.elements::<f32>().expect("numbers"));
+    assert!(strict == again && strict == ignored, "results without rounding differ");
+    let largest = strict.iter().fold(0.0f32, |largest, y| largest.max(y.abs()));
+    let off = strict.iter().zip(rounded).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(off <= largest / 64.0, "off by {off} of {largest}");
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx512bf16") && std::env::var_os("DEVBAY_CPU_ISA").is_none() {
+        assert!(off > 0.0, "nothing is rounded");
+    }
 }

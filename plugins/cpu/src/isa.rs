@@ -84,6 +84,12 @@ impl Isa {
         }
     }
 
+    /// Returns whether there is a multiply-add of pairs of bf16: AVX512-BF16, which belongs to no set but comes with AVX-512.
+    #[cfg(target_arch = "x86_64")]
+    pub fn multiplies_pairs(self) -> bool {
+        self == Self::Avx512 && is_x86_feature_detected!("avx512bf16")
+    }
+
     /// Its name in options.
     pub fn name(self) -> &'static str {
         match self {

@@ -42,7 +42,8 @@ impl Plugin for Cpu {
             PluginOption {
                 key: "isa",
                 default: "auto",
-                doc: "instruction set: auto (DEVBAY_CPU_ISA, else the best), baseline, neon, avx2, avx512",
+                doc: "instruction set: auto (DEVBAY_CPU_ISA, else the best), baseline, neon, avx2, avx512 (with AVX512-BF16, if \
+                      there, where the host permits bf16)",
             },
             PluginOption {
                 key: "streams",

@@ -84,6 +84,18 @@ pub(crate) fn broadcast_extents(operands: &[&[usize]]) -> Vec<usize> {
     (0..rank).rev().map(extent).collect()
 }
 
+/// The nearest number of bf16, of two the one whose last bit is 0, by integers. Zeros for denormal numbers.
+pub(crate) fn rounded(x: f32) -> f32 {
+    if x.is_nan() {
+        return x;
+    }
+    if x.abs() < f32::MIN_POSITIVE {
+        return 0.0f32.copysign(x);
+    }
+    let bits = x.to_bits();
+    f32::from_bits((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff_0000)
+}
+
 /// The instruction sets of this machine.
 pub(crate) fn isas() -> impl Iterator<Item = Isa> {
     [Isa::Baseline, Isa::Avx2, Isa::Avx512].into_iter().filter(|&isa| isa <= Isa::best())

@@ -205,6 +205,17 @@ pub trait Lanes: Copy {
     }
 }
 
+/// A vector whose elements may each be a pair of numbers of bf16, the first one in the lower half.
+#[cfg(target_arch = "x86_64")]
+pub trait Pairs: Lanes {
+    /// `c` and, for each element, the products of the first numbers and of the second ones. Numbers below 2^-126 are zeros,
+    /// also in `c` and as a result.
+    ///
+    /// # Safety
+    /// The processor has AVX512-BF16.
+    unsafe fn fma_pairs(self, b: Self, c: Self) -> Self;
+}
+
 /// Reads `n` numbers, at most a vector, and fills up with 0.
 ///
 /// # Safety

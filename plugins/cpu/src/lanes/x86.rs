@@ -1,6 +1,6 @@
 //! Vectors of x86-64: SSE2, AVX2 and AVX-512.
 
-use super::{Lanes, pick_of_four, places_of_four};
+use super::{Lanes, Pairs, pick_of_four, places_of_four};
 use core::arch::x86_64::*;
 
 macro_rules! lanes {
@@ -353,6 +353,34 @@ lanes! {
         // SAFETY: there is a vector, so there are its instructions.
         Self(unsafe { _mm512_scalef_ps(self.0, n.0) })
     }
+    }
+}
+
+impl Pairs for F32x8 {
+    #[inline(always)]
+    unsafe fn fma_pairs(self, b: Self, c: Self) -> Self {
+        // SAFETY: the processor has AVX512-BF16 (# Safety of `Pairs::fma_pairs`), and with it AVX-512 VL.
+        Self(unsafe {
+            _mm256_dpbf16_ps(
+                c.0,
+                core::mem::transmute::<__m256, __m256bh>(self.0),
+                core::mem::transmute::<__m256, __m256bh>(b.0),
+            )
+        })
+    }
+}
+
+impl Pairs for F32x16 {
+    #[inline(always)]
+    unsafe fn fma_pairs(self, b: Self, c: Self) -> Self {
+        // SAFETY: the processor has AVX512-BF16 (# Safety of `Pairs::fma_pairs`).
+        Self(unsafe {
+            _mm512_dpbf16_ps(
+                c.0,
+                core::mem::transmute::<__m512, __m512bh>(self.0),
+                core::mem::transmute::<__m512, __m512bh>(b.0),
+            )
+        })
     }
 }
 

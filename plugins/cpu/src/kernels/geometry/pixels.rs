@@ -160,6 +160,12 @@ impl Groups {
         Ok(())
     }
 
+    /// The pixels of some groups, if there is one line.
+    pub fn pixels(&self, groups: &Range<usize>) -> Range<usize> {
+        let at = |group: usize| self.width * group / self.of_line.max(1);
+        at(groups.start)..at(groups.end)
+    }
+
     /// Calls `f` for some groups, with the number of each one's first pixel among those of all images.
     ///
     /// # Errors

@@ -14,6 +14,8 @@ use crate::kernels::product::epilogue::{Activation, Addresses, FinishFn, Tile, f
 use crate::kernels::product::micro::{
     Dst, KC, Left, Micro, NR, Right, as_f32s_mut, layout_id, packed_left_len, packed_left_size, to_f32s,
 };
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::product::rounded;
 use crate::stream::CpuStream;
 use devbay_ops::{descriptor, descriptor_of};
 use devbay_plugin_api::reserve::{self, Size};
@@ -268,6 +270,10 @@ fn finish_prepare(request: &PrepareRequest<'_, CpuDevice>, mut product: Product)
     check_written(request, written.get("a product")?)?;
     if let Some(prepared) = dense::prepare(request, &product) {
         return Ok(prepared);
+    }
+    #[cfg(target_arch = "x86_64")]
+    if let Some(prepared) = rounded::prepare(request, &product) {
+        return prepared;
     }
     // Each product of the batch says which packed B is its own.
     let mut order = reserve::collected(product.batch.iter().map(|&(_, b)| b), WHAT)?;

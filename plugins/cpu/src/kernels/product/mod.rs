@@ -9,5 +9,12 @@ pub(super) mod inverse;
 pub(super) mod matmul;
 pub(super) mod matmul_integer;
 pub(super) mod micro;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod pairs;
+pub(super) mod panels;
 pub(super) mod product_any;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod rounded;
+#[cfg(test)]
+mod rounded_tests;
 pub(super) mod tile;

@@ -7,11 +7,16 @@
 //! done. A single row is multiplied with several panels at once ([`Tiles::row`]): one has too few sums to keep the processor
 //! busy.
 //!
+//! A term may be two: where [`Tiles::of_pairs`] gives tiles, a number of the rows and of the panels is a pair of numbers of bf16,
+//! whose products are both added.
+//!
 //! Each sum begins with its bias and takes its terms in order, whatever tile it is a part of: results do not depend on how rows
 //! and panels are divided.
 
 use crate::isa::{Arith, Isa};
 use crate::kernels::product::epilogue::{Activation, apply};
+#[cfg(target_arch = "x86_64")]
+use crate::lanes::Pairs;
 use crate::lanes::{Lanes, read, unrolled, write};
 
 /// Rows of a tile, at most.
@@ -22,6 +27,9 @@ pub const VECTORS_MAX: usize = 4;
 
 /// Panels that a row is multiplied with at once, at most.
 pub const PANELS_MAX: usize = 4;
+
+/// Terms of a panel that are worked on at once: more of a panel of four vectors would not stay in the second-level cache.
+pub const TERMS_MAX: usize = 2048;
 
 /// Numbers that are asked for with each term, ahead of their use: two lines of the cache.
 pub const AHEAD: usize = 32;
@@ -61,7 +69,7 @@ impl Run {
 }
 
 /// Terms that are contiguous in each row.
-trait Terms: Copy {
+trait Source: Copy {
     /// True if other weights are asked for beside the terms.
     const ASKS_AHEAD: bool;
 
@@ -72,7 +80,7 @@ trait Terms: Copy {
     fn rows<const R: usize>(&self, first: usize) -> [*const f32; R];
 }
 
-impl Terms for Segment {
+impl Source for Segment {
     const ASKS_AHEAD: bool = true;
 
     #[inline(always)]
@@ -88,7 +96,7 @@ impl Terms for Segment {
     }
 }
 
-impl Terms for Run {
+impl Source for Run {
     const ASKS_AHEAD: bool = false;
 
     #[inline(always)]
@@ -289,6 +297,20 @@ impl Tiles {
         }
     }
 
+    /// Those whose terms are pairs of numbers of bf16 ([`Pairs`](crate::lanes::Pairs)), if the processor multiplies them.
+    #[cfg(target_arch = "x86_64")]
+    pub fn of_pairs(isa: Isa) -> Option<Self> {
+        isa.multiplies_pairs().then(|| Self {
+            lanes: isa.lanes(),
+            vectors: VECTORS_MAX,
+            table: &AVX512_PAIRS,
+            halves: Some(&AVX512_PAIRS_HALVES),
+            strips: &AVX512_PAIRS_STRIPS,
+            half_strips: &AVX512_PAIRS_HALF_STRIPS,
+            row_table: &NO_ROWS,
+        })
+    }
+
     /// Rows that a tile of so many vectors has, at most.
     pub fn rows(&self, vectors: usize) -> usize {
         self.table[vectors - 1].iter().flatten().count()
@@ -329,7 +351,7 @@ impl Tiles {
         unsafe { strip(job, n) };
     }
 
-    /// Multiplies a row with `panels` panels of so many vectors, at most [`PANELS_MAX`].
+    /// Multiplies a row with `panels` panels of so many vectors, at most [`PANELS_MAX`], by numbers: pairs have no such function.
     ///
     /// # Safety
     /// As [`RowFn`], of the first point of which there is this value.
@@ -343,15 +365,56 @@ impl Tiles {
     }
 }
 
+/// A term of a sum: a number of a row times the numbers of a panel.
+trait Term<L> {
+    /// True if numbers of a row may be read together ([`Lanes::TAKES_ELEMENTS`]).
+    const IS_NUMBER: bool;
+
+    /// `sum` and the term.
+    ///
+    /// # Safety
+    /// The processor has the instructions of the table that the term is a part of.
+    unsafe fn add(x: L, weights: L, sum: L) -> L;
+}
+
+/// A product.
+struct Number;
+
+impl<L: Lanes> Term<L> for Number {
+    const IS_NUMBER: bool = true;
+
+    #[inline(always)]
+    unsafe fn add(x: L, weights: L, sum: L) -> L {
+        x.fma(weights, sum)
+    }
+}
+
+/// Two products of bf16.
+#[cfg(target_arch = "x86_64")]
+struct Pair;
+
+#[cfg(target_arch = "x86_64")]
+impl<L: Pairs> Term<L> for Pair {
+    const IS_NUMBER: bool = false;
+
+    #[inline(always)]
+    unsafe fn add(x: L, weights: L, sum: L) -> L {
+        // SAFETY: the processor has the instructions (# Safety).
+        unsafe { x.fma_pairs(weights, sum) }
+    }
+}
+
 /// The tile from row `first` on.
 ///
 /// # Safety
 /// As [`TileFn`], of `R` rows and `V` vectors, the last of which is half a vector if `HALF`.
 #[inline(always)]
-unsafe fn tile_body<A: Arith, T: Terms, const V: usize, const R: usize, const HALF: bool>(
-    job: &Job<'_, T>,
+unsafe fn tile_body<A: Arith, S: Source, T, const V: usize, const R: usize, const HALF: bool>(
+    job: &Job<'_, S>,
     first: usize,
-) {
+) where
+    T: Term<A::Lanes> + Term<Half<A>>,
+{
     let of_rows = |r: usize| (first + r) * job.stride;
     let n = <A::Lanes as Lanes>::N;
     let whole = if HALF { V - 1 } else { V };
@@ -393,7 +456,7 @@ unsafe fn tile_body<A: Arith, T: Terms, const V: usize, const R: usize, const HA
         macro_rules! terms {
             ($($i:literal)*) => {
                 while k + n <= len {
-                    if T::ASKS_AHEAD {
+                    if S::ASKS_AHEAD {
                         unrolled!(line below n {
                             A::Lanes::prefetch(ahead.wrapping_add(k * AHEAD + 2 * line * (AHEAD / 2)));
                             A::Lanes::prefetch(ahead.wrapping_add(k * AHEAD + (2 * line + 1) * (AHEAD / 2)));
@@ -414,11 +477,11 @@ unsafe fn tile_body<A: Arith, T: Terms, const V: usize, const R: usize, const HA
                 }
             };
         }
-        if A::Lanes::TAKES_ELEMENTS && !HALF {
+        if A::Lanes::TAKES_ELEMENTS && <T as Term<A::Lanes>>::IS_NUMBER && !HALF {
             terms!(0 1 2 3);
         }
         for k in k..len {
-            if T::ASKS_AHEAD {
+            if S::ASKS_AHEAD {
                 A::Lanes::prefetch(ahead.wrapping_add(k * AHEAD));
                 A::Lanes::prefetch(ahead.wrapping_add(k * AHEAD + AHEAD / 2));
             }
@@ -436,12 +499,14 @@ unsafe fn tile_body<A: Arith, T: Terms, const V: usize, const R: usize, const HA
                 if whole > 0 {
                     // SAFETY: the row has the segment's terms (# Safety, 2).
                     let x = unsafe { A::Lanes::splat(*at) };
-                    unrolled!(v below whole { sums[r][v] = x.fma(panel[v], sums[r][v]); });
+                    // SAFETY: the processor has the instructions (# Safety, 1).
+                    unrolled!(v below whole { sums[r][v] = unsafe { T::add(x, panel[v], sums[r][v]) }; });
                 }
                 if HALF {
                     // SAFETY: the row has the segment's terms (# Safety, 2).
                     let x = unsafe { Half::<A>::splat(*at) };
-                    halves[r] = x.fma(half, halves[r]);
+                    // SAFETY: the processor has the instructions (# Safety, 1).
+                    halves[r] = unsafe { T::add(x, half, halves[r]) };
                 }
             });
         }
@@ -528,11 +593,11 @@ type Half<A> = <<A as Arith>::Lanes as Lanes>::Half;
 /// NEON has 32, too, and a vector of factors for each row; two of them are left for the panel's vectors, which are read one
 /// after the other.
 macro_rules! table {
-    ($arith:ty, half $half:literal $(, $features:literal)?: $([$vectors:literal: $($rows:literal)*])*) => {{
+    ($arith:ty, $term:ty, half $half:literal $(, $features:literal)?: $([$vectors:literal: $($rows:literal)*])*) => {{
         $(#[target_feature(enable = $features)])?
         unsafe fn tile<const V: usize, const R: usize>(job: &Job<'_>) {
             // SAFETY: as `TileFn`.
-            unsafe { tile_body::<$arith, Segment, V, R, $half>(job, 0) }
+            unsafe { tile_body::<$arith, Segment, $term, V, R, $half>(job, 0) }
         }
         let mut table: Table = [[None; ROWS_MAX]; VECTORS_MAX];
         $($(table[$vectors - 1][$rows - 1] = Some(tile::<$vectors, $rows> as TileFn);)*)*
@@ -542,12 +607,12 @@ macro_rules! table {
 
 /// A table of strips: the body compiled for an instruction set, each number of vectors, and the most rows of a tile of these.
 macro_rules! strip_table {
-    ($arith:ty, half $half:literal $(, $features:literal)?: $([$vectors:literal: $rows:literal])*) => {{
+    ($arith:ty, $term:ty, half $half:literal $(, $features:literal)?: $([$vectors:literal: $rows:literal])*) => {{
         $(#[target_feature(enable = $features)])?
         unsafe fn strip<const V: usize, const R: usize>(job: &Job<'_, Run>, n: usize) {
             for tile in 0..n {
                 // SAFETY: as `StripFn`.
-                unsafe { tile_body::<$arith, Run, V, R, $half>(job, tile * R) }
+                unsafe { tile_body::<$arith, Run, $term, V, R, $half>(job, tile * R) }
             }
         }
         let mut table: StripTable = [None; VECTORS_MAX];
@@ -557,38 +622,64 @@ macro_rules! strip_table {
 }
 
 #[cfg(not(target_arch = "aarch64"))]
-static BASELINE: Table = table!(crate::isa::Separate, half false: [1: 1 2 3 4 5 6] [2: 1 2 3 4 5 6]);
+static BASELINE: Table = table!(crate::isa::Separate, Number, half false: [1: 1 2 3 4 5 6] [2: 1 2 3 4 5 6]);
 #[cfg(target_arch = "aarch64")]
 static NEON: Table = table!(
-    crate::isa::Baseline, half false:
+    crate::isa::Baseline, Number, half false:
     [1: 1 2 3 4 5 6 7 8 9 10 11 12] [2: 1 2 3 4 5 6 7 8] [3: 1 2 3 4 5 6 7] [4: 1 2 3 4 5 6]
 );
 #[cfg(target_arch = "x86_64")]
-static AVX2: Table = table!(crate::isa::Fused, half false, "avx2,fma": [1: 1 2 3 4 5 6] [2: 1 2 3 4 5 6]);
+static AVX2: Table =
+    table!(crate::isa::Fused, Number, half false, "avx2,fma": [1: 1 2 3 4 5 6] [2: 1 2 3 4 5 6]);
 #[cfg(target_arch = "x86_64")]
 static AVX512: Table = table!(
-    crate::isa::FusedWide, half false, "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma":
+    crate::isa::FusedWide, Number, half false, "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma":
     [1: 1 2 3 4 5 6 7 8] [2: 1 2 3 4 5 6 7 8 9 10 11 12] [3: 1 2 3 4 5 6 7 8] [4: 1 2 3 4 5 6]
 );
 #[cfg(target_arch = "x86_64")]
 static AVX512_HALVES: Table = table!(
-    crate::isa::FusedWide, half true, "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma":
+    crate::isa::FusedWide, Number, half true, "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma":
+    [1: 1 2 3 4 5 6 7 8] [2: 1 2 3 4 5 6 7 8 9 10 11 12] [3: 1 2 3 4 5 6 7 8] [4: 1 2 3 4 5 6]
+);
+
+/// Pairs of terms, with the instructions of AVX512-BF16.
+#[cfg(target_arch = "x86_64")]
+static AVX512_PAIRS: Table = table!(
+    crate::isa::FusedWide, Pair, half false, "avx512bf16,avx512f,avx512vl,avx512bw,avx512dq,avx2,fma":
+    [1: 1 2 3 4 5 6 7 8] [2: 1 2 3 4 5 6 7 8 9 10 11 12] [3: 1 2 3 4 5 6 7 8] [4: 1 2 3 4 5 6]
+);
+#[cfg(target_arch = "x86_64")]
+static AVX512_PAIRS_HALVES: Table = table!(
+    crate::isa::FusedWide, Pair, half true, "avx512bf16,avx512f,avx512vl,avx512bw,avx512dq,avx2,fma":
     [1: 1 2 3 4 5 6 7 8] [2: 1 2 3 4 5 6 7 8 9 10 11 12] [3: 1 2 3 4 5 6 7 8] [4: 1 2 3 4 5 6]
 );
 
 #[cfg(not(target_arch = "aarch64"))]
-static BASELINE_STRIPS: StripTable = strip_table!(crate::isa::Separate, half false: [1: 6] [2: 6]);
+static BASELINE_STRIPS: StripTable = strip_table!(crate::isa::Separate, Number, half false: [1: 6] [2: 6]);
 #[cfg(target_arch = "aarch64")]
-static NEON_STRIPS: StripTable = strip_table!(crate::isa::Baseline, half false: [1: 12] [2: 8] [3: 7] [4: 6]);
+static NEON_STRIPS: StripTable =
+    strip_table!(crate::isa::Baseline, Number, half false: [1: 12] [2: 8] [3: 7] [4: 6]);
 #[cfg(target_arch = "x86_64")]
-static AVX2_STRIPS: StripTable = strip_table!(crate::isa::Fused, half false, "avx2,fma": [1: 6] [2: 6]);
+static AVX2_STRIPS: StripTable =
+    strip_table!(crate::isa::Fused, Number, half false, "avx2,fma": [1: 6] [2: 6]);
 #[cfg(target_arch = "x86_64")]
 static AVX512_STRIPS: StripTable = strip_table!(
-    crate::isa::FusedWide, half false, "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma": [1: 8] [2: 12] [3: 8] [4: 6]
+    crate::isa::FusedWide, Number, half false, "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma": [1: 8] [2: 12] [3: 8] [4: 6]
 );
 #[cfg(target_arch = "x86_64")]
 static AVX512_HALF_STRIPS: StripTable = strip_table!(
-    crate::isa::FusedWide, half true, "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma": [1: 8] [2: 12] [3: 8] [4: 6]
+    crate::isa::FusedWide, Number, half true, "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma": [1: 8] [2: 12] [3: 8] [4: 6]
+);
+
+#[cfg(target_arch = "x86_64")]
+static AVX512_PAIRS_STRIPS: StripTable = strip_table!(
+    crate::isa::FusedWide, Pair, half false, "avx512bf16,avx512f,avx512vl,avx512bw,avx512dq,avx2,fma":
+    [1: 8] [2: 12] [3: 8] [4: 6]
+);
+#[cfg(target_arch = "x86_64")]
+static AVX512_PAIRS_HALF_STRIPS: StripTable = strip_table!(
+    crate::isa::FusedWide, Pair, half true, "avx512bf16,avx512f,avx512vl,avx512bw,avx512dq,avx2,fma":
+    [1: 8] [2: 12] [3: 8] [4: 6]
 );
 
 /// A table of rows: the body compiled for an instruction set, each number of vectors and of panels.
@@ -619,3 +710,6 @@ static AVX512_ROW: RowTable =
     row_table!(crate::isa::FusedWide, "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma": 1 2 3 4);
 #[cfg(target_arch = "aarch64")]
 static NEON_ROW: RowTable = row_table!(crate::isa::Baseline: 1 2 3 4);
+/// Pairs have none: a row is read once, and its tile waits for the weights.
+#[cfg(target_arch = "x86_64")]
+static NO_ROWS: RowTable = [[None; PANELS_MAX]; VECTORS_MAX];

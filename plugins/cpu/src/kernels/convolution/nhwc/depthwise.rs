@@ -6,7 +6,7 @@
 //! sees the padding only is left out, if all weights are finite.
 
 use super::Conv;
-use super::panels::{HEADER, is_finite, mark_finite};
+use super::header::{HEADER, is_finite, mark_finite};
 use super::sliding::{Slide, Sliding};
 use crate::device::CpuDevice;
 use crate::dispatch;
@@ -129,7 +129,7 @@ fn room(conv: &Conv) -> Size {
 /// Weights come as `[channel, input, tap]`, the inputs those of the channel's group, and leave as `[tap, input, channel]`, after
 /// a header.
 fn pack(src: &[f32], [channels, c_in, n_taps]: [usize; 3], dst: &mut [f32]) {
-    let dst = mark_finite(src, dst);
+    let dst = mark_finite(src, f32::INFINITY, dst);
     for (term, row) in dst.chunks_exact_mut(channels.max(1)).enumerate().take(c_in * n_taps) {
         let (tap, input) = (term / c_in, term % c_in);
         for (channel, value) in row.iter_mut().enumerate() {

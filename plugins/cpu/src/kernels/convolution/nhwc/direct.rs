@@ -5,12 +5,13 @@
 //! as far from each other, so that nothing is looked up for it.
 
 use super::Conv;
-use super::panels::{HEADER, Panels, is_finite, mark_finite};
+use super::header::{HEADER, is_finite, mark_finite};
 use crate::device::CpuDevice;
 use crate::kernels::geometry::pixels::{Groups, Line};
 use crate::kernels::product::epilogue::Addresses;
 use crate::kernels::product::micro::{as_f32s_mut, layout_id, to_f32s};
-use crate::kernels::product::tile::{Job, ROWS_MAX, Run, Segment};
+use crate::kernels::product::panels::Panels;
+use crate::kernels::product::tile::{Job, ROWS_MAX, Run, Segment, TERMS_MAX};
 use crate::stream::CpuStream;
 use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
@@ -22,8 +23,6 @@ const BLOCK_BYTES: usize = 192 << 10;
 const PANELS_BYTES: usize = 384 << 10;
 /// Operations of a chunk: fewer are not worth another thread.
 const FLOPS_MIN: usize = 200_000;
-/// Terms of a panel that are worked on at once: more of a panel of four vectors would not stay in the second-level cache.
-const TERMS_MAX: usize = 2048;
 /// Bytes of a panel that is read for all tiles of a strip, mostly from the nearest cache.
 const STRIP_BYTES: usize = 40 << 10;
 /// Segments that are collected before a tile is made of them: a window of 3 x 3 has as many at the edge of an image.
@@ -33,12 +32,12 @@ pub(super) struct Direct {
     pub conv: Conv,
     pub panels: Panels,
     /// Tiles of pixels.
-    tiles: Groups,
+    pub tiles: Groups,
     /// Columns whose tiles may be made in strips: none if panels are too large.
     strips: Range<usize>,
     /// Blocks of tiles, and parts of the panels.
-    n_blocks: usize,
-    n_parts: usize,
+    pub n_blocks: usize,
+    pub n_parts: usize,
     grain: usize,
 }
 
@@ -63,7 +62,7 @@ pub(super) fn prepare(conv: Conv) -> Result<Prepared> {
 /// Writes the header and the panels of each group; weights come as `[group, output channel, input channel, tap]`.
 pub(super) fn pack(src: &[f32], panels: &Panels, groups: usize, extents: [usize; 3], dst: &mut [f32]) {
     let [c_out, c_in, n_taps] = extents;
-    let dst = mark_finite(src, dst);
+    let dst = mark_finite(src, f32::INFINITY, dst);
     for (group, dst) in dst.chunks_exact_mut(panels.len().max(1)).enumerate().take(groups) {
         let src = &src[group * c_out * c_in * n_taps..];
         panels.pack(src, n_taps, dst);
@@ -87,21 +86,7 @@ impl Launch<CpuDevice> for Direct {
             pack(src, &self.panels, conv.groups, [conv.c_out, conv.c_in, conv.window.n_taps()], dst);
             addresses.w = packed;
         }
-        conv.host.parallel_for(conv.groups * self.n_blocks * self.n_parts, self.grain, |units, _| {
-            for unit in units {
-                let (part, unit) = (unit % self.n_parts, unit / self.n_parts);
-                let (block, group) = (unit % self.n_blocks, unit / self.n_blocks);
-                let tile = |block: usize| self.tiles.n * block / self.n_blocks;
-                let panel = |part: usize| self.panels.n * part / self.n_parts;
-                // SAFETY: units write disjoint parts of the result, and the weights are packed.
-                unsafe {
-                    let place = Place::of(addresses, group);
-                    let panels = panel(part)..panel(part + 1);
-                    self.block(&place, panels, tile(block)..tile(block + 1))?;
-                }
-            }
-            Ok(())
-        })
+        self.run(addresses)
     }
 }
 
@@ -144,7 +129,7 @@ impl Place {
 impl Direct {
     /// Divides the work: by blocks of pixels that stay in the cache for all panels, and by panels where there are few of those.
     pub(super) fn of(conv: Conv) -> Self {
-        let panels = Panels::of(&conv, conv.k());
+        let panels = Panels::of(conv.c_out, conv.k(), &conv.tiles);
         let n_pixels = conv.n_pixels();
         let tiles = Groups::of(&conv.window, conv.images, conv.tiles.rows(panels.widest().max(1)));
         let bytes = Size::of(conv.c_in * 4) * conv.window.stride.iter().product::<usize>();
@@ -163,6 +148,43 @@ impl Direct {
         let takes_strips = of_panel <= STRIP_BYTES && n_runs.saturated() <= SEGMENTS_MAX && panels.n > 0;
         let strips = if takes_strips { conv.window.inside(2) } else { 0..0 };
         Self { conv, panels, tiles, strips, n_blocks, n_parts, grain: (FLOPS_MIN / flops.max(1)).max(1) }
+    }
+
+    /// Makes all results; the weights are packed.
+    ///
+    /// # Errors
+    /// CANCELLED if the run is to end.
+    pub(super) fn run(&self, addresses: Addresses) -> Result<()> {
+        self.run_by_block(addresses, |_, _| addresses.x)
+    }
+
+    /// As [`Direct::run`], with an image that a function gives for each block of tiles and each slot, which may have no more
+    /// than what the block sees.
+    ///
+    /// # Errors
+    /// As [`Direct::run`].
+    pub(super) fn run_by_block(
+        &self,
+        addresses: Addresses,
+        image: impl Fn(&Range<usize>, usize) -> SendPtr<f32> + Sync,
+    ) -> Result<()> {
+        let conv = &self.conv;
+        conv.host.parallel_for(conv.groups * self.n_blocks * self.n_parts, self.grain, |units, slot| {
+            for unit in units {
+                let (part, unit) = (unit % self.n_parts, unit / self.n_parts);
+                let (block, group) = (unit % self.n_blocks, unit / self.n_blocks);
+                let tile = |block: usize| self.tiles.n * block / self.n_blocks;
+                let panel = |part: usize| self.panels.n * part / self.n_parts;
+                let tiles = tile(block)..tile(block + 1);
+                let addresses = Addresses { x: image(&tiles, slot), ..addresses };
+                // SAFETY: units write disjoint parts of the result, and the weights are packed.
+                unsafe {
+                    let place = Place::of(addresses, group);
+                    self.block(&place, panel(part)..panel(part + 1), tiles)?;
+                }
+            }
+            Ok(())
+        })
     }
 
     /// Makes some tiles of some panels.

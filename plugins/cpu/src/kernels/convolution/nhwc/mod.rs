@@ -2,12 +2,15 @@
 //! sees of a pixel is contiguous.
 //!
 //! - [`direct`]: tiles of pixels times panels of weights, straight from the image.
+//! - `rounded`: the same with factors of bf16, if the host permits it.
 //! - [`winograd`]: windows of 3 x 3 that move by one, with fewer multiplications.
 //! - [`depthwise`]: each channel by itself, or groups of few; [`sliding`]: its windows of usual widths.
 
 mod depthwise;
 mod direct;
-mod panels;
+mod header;
+#[cfg(target_arch = "x86_64")]
+mod rounded;
 mod sliding;
 #[cfg(test)]
 mod tests;
@@ -19,6 +22,8 @@ use crate::kernels::geometry::extents::extents;
 use crate::kernels::geometry::window::Window;
 use crate::kernels::numbers::widen;
 use crate::kernels::product::epilogue::{Activation, FinishFn, Tile, finish};
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::product::pairs::Pairs;
 use crate::kernels::product::tile::{Quick, Tail, Tiles};
 use devbay_ops::descriptor_of;
 use devbay_plugin_api::reserve::{self, Size};
@@ -30,6 +35,9 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[descriptor_of("devbay", "NhwcFusedCo
     .adapted(widen::floats)
     .cost(conv_cost)
     .doc("Conv of images whose channels come last, with a residual that is added, and an activation")];
+
+/// Vectors that are multiplied while one of weights is read that is in no cache.
+const UNCACHED: f64 = 16.0;
 
 /// A convolution.
 struct Conv {
@@ -61,6 +69,14 @@ impl Conv {
     /// Pixels of the results of all images.
     fn n_pixels(&self) -> usize {
         self.images * self.window.n_output()
+    }
+
+    /// The time that the direct way takes with so many terms of a group's pixel, in vectors multiplied or moved. A processor
+    /// makes about one a cycle.
+    fn directly(&self, terms: usize) -> f64 {
+        let columns = self.c_out.div_ceil(self.tiles.lanes) as f64;
+        let weights = (self.window.n_taps() * self.groups) as f64 * terms as f64 * columns;
+        (self.n_pixels() as f64 + UNCACHED) * weights
     }
 
     /// Numbers of a pixel of an image, and of a result.
@@ -133,8 +149,18 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     if depthwise::takes(&conv) {
         return depthwise::prepare(conv, isa);
     }
-    if request.device.winograd && winograd::pays(&conv) {
+    let directly = conv.directly(conv.c_in);
+    #[cfg(target_arch = "x86_64")]
+    let (directly, pairs) = match Pairs::permitted(request).filter(|_| conv.packed) {
+        Some(pairs) if rounded::estimate(&conv) < directly => (rounded::estimate(&conv), Some(pairs)),
+        _ => (directly, None),
+    };
+    if request.device.winograd && winograd::pays(&conv, directly) {
         return winograd::prepare(conv, isa);
+    }
+    #[cfg(target_arch = "x86_64")]
+    if let Some(pairs) = pairs {
+        return rounded::prepare(conv, pairs);
     }
     direct::prepare(conv)
 }

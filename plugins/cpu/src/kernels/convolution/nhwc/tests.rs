@@ -1,7 +1,8 @@
 //! Convolutions of images whose channels come last, beside the definition.
 
-use crate::kernels::test_host::{Array, Value, run_with_constants};
-use crate::kernels::testing::{Chance, isas};
+use crate::kernels::test_host::{Array, Value, run_permitted};
+use crate::kernels::testing::{Chance, isas, rounded};
+use devbay_plugin_api::abi::{DEVBAY_NUMERICS_BF16, DEVBAY_NUMERICS_STRICT};
 
 /// A case: extents and attributes of a convolution of one to three dimensions.
 #[derive(Debug)]
@@ -103,7 +104,7 @@ fn found(case: &Case, x: &[f32], w: &[f32], constants: u64, more: &More) -> Vec<
     let inputs = [Some(Array::of(&of_x, x)), Some(Array::of(&of_w, w)), bias, z];
     let y = [Some(Array::empty::<f32>(&of_y))];
     let run = |isa| {
-        let found = run_with_constants(isa, "NhwcFusedConv", &attrs, &inputs, &y, constants);
+        let found = run_permitted(isa, more.numerics, "NhwcFusedConv", &attrs, &inputs, &y, constants);
         found.unwrap_or_else(|error| panic!("{case:?}: {error}"))[0].as_ref().expect("a result").elements()
     };
     isas().map(run).collect()
@@ -117,6 +118,8 @@ struct More {
     activation: Option<&'static str>,
     /// Numbers for both.
     addend: Vec<f32>,
+    /// What is permitted.
+    numerics: u64,
 }
 
 impl More {
@@ -180,7 +183,8 @@ fn convolutions_are_what_the_definition_says() {
             Case { images: 1 + chance.below(2), groups, c_in, c_out, image, kernel, stride, dilation, pad };
         let [n_x, n_w, n_y]: [usize; 3] = case.shapes().map(|extents| extents.iter().product());
         let (x, w) = (integers(&mut chance, n_x), integers(&mut chance, n_w));
-        let more = More {
+        let mut more = More {
+            numerics: DEVBAY_NUMERICS_STRICT,
             bias: chance.below(2) == 0,
             z: chance.below(2) == 0,
             activation: [None, Some("Relu"), Some("HardSwish")][chance.below(3)],
@@ -189,8 +193,11 @@ fn convolutions_are_what_the_definition_says() {
         let mut expected = vec![0.0f32; n_y];
         case.each(|y, x_at, w_at| expected[y] += x_at.map_or(0.0, |at| x[at] * w[w_at]));
         more.apply(&mut expected, groups * c_out);
-        // Weights that come with a run, and that are packed before.
-        for constants in [0, 2] {
+        // Weights that come with a run, and that are packed before; of bf16, such integers are what they are.
+        for (constants, numerics) in
+            [(0, DEVBAY_NUMERICS_STRICT), (2, DEVBAY_NUMERICS_STRICT), (2, DEVBAY_NUMERICS_BF16)]
+        {
+            more.numerics = numerics;
             for found in found(&case, &x, &w, constants, &more) {
                 // Sums are exact; 3 x 3 windows of packed weights may be made of fewer products, which round, and some
                 // activations round.
@@ -236,12 +243,65 @@ fn fewer_products_stay_within_their_bound() {
 }
 
 #[test]
+fn rounded_inputs_are_all_that_a_permission_changes() {
+    let mut chance = Chance::new(41);
+    let one_by_one = |stride: usize| Case {
+        kernel: vec![1; 2],
+        pad: vec![0; 2],
+        stride: vec![stride; 2],
+        ..Case::plane(2, [67, 72], [9, 8])
+    };
+    let strided = Case { stride: vec![2; 2], ..Case::plane(2, [33, 40], [9, 8]) };
+    let grouped = Case { groups: 3, ..Case::plane(1, [5, 20], [6, 7]) };
+    for case in [one_by_one(1), one_by_one(2), strided, grouped] {
+        let [n_x, n_w, n_y]: [usize; 3] = case.shapes().map(|extents| extents.iter().product());
+        let (x, w) = (chance.floats(n_x, 1.0), chance.floats(n_w, 1.0));
+        let sums = |x: &[f32], w: &[f32]| {
+            let mut sums = vec![[0.0f64; 2]; n_y];
+            case.each(|y, x_at, w_at| {
+                let term = x_at.map_or(0.0, |at| f64::from(x[at]) * f64::from(w[w_at]));
+                sums[y] = [sums[y][0] + term, sums[y][1] + term.abs()];
+            });
+            sums
+        };
+        let [near_x, near_w] =
+            [&x, &w].map(|numbers| numbers.iter().map(|&x| rounded(x)).collect::<Vec<_>>());
+        let (exact, near) = (sums(&x, &w), sums(&near_x, &near_w));
+        let permitted = More { numerics: DEVBAY_NUMERICS_BF16, ..More::default() };
+        let check = |x: &[f32], w: &[f32], more: &More, expected: &[[f64; 2]], bound: f64| {
+            for found in found(&case, x, w, 2, more) {
+                for (at, (found, [sum, size])) in found.iter().zip(expected).enumerate() {
+                    let off = (f64::from(*found) - sum).abs();
+                    assert!(off <= bound * size, "{case:?}: {at}: {found} for {sum}, off by {off:e}");
+                }
+            }
+        };
+        const SUMS: f64 = 1e-5;
+        check(&x, &w, &More::default(), &exact, SUMS);
+        // Two inputs, each off by 2^-8 of it at most: half a unit of eight bits.
+        check(&x, &w, &permitted, &exact, 1.01 / 128.0 + SUMS);
+        // Of numbers that are rounded already, the permission changes nothing.
+        check(&near_x, &near_w, &permitted, &near, SUMS);
+    }
+}
+
+#[test]
 fn what_is_not_finite_stays_where_it_is_seen() {
     let mut chance = Chance::new(37);
-    for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, 1e37] {
-        for in_weights in [false, true] {
+    // The largest number is bf16's: f32's would be infinite there.
+    let largest = f32::from_bits(0x7f7f_0000);
+    for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, largest, 1e37] {
+        for (in_weights, numerics) in [
+            (false, DEVBAY_NUMERICS_STRICT),
+            (true, DEVBAY_NUMERICS_STRICT),
+            (false, DEVBAY_NUMERICS_BF16),
+            (true, DEVBAY_NUMERICS_BF16),
+        ] {
+            let more = More { numerics, ..More::default() };
+            let strided = Case { stride: vec![2; 2], ..Case::plane(2, [33, 32], [12, 13]) };
             let planes = [
                 Case::plane(2, [32, 32], [12, 13]),
+                strided,
                 Case::depthwise(2, 39, [6, 45]),
                 Case { dilation: vec![2; 2], ..Case::depthwise(1, 20, [6, 20]) },
                 Case { groups: 6, ..Case::plane(1, [4, 4], [6, 21]) },
@@ -258,7 +318,7 @@ fn what_is_not_finite_stays_where_it_is_seen() {
                 case.each(|y, x_at, w_at| {
                     expected[y] += f64::from(x_at.map_or(0.0, |at| x[at])) * f64::from(w[w_at]);
                 });
-                for found in found(&case, &x, &w, 2, &More::default()) {
+                for found in found(&case, &x, &w, 2, &more) {
                     for (at, (&found, &expected)) in found.iter().zip(&expected).enumerate() {
                         let expected = expected as f32;
                         let same = found.is_nan() == expected.is_nan()

@@ -9,14 +9,15 @@
 //! finite in a tile would spread to results that do not see it, or overflow where no result does: such tiles are made once
 //! more, directly.
 
-use super::Conv;
 use super::direct::{self, Direct, Place};
-use super::panels::{HEADER, Panels};
+use super::header::HEADER;
+use super::{Conv, UNCACHED};
 use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::{Arith, Isa};
 use crate::kernels::product::epilogue::Addresses;
 use crate::kernels::product::micro::{as_f32s_mut, layout_id, to_f32s};
+use crate::kernels::product::panels::Panels;
 use crate::kernels::product::tile::{Job, Segment, Tail};
 use crate::lanes::{Lanes, read, write};
 use crate::stream::CpuStream;
@@ -33,8 +34,9 @@ const N: usize = IN * IN;
 /// Bytes of the numbers of some tiles, before and behind the products: a part of the second-level cache.
 const BLOCK_BYTES: usize = 640 << 10;
 
-/// Returns whether fewer multiplications take less time, for all that has to be moved for them.
-pub(super) fn pays(conv: &Conv) -> bool {
+/// Returns whether fewer multiplications take less time than the direct way does ([`Conv::directly`]), for all that has to be
+/// moved for them.
+pub(super) fn pays(conv: &Conv, directly: f64) -> bool {
     let window = &conv.window;
     let is_plane =
         window.kernel[0] == 1 && window.input[0] == 1 && window.output[0] == 1 && window.pad[0] == 0;
@@ -47,14 +49,11 @@ pub(super) fn pays(conv: &Conv) -> bool {
     if !takes {
         return false;
     }
-    // Vectors multiplied or moved. A processor makes about one a cycle, and reads a sixteenth of one that is in no cache.
-    const UNCACHED: f64 = 16.0;
     let lanes = conv.tiles.lanes as f64;
     let vectors = |n: usize| n.next_multiple_of(conv.tiles.lanes) as f64 / lanes;
     let (c_in, c_out) = (conv.c_in as f64, vectors(conv.c_out));
     let weights = c_in * c_out;
     let tiles = (conv.images * tiles_of(window.output[1]) * tiles_of(window.output[2])) as f64;
-    let directly = 9.0 * (conv.n_pixels() as f64 + UNCACHED) * weights;
     let moved = tiles * (200.0 * vectors(conv.c_in) + 170.0 * c_out);
     N as f64 * (tiles + UNCACHED) * weights + moved < 0.9 * directly
 }
@@ -78,7 +77,7 @@ struct Winograd {
 
 pub(super) fn prepare(conv: Conv, isa: Isa) -> Result<Prepared> {
     let (c_in, c_out) = (conv.c_in, conv.c_out);
-    let panels = Panels::of(&conv, c_in);
+    let panels = Panels::of(c_out, c_in, &conv.tiles);
     let [_, height, width] = conv.window.output;
     let (rows, columns) = (tiles_of(height), tiles_of(width));
     let n_tiles = conv.images * rows * columns;
