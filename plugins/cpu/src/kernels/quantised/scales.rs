@@ -9,6 +9,7 @@ use crate::isa::Arith;
 use crate::kernels::cost;
 use crate::kernels::geometry::extents::{axis, expect_output, extents};
 use crate::kernels::product::int_product::SMALL;
+use crate::lanes::{Lanes, read, unrolled};
 use crate::stream::CpuStream;
 use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
@@ -285,26 +286,45 @@ impl Launch<CpuDevice> for Dequantize {
     }
 }
 
-/// The lowest and the highest number, and 0.
+/// The lowest and the highest number, and 0. What is no number counts for nothing.
 ///
 /// # Safety
 /// `x` holds `n` elements, `extremes` two, and the processor has the instructions.
 #[inline(always)]
 unsafe fn extremes_body<A: Arith>(x: *const f32, n: usize, extremes: *mut f32) {
-    const WIDTH: usize = 16;
-    let (mut low, mut high) = ([0.0f32; WIDTH], [0.0f32; WIDTH]);
-    let mut add = |slot: usize, i: usize| {
-        // SAFETY: the loops below keep `i` below `n`.
-        let x = unsafe { x.add(i).read() };
-        low[slot] = if x < low[slot] { x } else { low[slot] };
-        high[slot] = if x > high[slot] { x } else { high[slot] };
-    };
-    let whole = n / WIDTH * WIDTH;
-    for i in (0..whole).step_by(WIDTH) {
-        (0..WIDTH).for_each(|slot| add(slot, i + slot));
+    // Several, so that one comparison need not wait for the one before.
+    const CHAINS: usize = 4;
+    let width = A::Lanes::N;
+    // SAFETY: the processor has the instructions (# Safety).
+    let zero = unsafe { A::Lanes::splat(0.0) };
+    let (mut low, mut high) = ([zero; CHAINS], [zero; CHAINS]);
+    let mut i = 0;
+    while i + CHAINS * width <= n {
+        unrolled!(chain below CHAINS {
+            // SAFETY: there are as many elements from `i` on.
+            let x = unsafe { A::Lanes::load(x.wrapping_add(i + chain * width)) };
+            low[chain] = low[chain].at_most(x);
+            high[chain] = high[chain].at_least(x);
+        });
+        i += CHAINS * width;
     }
-    (whole..n).for_each(|i| add(0, i));
-    let (low, high) = (low.into_iter().fold(0.0, f32::min), high.into_iter().fold(0.0, f32::max));
+    while i < n {
+        // SAFETY: there are as many elements from `i` on; the vector is filled up with 0.
+        let x: A::Lanes = unsafe { read(x.wrapping_add(i), width.min(n - i)) };
+        low[0] = low[0].at_most(x);
+        high[0] = high[0].at_least(x);
+        i += width;
+    }
+    let mut all = [[0.0f32; 16]; 2];
+    unrolled!(chain below CHAINS {
+        low[0] = low[0].at_most(low[chain]);
+        high[0] = high[0].at_least(high[chain]);
+    });
+    // SAFETY: 16 numbers are enough.
+    unsafe { low[0].store(all[0].as_mut_ptr()) };
+    // SAFETY: 16 numbers are enough.
+    unsafe { high[0].store(all[1].as_mut_ptr()) };
+    let [low, high] = [all[0].into_iter().fold(0.0, f32::min), all[1].into_iter().fold(0.0, f32::max)];
     // SAFETY: `extremes` holds two numbers (# Safety).
     unsafe { extremes.write(low) };
     // SAFETY: `extremes` holds two numbers (# Safety).
