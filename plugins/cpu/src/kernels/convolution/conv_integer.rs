@@ -2,12 +2,13 @@
 //!
 //! The convolution is a product of the filters, one in each row, and of the patches of the input that
 //! they lie on, one in each column. Patches are written a panel at a time, beside the block that they
-//! are used for; where they reach over the border they have the input's zero point. Filters become unsigned bytes, once if they
-//! are constant.
+//! are used for; where they reach over the border they have the input's zero point, which images of two dimensions get
+//! around them before ([`Phases`]). Filters become unsigned bytes, once if they are constant.
 //! Groups of one channel have a way of their own ([`depthwise_integer`](super::depthwise_integer)).
 //! One- and two-dimensional inputs are three-dimensional ones with extents of 1.
 
-use super::depthwise_integer::{IntDepthwise, Plane};
+use super::depthwise_integer::{CHUNK, Plane, PlaneFn, plane};
+use super::phases::Phases;
 use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::Arith;
@@ -17,6 +18,7 @@ use crate::kernels::numbers::convert::Kind;
 use crate::kernels::product::int_product::{HALF, IntPanels, SMALL, TakeRow, Zeros, flip, scale_at, take_row};
 use crate::kernels::product::int_tile::{COLUMNS_MAX, Factors, IntTiles, Job, Outer, Tail};
 use crate::kernels::product::micro::layout_id;
+use crate::lanes::unrolled;
 use crate::stream::CpuStream;
 use devbay_ops::descriptor;
 use devbay_plugin_api::reserve::Size;
@@ -225,10 +227,15 @@ struct ConvInteger {
     packed: bool,
     /// Bytes of the workspace that a slot has.
     slot: usize,
-    fill: unsafe fn(&Patches, *mut i8, *mut i32),
+    fill: unsafe fn(&Patches, *mut i8),
     take: TakeRow,
-    /// Groups of one channel.
-    depthwise: Option<IntDepthwise>,
+    /// How planes are divided; None for images that are read as they are.
+    phases: Option<Phases>,
+    /// Of groups of one channel, which have phases.
+    depthwise: Option<PlaneFn>,
+    /// Where the workspace has ones for all terms, and all planes.
+    ones_at: usize,
+    planes_at: usize,
 }
 
 /// What the workspace has of each filter: zero points, what sums begin with, factors, sums.
@@ -253,14 +260,25 @@ pub(crate) fn prepare(
     let (input_signed, filters_signed) = (input.dtype() == I8, filters.dtype() == I8);
     let tiles = IntTiles::of(isa);
     let packed = request.abi_minor >= 2 && filters.constant().is_some() && depth * n_filters > 0;
-    let depthwise = match shape.channels {
-        1 => IntDepthwise::new(isa, &shape.spatial)?,
-        _ => None,
+    let is_line = shape.spatial.iter().all(Spatial::is_identity);
+    let phases = if is_line { None } else { Phases::new(&shape.spatial)? };
+    let depthwise = phases.as_ref().filter(|_| shape.channels == 1).map(|_| plane(isa));
+    // A row and a chunk are behind the last phase.
+    let behind = phases.as_ref().map_or(0, |phases| phases.width + CHUNK);
+    let plane_size = phases.as_ref().map_or(0, Phases::size);
+    let slot = match depthwise {
+        Some(_) => Size::of(plane_size) + behind,
+        // The sums of a panel's columns, then the panel, and what a vector writes behind it.
+        None => Size::of(depth.div_ceil(4)) * (4 * tiles.lanes * tiles.vectors) + (4 * COLUMNS_MAX + CHUNK),
     };
-    let widest = Size::of(depth.div_ceil(4)) * (4 * tiles.lanes * tiles.vectors);
-    // The sums of a panel's columns, then the panel.
-    let slot = depthwise.as_ref().map_or(widest + 4 * COLUMNS_MAX, IntDepthwise::size);
     let slot = slot.get("a panel")?.next_multiple_of(64);
+    let of_filter = 4 * FILTER_NUMBERS + if packed { 0 } else { depth };
+    let ones_at = Size::of(slot) * request.host.n_slots() + Size::of(n_filters) * of_filter;
+    let ones_at = ones_at.get("filters")?;
+    let planes_at = (Size::of(ones_at) + depth).get("filters")?.next_multiple_of(64);
+    let n_planes = (Size::of(shape.batch) * shape.groups * shape.channels).get("planes")?;
+    let of_planes = Size::of(if depthwise.is_some() { 0 } else { n_planes }) * plane_size;
+    let bytes = of_planes + behind + planes_at;
     let take = take_row(isa);
     let filter_flip = flip(filters_signed);
     let kernel = ConvInteger {
@@ -277,13 +295,14 @@ pub(crate) fn prepare(
         slot,
         fill: fill_patches(isa),
         take,
+        phases,
         depthwise,
+        ones_at,
+        planes_at,
         shape,
         places,
         end,
     };
-    let of_filter = 4 * FILTER_NUMBERS + if packed { 0 } else { depth };
-    let bytes = Size::of(slot) * request.host.n_slots() + Size::of(n_filters) * of_filter;
     let prepared = Prepared::new(kernel).with_room(bytes, 64)?;
     if !packed {
         return Ok(prepared);
@@ -347,39 +366,55 @@ impl Launch<CpuDevice> for ConvInteger {
         let grain = (GRAIN / macs.max(1)).max(1);
         let n_units = shape.batch * shape.groups * per_group;
         let tail = Shared(tail);
-        if let Some(depthwise) = &self.depthwise {
+        if let (Some(body), Some(phases)) = (self.depthwise, &self.phases) {
             let macs = shape.filters * self.n * self.depth;
             let grain = (GRAIN / 8 / macs.max(1)).max(1);
             return self.host.parallel_for(shape.batch * shape.groups, grain, |range, slot| {
                 let mut pace = self.host.pace();
-                let phases = workspace.at(slot * self.slot).cast::<i8>();
+                let plane = workspace.at(slot * self.slot).cast::<i8>();
                 for image_idx in range {
-                    // SAFETY: the plane lies within the input, and the slot has the phases' bytes.
-                    unsafe {
-                        depthwise.divide(x.at(image_idx * image), self.input_flip, input_zero as i8, phases);
-                    }
+                    let from = x.at(image_idx * image);
+                    let behind = phases.width + CHUNK;
+                    // SAFETY: the plane lies within the input, and the slot has the phases' bytes and those behind.
+                    unsafe { phases.divide(from, self.input_flip, input_zero as i8, plane, behind) };
                     for row in 0..shape.filters {
                         let at = image_idx % shape.groups * shape.filters + row;
                         // SAFETY: there is a number for each filter.
                         let (zero, start) = unsafe { (*filters.zeros.at(at), *filters.starts.at(at)) };
-                        let plane = Plane {
+                        let job = Plane {
+                            plane,
                             phases,
                             weights: filters.rows.at(at * self.depth),
                             zero,
                             start,
-                            how: depthwise,
                             tail: tail.of_row(at),
                             y: output.at((image_idx * shape.filters + row) * self.n * tail.size()),
                         };
                         // SAFETY: the instructions are the device's, there are phases and weights, and the plane of the
                         // result is no other chunk's.
-                        unsafe { depthwise.run(&plane) };
+                        unsafe { body(&job) };
                     }
                     pace.work(macs / 8)?;
                 }
                 Ok(())
             });
         }
+        let planes = SendPtr(workspace.at(self.planes_at).cast::<i8>());
+        if let Some(phases) = &self.phases {
+            let (size, of_image) = (phases.size(), shape.spatial.iter().map(|s| s.input).product::<usize>());
+            let grain = (GRAIN / 64 / size.max(1)).max(1);
+            self.host.parallel_for(shape.batch * shape.groups * shape.channels, grain, |range, _| {
+                for plane in range {
+                    let (from, to) = (x.at(plane * of_image), planes.at(plane * size));
+                    // SAFETY: the plane lies within the input, and its phases are no other chunk's.
+                    unsafe { phases.divide(from, self.input_flip, input_zero as i8, to, 0) };
+                }
+                Ok(())
+            })?;
+        }
+        let ones = SendPtr(workspace.at(self.ones_at));
+        // SAFETY: there is one for each term.
+        unsafe { ones.at(0).write_bytes(1, self.depth) };
         self.host.parallel_for(n_units, grain, |range, slot| {
             let mut pace = self.host.pace();
             let tail = &tail;
@@ -392,20 +427,48 @@ impl Launch<CpuDevice> for ConvInteger {
                 let vectors = self.panels.vectors(panel).len();
                 let sums = workspace.at(slot * self.slot).cast::<i32>();
                 let to = workspace.at(slot * self.slot + 4 * COLUMNS_MAX).cast::<i8>();
+                let (image, zero, flip) = match &self.phases {
+                    Some(phases) => {
+                        (planes.at(image_idx * shape.channels * phases.size()).cast::<u8>().cast_const(), 0, 0)
+                    }
+                    // The zero point, less what the flip takes away.
+                    None => (
+                        x.at(image_idx * image).cast_const(),
+                        (input_zero as u8) ^ self.input_flip,
+                        self.input_flip,
+                    ),
+                };
                 let patches = Patches {
-                    image: x.at(image_idx * image),
-                    // Less what the flip takes away.
-                    zero: (input_zero as u8) ^ self.input_flip,
-                    flip: self.input_flip,
+                    image,
+                    phases: self.phases.as_ref(),
+                    zero,
+                    flip,
                     spatial: &shape.spatial,
                     depth: self.depth,
                     first_col,
                     columns,
                     width: vectors * self.tiles.lanes,
                 };
-                // SAFETY: the image lies within the input, sums and panel are this slot's own, and the instructions are the
+                // SAFETY: the image lies within the input or the workspace, the panel is this slot's own, and the
+                // instructions are the device's.
+                unsafe { (self.fill)(&patches, to) };
+                let mut job = Job {
+                    x: ones.at(0),
+                    x_stride: 0,
+                    k: self.depth,
+                    panel: to,
+                    columns: patches.width,
+                    start_columns: std::ptr::null(),
+                    start_rows: std::ptr::null(),
+                    outer: [Outer::NONE; 2],
+                    tail: Tail::Ints,
+                    y: sums.cast(),
+                    y_stride: 0,
+                };
+                // SAFETY: ones and panel have `depth` terms, there are as many sums as columns, and the instructions are the
                 // device's.
-                unsafe { (self.fill)(&patches, to, sums) };
+                unsafe { self.tiles.run(vectors, 1, &job) };
+                job.columns = columns;
                 let filter = image_idx % shape.groups * shape.filters + first_row;
                 let rows = ROWS.min(shape.filters - first_row);
                 let most = self.tiles.rows(vectors);
@@ -414,18 +477,15 @@ impl Launch<CpuDevice> for ConvInteger {
                     let n = (rows - row).div_ceil((rows - row).div_ceil(most));
                     let at = filter + row;
                     let out = (image_idx * shape.filters + first_row + row) * self.n + first_col;
-                    let job = Job {
+                    job = Job {
                         x: filters.rows.at(at * self.depth),
                         x_stride: self.depth,
-                        k: self.depth,
-                        panel: to,
-                        columns,
-                        start_columns: std::ptr::null(),
                         start_rows: filters.starts.at(at),
                         outer: [Outer { rows: filters.zeros.at(at), columns: sums }, Outer::NONE],
                         tail: tail.of_row(at),
                         y: output.at(out * tail.size()),
                         y_stride: self.n,
+                        ..job
                     };
                     // SAFETY: filters and panel have `depth` terms, the instructions are the device's, and the block of the
                     // output is no other unit's.
@@ -533,9 +593,10 @@ impl ConvInteger {
 
 /// Patches that go into a panel: a range of the output's positions.
 struct Patches<'a> {
-    /// The first channel of a group.
+    /// The first channel of a group; of phases, if there are any.
     image: *const u8,
-    /// What patches have beyond the border.
+    phases: Option<&'a Phases>,
+    /// What patches have beyond the border of an image without phases.
     zero: u8,
     /// What is flipped in each byte.
     flip: u8,
@@ -547,44 +608,159 @@ struct Patches<'a> {
     width: usize,
 }
 
-/// # Safety
-/// The image has the group's channels, the positions are of its patches, there are a panel and sums of `width` columns, at
-/// most [`COLUMNS_MAX`], and the processor has the instructions.
-#[inline(always)]
-unsafe fn fill_patches_body<A: Arith>(patches: &Patches<'_>, panel: *mut i8, sums: *mut i32) {
-    let width = patches.width;
-    let mut totals = [0i32; COLUMNS_MAX];
-    // What is flipped is 0: what lies beyond the columns adds nothing.
-    let mut lines = [[patches.flip; COLUMNS_MAX]; 4];
-    for from in (0..patches.depth).step_by(4) {
-        for (j, line) in lines.iter_mut().enumerate() {
-            if from + j < patches.depth {
-                // SAFETY: the element is one of the patches' (# Safety), whose columns fit a line.
-                unsafe { take_line(patches, from + j, line) };
-            } else {
-                line.fill(patches.flip);
-            }
-        }
-        let to = panel.wrapping_add(from * width).cast::<[u8; 4]>();
-        for i in 0..width {
-            let four = [lines[0][i], lines[1][i], lines[2][i], lines[3][i]].map(|x| x ^ patches.flip);
-            totals[i] += four.iter().map(|&x| i32::from(x as i8)).sum::<i32>();
-            // SAFETY: the panel has four bytes of `width` columns (# Safety).
-            unsafe { to.add(i).write(four) };
-        }
-    }
-    // SAFETY: there are `width` sums (# Safety).
-    unsafe { std::ptr::copy_nonoverlapping(totals.as_ptr(), sums, width) };
+/// Terms that a panel has beside each other.
+const LINES: usize = 4;
+
+/// What one element of each patch takes: the columns, and what a vector copies behind them.
+type Line = [u8; 2 * COLUMNS_MAX];
+
+/// Positions of a panel that follow each other in a row of the output.
+#[derive(Clone, Copy)]
+struct Run {
+    /// The first of them in the panel, and where what its first tap sees begins in a phase.
+    column: usize,
+    from: usize,
 }
 
-dispatch! { fn fill_patches(patches: &Patches<'_>, panel: *mut i8, sums: *mut i32) = fill_patches_body }
+/// # Safety
+/// The image has the group's channels, the positions are of its patches, there is a panel of `width` columns, at most
+/// [`COLUMNS_MAX`], with [`CHUNK`] bytes behind it, and the processor has the instructions.
+#[inline(always)]
+unsafe fn fill_patches_body<A: Arith>(patches: &Patches<'_>, panel: *mut i8) {
+    let mut lines: [Line; LINES] = [[0; 2 * COLUMNS_MAX]; LINES];
+    let Some(phases) = patches.phases else {
+        let [.., cols] = patches.spatial;
+        let is_line = patches.spatial.iter().all(Spatial::is_identity);
+        if is_line && patches.first_col + patches.width.next_multiple_of(16) <= cols.input {
+            // What is read of a channel lies within it.
+            for from in (0..patches.depth).step_by(LINES) {
+                let line = |j: usize| patches.image.wrapping_add((from + j) * cols.input + patches.first_col);
+                let n = (patches.depth - from).min(LINES);
+                // SAFETY: the channels have these columns (# Safety), and the panel these terms.
+                unsafe { interleave([line(0), line(1), line(2), line(3)], n, patches, from, panel) };
+            }
+            return;
+        }
+        for from in (0..patches.depth).step_by(LINES) {
+            for (j, line) in lines.iter_mut().enumerate().take(patches.depth - from) {
+                // SAFETY: the element is one of the patches' (# Safety), whose columns fit a line.
+                unsafe { take_line(patches, from + j, line) };
+            }
+            let n = (patches.depth - from).min(LINES);
+            // SAFETY: the panel has these terms (# Safety).
+            unsafe { interleave(lines.each_ref().map(|line| line.as_ptr()), n, patches, from, panel) };
+        }
+        return;
+    };
+    let mut runs = [Run { column: 0, from: 0 }; COLUMNS_MAX];
+    let mut n_runs = 0;
+    let (mut column, per_row) = (0, phases.cols.output);
+    while column < patches.columns {
+        let position = patches.first_col + column;
+        let from = position / per_row * phases.width + position % per_row;
+        runs[n_runs] = Run { column, from };
+        n_runs += 1;
+        column += per_row - position % per_row;
+    }
+    let runs = &runs[..n_runs];
+    let (n_taps, size) = (phases.taps.len(), phases.size());
+    let (mut channel, mut tap) = (patches.image, 0);
+    for from in (0..patches.depth).step_by(LINES) {
+        let n = (patches.depth - from).min(LINES);
+        let mut starts = [std::ptr::null(); LINES];
+        for (start, line) in starts.iter_mut().zip(&mut lines).take(n) {
+            let seen = channel.wrapping_add(phases.taps[tap]);
+            if let [run] = runs {
+                *start = seen.wrapping_add(run.from);
+            } else {
+                for run in runs {
+                    let (from, to) = (seen.wrapping_add(run.from), line.as_mut_ptr().wrapping_add(run.column));
+                    // Whole vectors: what is behind a run is overwritten by the next.
+                    // SAFETY: behind the last phase there is a chunk (# Safety), and a line has twice the columns of a panel.
+                    unsafe {
+                        match per_row {
+                            ..=16 => to.cast::<[u8; 16]>().write(from.cast::<[u8; 16]>().read()),
+                            17..=32 => to.cast::<[u8; 32]>().write(from.cast::<[u8; 32]>().read()),
+                            _ => to.cast::<[u8; 64]>().write(from.cast::<[u8; 64]>().read()),
+                        }
+                    }
+                }
+                *start = line.as_ptr();
+            }
+            tap += 1;
+            if tap == n_taps {
+                (channel, tap) = (channel.wrapping_add(size), 0);
+            }
+        }
+        // SAFETY: the panel has these terms (# Safety); behind the last phase there is a chunk.
+        unsafe { interleave(starts, n, patches, from, panel) };
+    }
+}
+
+dispatch! { fn fill_patches(patches: &Patches<'_>, panel: *mut i8) = fill_patches_body }
+
+/// Writes `n` lines as the terms of the columns from one on; terms that there are not are 0.
+///
+/// # Safety
+/// Each line has the bytes of the patches' columns, of which there are sixteen, or some sixteens, and the panel has four terms from `from` on of the patches' columns, and [`CHUNK`]
+/// bytes behind its end.
+#[inline(always)]
+unsafe fn interleave(lines: [*const u8; LINES], n: usize, patches: &Patches<'_>, from: usize, panel: *mut i8) {
+    let to = panel.wrapping_add(from * patches.width);
+    // Sixteen columns at once, which may be more than a panel has: what is behind is written later, or not used.
+    for first in (0..patches.width).step_by(16) {
+        let mut sixteen = [[0u8; 16]; LINES];
+        unrolled!(j below LINES {
+            if j < n {
+                // SAFETY: a line has the columns (# Safety).
+                sixteen[j] = unsafe { lines[j].wrapping_add(first).cast::<[u8; 16]>().read() };
+                sixteen[j].iter_mut().for_each(|x| *x ^= patches.flip);
+            }
+        });
+        // SAFETY: there are 64 bytes from there (# Safety).
+        unsafe { write_fours(&sixteen, to.wrapping_add(4 * first).cast()) };
+    }
+}
+
+/// # Safety
+/// `to` holds 64 bytes.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn write_fours(sixteen: &[[u8; 16]; LINES], to: *mut u8) {
+    use core::arch::x86_64::*;
+    // SAFETY: SSE2 belongs to the target, and `to` holds four vectors (# Safety).
+    unsafe {
+        let line = |i: usize| _mm_loadu_si128(sixteen[i].as_ptr().cast());
+        let (a, b) = (line(0), line(1));
+        let (c, d) = (line(2), line(3));
+        let (ab, cd) = (_mm_unpacklo_epi8(a, b), _mm_unpacklo_epi8(c, d));
+        _mm_storeu_si128(to.cast(), _mm_unpacklo_epi16(ab, cd));
+        _mm_storeu_si128(to.add(16).cast(), _mm_unpackhi_epi16(ab, cd));
+        let (ab, cd) = (_mm_unpackhi_epi8(a, b), _mm_unpackhi_epi8(c, d));
+        _mm_storeu_si128(to.add(32).cast(), _mm_unpacklo_epi16(ab, cd));
+        _mm_storeu_si128(to.add(48).cast(), _mm_unpackhi_epi16(ab, cd));
+    }
+}
+
+/// # Safety
+/// `to` holds 64 bytes.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+unsafe fn write_fours(sixteen: &[[u8; 16]; LINES], to: *mut u8) {
+    let mut fours = [[0; 4]; 16];
+    for (i, four) in fours.iter_mut().enumerate() {
+        *four = [sixteen[0][i], sixteen[1][i], sixteen[2][i], sixteen[3][i]];
+    }
+    // SAFETY: `to` holds 64 bytes (# Safety).
+    unsafe { to.cast::<[[u8; 4]; 16]>().write(fours) };
+}
 
 /// One element of each patch.
 ///
 /// # Safety
 /// The image has the group's channels, and the positions and the element are of its patches.
 #[inline(always)]
-unsafe fn take_line(patches: &Patches<'_>, element: usize, line: &mut [u8; COLUMNS_MAX]) {
+unsafe fn take_line(patches: &Patches<'_>, element: usize, line: &mut Line) {
     let [planes, rows, cols] = patches.spatial;
     let (rest, in_col) = (element / cols.filter, element % cols.filter);
     let (rest, in_row) = (rest / rows.filter, rest % rows.filter);

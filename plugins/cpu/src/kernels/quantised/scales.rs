@@ -133,6 +133,36 @@ dispatch! {
     ) = dequantize_body
 }
 
+/// The same with a scale, and a zero point unless `zeros` is NULL, for each element.
+///
+/// # Safety
+/// `x`, `y`, `scales` and `zeros` hold `n` elements, and the processor has the instructions.
+#[inline(always)]
+unsafe fn dequantize_each_body<A: Arith, T: Quantised>(
+    x: *const u8,
+    y: *mut f32,
+    n: usize,
+    scales: *const f32,
+    zeros: *const u8,
+) {
+    let (x, zeros) = (x.cast::<T>(), zeros.cast::<T>());
+    let has_zeros = !zeros.is_null();
+    for i in 0..n {
+        // SAFETY: `i` is below `n`.
+        let (x, scale) = unsafe { (x.add(i).read(), scales.add(i).read()) };
+        // SAFETY: `i` is below `n`.
+        let zero = if has_zeros { unsafe { zeros.add(i).read() } } else { T::default() };
+        // SAFETY: `i` is below `n`, which `y` holds.
+        unsafe { y.add(i).write(x.less(zero) * scale) };
+    }
+}
+
+dispatch! {
+    fn dequantize_each<T: Quantised>(
+        x: *const u8, y: *mut f32, n: usize, scales: *const f32, zeros: *const u8
+    ) = dequantize_each_body
+}
+
 /// Returns whether it is one number: a scalar, or a vector of one, which exporters write in each other's place.
 pub(crate) fn is_one(shape: &[usize]) -> bool {
     matches!(shape, [] | [1])
@@ -246,6 +276,7 @@ struct Dequantize {
     size: usize,
     has_zeros: bool,
     body: unsafe fn(*const u8, *mut f32, usize, f32, *const u8),
+    each: unsafe fn(*const u8, *mut f32, usize, *const f32, *const u8),
 }
 
 fn dequantize(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
@@ -260,6 +291,11 @@ fn dequantize(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
             I8 => dequantize_run::<i8>(isa),
             _ => dequantize_run::<i32>(isa),
         },
+        each: match dtype {
+            U8 => dequantize_each::<u8>(isa),
+            I8 => dequantize_each::<i8>(isa),
+            _ => dequantize_each::<i32>(isa),
+        },
     }))
 }
 
@@ -272,13 +308,23 @@ impl Launch<CpuDevice> for Dequantize {
             false => core::ptr::null_mut(),
         });
         let y = SendPtr(operands.output_ptr::<f32>(0));
+        let zeros_at = |i: usize| if self.has_zeros { zeros.at(i * self.size) } else { core::ptr::null_mut() };
+        if self.runs.run == 1 {
+            // Scales of the last axis: runs of one element are lines of all scales.
+            let lines = Runs { run: self.runs.n_scales, ..self.runs };
+            return lines.each(|at, n, _| {
+                let first = at % lines.run;
+                // SAFETY: the line lies within both operands, there are as many scales from there and as many zero points, and
+                // the instructions are the device's.
+                unsafe {
+                    (self.each)(x.at(at * self.size), y.at(at), n, scales.at(first), zeros_at(first));
+                }
+            });
+        }
         self.runs.each(|at, n, i| {
             // SAFETY: `i` is below the number of scales.
             let scale = unsafe { scales.at(i).read() };
-            let zero = match self.has_zeros {
-                true => zeros.at(i * self.size),
-                false => core::ptr::null_mut(),
-            };
+            let zero = zeros_at(i);
             // SAFETY: the run lies within both operands, there are as many zero points as scales, and
             // the instructions are the device's.
             unsafe { (self.body)(x.at(at * self.size), y.at(at), n, scale, zero) };
