@@ -105,9 +105,9 @@ pub(super) fn trials(domain: &str, op: &str, dtype: DType) -> Vec<Trial> {
         "FusedGemm" => many(of(PRODUCTS.len()), |dtype, dice, i| {
             product(dtype, dice, i, "Gemm", Some(activation_of(i, PRODUCTS.len())))
         }),
-        "MatMulIntegerToFloat" if dtype == F32 => many(of(PRODUCTS.len()), |_, dice, i| {
-            integer_product(dice, i, activation_of(i, PRODUCTS.len()))
-        }),
+        "MatMulIntegerToFloat" if dtype == F32 => {
+            many(of(PRODUCTS.len()), |_, dice, i| integer_product(dice, i, activation_of(i, PRODUCTS.len())))
+        }
         "MatMulIntegerToFloat" => Vec::new(),
         "FusedElementwise" if dtype == F32 => {
             let fused =

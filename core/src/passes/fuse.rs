@@ -204,7 +204,9 @@ fn addition_of(
             {
                 Some((input, Tail::Residual(other)))
             }
-            "MatMul" | "FusedMatMul" | fuse_integers::FUSED if added.len() == 1 && result.last() == added.last() => {
+            "MatMul" | "FusedMatMul" | fuse_integers::FUSED
+                if added.len() == 1 && result.last() == added.last() =>
+            {
                 Some((input, Tail::Bias(other)))
             }
             _ => None,

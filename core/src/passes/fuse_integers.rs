@@ -109,8 +109,7 @@ mod tests {
     #[test]
     fn scales_of_all_and_of_columns_become_part_of_the_product() {
         for (scale, factors) in [("%s", "%cast, %s"), ("%row", "%row, %cast")] {
-            let before =
-                [WEIGHTS, SUM, CAST, &format!("%y: f32[2,4] = Mul@14({factors})"), "return %y"];
+            let before = [WEIGHTS, SUM, CAST, &format!("%y: f32[2,4] = Mul@14({factors})"), "return %y"];
             let fused = format!("%y: f32[2,4] = devbay.MatMulIntegerToFloat@1(%a, %w, {scale}, %z)");
             check_on(INPUTS, "fuse-integers", &body(&before), &body(&[WEIGHTS, &fused, "return %y"]));
         }
@@ -119,8 +118,7 @@ mod tests {
     #[test]
     fn other_factors_and_sums_that_are_used_otherwise_stay() {
         let rows = "%rows = const f32[2,1] [1.0, 2.0]";
-        let before =
-            [WEIGHTS, rows, SUM, CAST, "%y: f32[2,4] = Mul@14(%cast, %rows)", "return %y"];
+        let before = [WEIGHTS, rows, SUM, CAST, "%y: f32[2,4] = Mul@14(%cast, %rows)", "return %y"];
         check_on(INPUTS, "fuse-integers", &body(&before), &body(&before));
         let before = [WEIGHTS, SUM, CAST, "%y: f32[2,4] = Mul@14(%cast, %s)", "return %y, %sum"];
         check_on(INPUTS, "fuse-integers", &body(&before), &body(&before));
@@ -131,7 +129,8 @@ mod tests {
         let product = "%x: f32[2,4] = devbay.MatMulIntegerToFloat@1(%a, %w, %s)";
         let before =
             [WEIGHTS, product, "%b: f32[2,4] = Add@14(%x, %row)", "%y: f32[2,4] = Relu@14(%b)", "return %y"];
-        let fused = "%y: f32[2,4] = devbay.MatMulIntegerToFloat@1(%a, %w, %s, _, _, %row) {activation = \"Relu\"}";
+        let fused =
+            "%y: f32[2,4] = devbay.MatMulIntegerToFloat@1(%a, %w, %s, _, _, %row) {activation = \"Relu\"}";
         check_on(INPUTS, "fuse-tails", &body(&before), &body(&[WEIGHTS, fused, "return %y"]));
     }
 }

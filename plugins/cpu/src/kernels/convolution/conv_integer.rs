@@ -15,7 +15,9 @@ use crate::isa::Arith;
 use crate::kernels::cost;
 use crate::kernels::geometry::extents::{expect_output, extents};
 use crate::kernels::numbers::convert::Kind;
-use crate::kernels::product::int_product::{HALF, IntPanels, SMALL, TakeRow, Zeros, flip, scale_at, take_row};
+use crate::kernels::product::int_product::{
+    HALF, IntPanels, SMALL, TakeRow, Zeros, flip, scale_at, take_row,
+};
 use crate::kernels::product::int_tile::{COLUMNS_MAX, Factors, IntTiles, Job, Outer, Tail};
 use crate::kernels::product::micro::layout_id;
 use crate::lanes::unrolled;
@@ -77,7 +79,8 @@ struct Shape {
 
 impl Shape {
     fn of(request: &PrepareRequest<'_, CpuDevice>, places: &Places) -> Result<Self> {
-        let (x, w) = (extents(request.required_input(places.x)?)?, extents(request.required_input(places.w)?)?);
+        let (x, w) =
+            (extents(request.required_input(places.x)?)?, extents(request.required_input(places.w)?)?);
         let to = extents(request.required_output(0)?)?;
         let groups = usize::try_from(request.attrs.int("group", 1)?).unwrap_or(0);
         let broken = Error::invalid(format!(
@@ -287,7 +290,12 @@ pub(crate) fn prepare(
         n,
         panels: IntPanels::of(&tiles, depth, n),
         input_zeros: Zeros::new(request, places.x_zero, &[], if input_signed { 0 } else { -HALF })?,
-        filter_zeros: Zeros::new(request, places.w_zero, &[n_filters], if filters_signed { HALF } else { 0 })?,
+        filter_zeros: Zeros::new(
+            request,
+            places.w_zero,
+            &[n_filters],
+            if filters_signed { HALF } else { 0 },
+        )?,
         input_flip: flip(!input_signed),
         filter_flip,
         tiles,
@@ -336,9 +344,8 @@ struct Filters {
 impl Launch<CpuDevice> for ConvInteger {
     fn launch(&self, _stream: &CpuStream, operands: &mut Operands<'_>) -> Result<()> {
         let workspace = SendPtr(operands.workspace_ptr::<u8>());
-        let address = |i: usize| {
-            operands.input_refs().get(i).map_or(std::ptr::null(), |input| input.addr as *const u8)
-        };
+        let address =
+            |i: usize| operands.input_refs().get(i).map_or(std::ptr::null(), |input| input.addr as *const u8);
         // SAFETY: the operand is the one that `prepare` was told.
         let input_zero = unsafe { self.input_zeros.get(address(self.places.x_zero), 0) };
         let filters = self.filters(operands, workspace, input_zero)?;
@@ -428,9 +435,11 @@ impl Launch<CpuDevice> for ConvInteger {
                 let sums = workspace.at(slot * self.slot).cast::<i32>();
                 let to = workspace.at(slot * self.slot + 4 * COLUMNS_MAX).cast::<i8>();
                 let (image, zero, flip) = match &self.phases {
-                    Some(phases) => {
-                        (planes.at(image_idx * shape.channels * phases.size()).cast::<u8>().cast_const(), 0, 0)
-                    }
+                    Some(phases) => (
+                        planes.at(image_idx * shape.channels * phases.size()).cast::<u8>().cast_const(),
+                        0,
+                        0,
+                    ),
                     // The zero point, less what the flip takes away.
                     None => (
                         x.at(image_idx * image).cast_const(),
@@ -525,12 +534,7 @@ impl Shared {
 
 impl ConvInteger {
     /// Makes what the tiles need of the filters.
-    fn filters(
-        &self,
-        operands: &Operands<'_>,
-        workspace: SendPtr<u8>,
-        input_zero: i32,
-    ) -> Result<Filters> {
+    fn filters(&self, operands: &Operands<'_>, workspace: SendPtr<u8>, input_zero: i32) -> Result<Filters> {
         let address = |i: usize| {
             let input = operands.input_refs().get(i);
             SendPtr(input.map_or(std::ptr::null_mut(), |input| input.addr as *mut u8))
@@ -548,7 +552,10 @@ impl ConvInteger {
             let bias = end.bias.map_or(std::ptr::null_mut(), |bias| address(bias).at(0).cast::<i32>());
             // SAFETY: the scales of images and of the result are one element each.
             let scales = unsafe {
-                [scale_at(end.scale, address(end.x_scale).at(0), 0), scale_at(end.scale, address(end.y_scale).at(0), 0)]
+                [
+                    scale_at(end.scale, address(end.x_scale).at(0), 0),
+                    scale_at(end.scale, address(end.y_scale).at(0), 0),
+                ]
             };
             (end, address(end.w_scale), SendPtr(bias), scales)
         });
@@ -576,7 +583,8 @@ impl ConvInteger {
                         start = start.wrapping_add(unsafe { bias.at(filter).read() });
                     }
                     // SAFETY: there is one, or one for each filter.
-                    let scale = unsafe { scale_at(end.scale, w_scale.at(0), if end.n_w == 1 { 0 } else { filter }) };
+                    let scale =
+                        unsafe { scale_at(end.scale, w_scale.at(0), if end.n_w == 1 { 0 } else { filter }) };
                     // SAFETY: there is a number for each filter.
                     unsafe { factors.at(filter).write(x_scale * scale / y_scale) };
                 }
@@ -674,7 +682,8 @@ unsafe fn fill_patches_body<A: Arith>(patches: &Patches<'_>, panel: *mut i8) {
                 *start = seen.wrapping_add(run.from);
             } else {
                 for run in runs {
-                    let (from, to) = (seen.wrapping_add(run.from), line.as_mut_ptr().wrapping_add(run.column));
+                    let (from, to) =
+                        (seen.wrapping_add(run.from), line.as_mut_ptr().wrapping_add(run.column));
                     // Whole vectors: what is behind a run is overwritten by the next.
                     // SAFETY: behind the last phase there is a chunk (# Safety), and a line has twice the columns of a panel.
                     unsafe {
@@ -705,7 +714,13 @@ dispatch! { fn fill_patches(patches: &Patches<'_>, panel: *mut i8) = fill_patche
 /// Each line has the bytes of the patches' columns, of which there are sixteen, or some sixteens, and the panel has four terms from `from` on of the patches' columns, and [`CHUNK`]
 /// bytes behind its end.
 #[inline(always)]
-unsafe fn interleave(lines: [*const u8; LINES], n: usize, patches: &Patches<'_>, from: usize, panel: *mut i8) {
+unsafe fn interleave(
+    lines: [*const u8; LINES],
+    n: usize,
+    patches: &Patches<'_>,
+    from: usize,
+    panel: *mut i8,
+) {
     let to = panel.wrapping_add(from * patches.width);
     // Sixteen columns at once, which may be more than a panel has: what is behind is written later, or not used.
     for first in (0..patches.width).step_by(16) {
@@ -780,8 +795,7 @@ unsafe fn take_line(patches: &Patches<'_>, element: usize, line: &mut Line) {
         if row == rows.output {
             (plane, row) = (plane + 1, 0);
         }
-        let inside =
-            (0..planes.input as i64).contains(&in_plane) && (0..rows.input as i64).contains(&in_row);
+        let inside = (0..planes.input as i64).contains(&in_plane) && (0..rows.input as i64).contains(&in_row);
         if !inside {
             to.fill(patches.zero);
             continue;

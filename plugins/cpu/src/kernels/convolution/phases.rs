@@ -51,14 +51,7 @@ impl Phases {
     ///
     /// # Safety
     /// `image` is a plane of the input, and `phases` has the bytes of [`Phases::size`] and those behind.
-    pub(super) unsafe fn divide(
-        &self,
-        image: *const u8,
-        flip: u8,
-        zero: i8,
-        phases: *mut i8,
-        behind: usize,
-    ) {
+    pub(super) unsafe fn divide(&self, image: *const u8, flip: u8, zero: i8, phases: *mut i8, behind: usize) {
         let Self { rows, cols, height, width, .. } = *self;
         // SAFETY: there are as many bytes (# Safety).
         unsafe { phases.write_bytes(zero as u8, self.size() + behind) };

@@ -8,8 +8,8 @@ use crate::device::CpuDevice;
 use crate::kernels::cost;
 use crate::kernels::geometry::extents::{expect_output, extents, row_major};
 use crate::kernels::geometry::walk::Walk;
-use crate::kernels::product::epilogue::{Activation, FinishFn, Tile, finish};
 use crate::kernels::numbers::convert::Kind;
+use crate::kernels::product::epilogue::{Activation, FinishFn, Tile, finish};
 use crate::kernels::product::int_product::{
     Columns, FillPanel, HALF, IntPanels, SMALL, TakeRow, Zeros, fill_panel, flip, scale_at, take_row,
 };
@@ -111,7 +111,13 @@ pub(crate) enum End {
     /// They are the result.
     Ints,
     /// They become f32: scaled, by one number or one for each column, plus a bias, with an activation.
-    Floats { scale: usize, scale_is_one: bool, bias: Option<usize>, activation: Quick, rest: Option<(FinishFn, Activation)> },
+    Floats {
+        scale: usize,
+        scale_is_one: bool,
+        bias: Option<usize>,
+        activation: Quick,
+        rest: Option<(FinishFn, Activation)>,
+    },
     /// They are quantised.
     Bytes(Requantise),
 }
@@ -319,7 +325,9 @@ impl Launch<CpuDevice> for IntProduct {
                 let (product, unit) = (unit / per_product, unit % per_product);
                 // SAFETY: the operands are those that `prepare` was told; units write disjoint parts of the result, and a slot
                 // works on one unit at a time.
-                unsafe { self.unit(&launched, slot, product, unit / self.panels.n * ROWS, unit % self.panels.n) };
+                unsafe {
+                    self.unit(&launched, slot, product, unit / self.panels.n * ROWS, unit % self.panels.n)
+                };
                 pace.work(macs / 32)?;
             }
             Ok(())
@@ -442,7 +450,10 @@ impl IntProduct {
         let factors = of_columns(3).cast::<f32>();
         let (columns_of, sums) = if self.packed {
             let packed = launched.b.at(0);
-            (packed.wrapping_add(self.panels.at(panel)).cast::<i8>(), packed.cast::<i32>().wrapping_add(first))
+            (
+                packed.wrapping_add(self.panels.at(panel)).cast::<i8>(),
+                packed.cast::<i32>().wrapping_add(first),
+            )
         } else {
             let source = Columns {
                 first: launched.b.at(right_at * self.k * self.n + first),
@@ -637,7 +648,8 @@ mod tests {
     #[test]
     fn sums_wrap() {
         let (k, n) = (70_000, 3);
-        let inputs = [Some(Array::of(&[1, k], &vec![255u8; k])), Some(Array::of(&[k, n], &vec![-128i8; k * n]))];
+        let inputs =
+            [Some(Array::of(&[1, k], &vec![255u8; k])), Some(Array::of(&[k, n], &vec![-128i8; k * n]))];
         let wrapped = (255i64 * -128 * k as i64) as i32;
         for isa in isas() {
             let output = [Some(Array::empty::<i32>(&[1, n]))];
@@ -663,9 +675,7 @@ mod tests {
             for i in 0..m * n {
                 let (row, col) = (i / n, i % n);
                 let sum: i32 = (0..k)
-                    .map(|at| {
-                        (i32::from(a[row * k + at]) - i32::from(zero)) * i32::from(b[at * n + col])
-                    })
+                    .map(|at| (i32::from(a[row * k + at]) - i32::from(zero)) * i32::from(b[at * n + col]))
                     .sum();
                 let y = sum as f32 * scales[col % scales.len()] + bias[col];
                 expected.push(if activation == "Relu" && y < 0.0 { 0.0 } else { y });

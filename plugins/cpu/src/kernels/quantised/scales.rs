@@ -308,7 +308,8 @@ impl Launch<CpuDevice> for Dequantize {
             false => core::ptr::null_mut(),
         });
         let y = SendPtr(operands.output_ptr::<f32>(0));
-        let zeros_at = |i: usize| if self.has_zeros { zeros.at(i * self.size) } else { core::ptr::null_mut() };
+        let zeros_at =
+            |i: usize| if self.has_zeros { zeros.at(i * self.size) } else { core::ptr::null_mut() };
         if self.runs.run == 1 {
             // Scales of the last axis: runs of one element are lines of all scales.
             let lines = Runs { run: self.runs.n_scales, ..self.runs };
