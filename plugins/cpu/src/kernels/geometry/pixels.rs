@@ -161,6 +161,7 @@ impl Groups {
     }
 
     /// The pixels of some groups, if there is one line.
+    #[cfg(target_arch = "x86_64")]
     pub fn pixels(&self, groups: &Range<usize>) -> Range<usize> {
         let at = |group: usize| self.width * group / self.of_line.max(1);
         at(groups.start)..at(groups.end)
