@@ -46,7 +46,7 @@ fn prepare_pairs(product: &Product, pairs: Pairs) -> Result<Prepared> {
     let grain = (200_000 / flops.saturated().max(1)).max(1);
     let kernel =
         Rounded { host, pairs, rows, columns, k, panels, addend, beta, activation, of_tile, finish, grain };
-    let id = layout_id(&[11, k as u64, columns as u64, u64::from(b_transposed)]);
+    let id = layout_id(&[12, k as u64, columns as u64, u64::from(b_transposed)]);
     let prepared = Prepared::new(kernel).with_room(workspace, 64)?;
     Ok(prepared.with_packed(1, id, bytes, 64, move |src, dst| {
         let (src, dst) = (to_f32s(src)?, as_f32s_mut(dst)?);

@@ -47,7 +47,7 @@ pub(super) fn prepare(conv: Conv, pairs: Pairs) -> Result<Prepared> {
         Some(pairs) => Size::of(4 * pairs) * direct.conv.host.n_slots(),
         None => Size::of(rows[0]) * (4 * Pairs::of_row(c_in)),
     };
-    let id = layout_id(&[10, groups as u64, c_out as u64, c_in as u64, n_taps as u64]);
+    let id = layout_id(&[15, groups as u64, c_out as u64, c_in as u64, n_taps as u64]);
     let kernel = Rounded { pairs, rows, direct, of_slot };
     Ok(Prepared::new(kernel).with_room(workspace, 64)?.with_packed(1, id, bytes, 64, move |src, dst| {
         let src = to_f32s(src)?;
