@@ -305,10 +305,10 @@ impl<'w> Run<'w> {
     fn look(&mut self, p: usize, at_ns: f64) {
         self.processors[p].doing = Doing::Nothing;
         let HandOver { join_ns, .. } = self.machine.hand_over;
-        if self.stage.is_shared || p == 0 {
-            if let Some(task) = self.ready.pop_front() {
-                return self.after(p, at_ns + join_ns, Doing::Coming(task));
-            }
+        if (self.stage.is_shared || p == 0)
+            && let Some(task) = self.ready.pop_front()
+        {
+            return self.after(p, at_ns + join_ns, Doing::Coming(task));
         }
         let has_chunks =
             |open: &Open<'_>| !open.is_closed && open.ranges.iter().any(|(begin, end)| begin < end);
