@@ -17,6 +17,19 @@ pub fn matmul_integer(node: &Node<'_>) -> Result<Vec<TensorType>> {
     node.result(I32, product_shape(node, 0, 1)?)
 }
 
+/// Infers devbay's MatMulIntegerToFloat: products of bytes, scaled, with a bias of the last dimension, then an activation.
+pub fn matmul_integer_to_float(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let dtype = node.shared_dtype(&[2, 5])?;
+    activation(node)?;
+    let mut shape = product_shape(node, 0, 1)?;
+    node.expect_rank(5, 1)?;
+    if let (Some(last), Some([bias])) = (shape.iter_mut().flatten().last(), node.shape(5)) {
+        *last = agree(last, bias)
+            .ok_or_else(|| invalid(format!("expected a bias of {last} elements, found {bias}")))?;
+    }
+    node.result(dtype, shape)
+}
+
 /// Infers devbay's FusedMatMul: a bias of the last dimension, then an activation.
 pub fn fused_matmul(node: &Node<'_>) -> Result<Vec<TensorType>> {
     let dtype = node.shared_dtype(&[0, 1, 2])?;

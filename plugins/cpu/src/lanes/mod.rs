@@ -291,6 +291,8 @@ impl<A: Arith> Lanes for F32x1<A> {
     }
 }
 
+pub mod dots;
+
 #[cfg(target_arch = "x86_64")]
 pub use x86::{F32x4, F32x8, F32x16};
 

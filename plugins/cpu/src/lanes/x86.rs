@@ -13,6 +13,18 @@ macro_rules! lanes {
         pub struct $name($raw);
 
         impl $name {
+            /// A vector of what the same instructions made.
+            #[inline(always)]
+            pub(super) fn from_raw(raw: $raw) -> Self {
+                Self(raw)
+            }
+
+            /// The registers' own type.
+            #[inline(always)]
+            pub(super) fn raw(self) -> $raw {
+                self.0
+            }
+
             /// Four numbers with the same sum.
             #[inline(always)]
             fn quarter(self) -> __m128 {

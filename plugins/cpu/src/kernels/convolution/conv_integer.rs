@@ -1,47 +1,63 @@
-//! ConvInteger: convolutions of 8-bit integers, exact in i32.
+//! Convolutions of 8-bit integers, exact in i32: ConvInteger, and with what follows the sums QLinearConv.
 //!
 //! The convolution is a product of the filters, one in each row, and of the patches of the input that
 //! they lie on, one in each column. Patches are written a panel at a time, beside the block that they
-//! are used for; where they reach over the border they have the input's zero point, which is 0 here.
+//! are used for; where they reach over the border they have the input's zero point, which images of two dimensions get
+//! around them before ([`Phases`]). Filters become unsigned bytes, once if they are constant.
+//! Groups of one channel have a way of their own ([`depthwise_integer`](super::depthwise_integer)).
 //! One- and two-dimensional inputs are three-dimensional ones with extents of 1.
 
+use super::depthwise_integer::{CHUNK, Plane, PlaneFn, plane};
+use super::phases::Phases;
 use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::Arith;
 use crate::kernels::cost;
 use crate::kernels::geometry::extents::{expect_output, extents};
+use crate::kernels::numbers::convert::Kind;
 use crate::kernels::product::int_product::{
-    Block, DEPTH, PANEL_BYTES, ROWS, SMALL, Small, Zeros, multiply, panel_cols, widen, widen_body,
+    HALF, IntPanels, SMALL, TakeRow, Zeros, flip, scale_at, take_row,
 };
+use crate::kernels::product::int_tile::{COLUMNS_MAX, Factors, IntTiles, Job, Outer, Tail};
+use crate::kernels::product::micro::layout_id;
+use crate::lanes::unrolled;
 use crate::stream::CpuStream;
 use devbay_ops::descriptor;
 use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel<CpuDevice>] = &[descriptor("ConvInteger", 10, prepare)
+pub const KERNELS: &[Kernel<CpuDevice>] = &[descriptor("ConvInteger", 10, prepare_sums)
     .types(&[TypeVar::of(SMALL), TypeVar::of(SMALL), TypeVar::of(&[I32])])
     .cost(cost)
     .doc("exact; one to three dimensions, groups; zero points of the filters whole or each")];
 
 /// Multiply-adds of a chunk.
-const GRAIN: usize = 512 * 1024;
+const GRAIN: usize = 1024 * 1024;
+
+/// Filters of a unit: enough that writing the patches costs little.
+const ROWS: usize = 256;
 
 /// One spatial dimension.
 #[derive(Clone, Copy, Debug)]
-struct Spatial {
-    input: usize,
-    filter: usize,
-    output: usize,
-    stride: usize,
-    dilation: usize,
+pub(super) struct Spatial {
+    pub input: usize,
+    pub filter: usize,
+    pub output: usize,
+    pub stride: usize,
+    pub dilation: usize,
     /// Elements before the first of the input; negative ones are left out.
-    pad: i64,
+    pub pad: i64,
 }
 
 impl Spatial {
     /// A dimension that the input does not have.
     const NONE: Self = Self { input: 1, filter: 1, output: 1, stride: 1, dilation: 1, pad: 0 };
+
+    /// Returns whether each element of the output lies on one of the input.
+    fn is_identity(&self) -> bool {
+        self.filter == 1 && self.stride == 1 && self.pad == 0 && self.input == self.output
+    }
 
     /// The element of the input under an output's element and a filter's.
     #[inline(always)]
@@ -62,8 +78,9 @@ struct Shape {
 }
 
 impl Shape {
-    fn of(request: &PrepareRequest<'_, CpuDevice>) -> Result<Self> {
-        let (x, w) = (extents(request.required_input(0)?)?, extents(request.required_input(1)?)?);
+    fn of(request: &PrepareRequest<'_, CpuDevice>, places: &Places) -> Result<Self> {
+        let (x, w) =
+            (extents(request.required_input(places.x)?)?, extents(request.required_input(places.w)?)?);
         let to = extents(request.required_output(0)?)?;
         let groups = usize::try_from(request.attrs.int("group", 1)?).unwrap_or(0);
         let broken = Error::invalid(format!(
@@ -137,6 +154,11 @@ impl Shape {
                 pad: before,
             };
         }
+        // Images of which every element is a patch are lines.
+        if spatial.iter().all(Spatial::is_identity) {
+            let n = spatial.iter().map(|s| s.input).product();
+            spatial = [Spatial::NONE, Spatial::NONE, Spatial { input: n, output: n, ..Spatial::NONE }];
+        }
         Ok(Self {
             batch: *batch,
             groups,
@@ -155,275 +177,739 @@ impl Shape {
 }
 
 fn cost(request: &PrepareRequest<'_, CpuDevice>) -> Result<Cost> {
-    let shape = Shape::of(request)?;
+    let shape = Shape::of(request, &Places::SUMS)?;
     let (depth, _) = shape.patches();
     let outputs: usize = shape.output.iter().product();
     Ok(cost::of(request, (Size::of(outputs) * depth * 2).saturated() as u64))
 }
 
+/// Where images, filters and their zero points are among the operands.
+#[derive(Clone, Copy)]
+pub(crate) struct Places {
+    pub x: usize,
+    pub w: usize,
+    pub x_zero: usize,
+    pub w_zero: usize,
+}
+
+impl Places {
+    /// Those of ConvInteger.
+    const SUMS: Self = Self { x: 0, w: 1, x_zero: 2, w_zero: 3 };
+}
+
+/// Quantisation of sums: a bias is added, and `x_scale * w_scale / y_scale` is their factor. Operands by position.
+pub(crate) struct Requantise {
+    pub x_scale: usize,
+    pub w_scale: usize,
+    pub y_scale: usize,
+    pub y_zero: usize,
+    pub bias: Option<usize>,
+    /// Scales of filters: one, or one for each.
+    pub n_w: usize,
+    /// The scales' type.
+    pub scale: Kind,
+    pub signed: bool,
+}
+
 struct ConvInteger {
     host: Host,
     shape: Shape,
+    places: Places,
+    /// None where sums are the result.
+    end: Option<Requantise>,
     /// Elements of a patch, and patches of an image.
     depth: usize,
     n: usize,
+    panels: IntPanels,
     input_zeros: Zeros,
     filter_zeros: Zeros,
-    cols: usize,
-    widen: unsafe fn(*const u8, f32, *mut f32, usize),
-    fill: unsafe fn(&Patches, *mut f32),
-    multiply: unsafe fn(&Block),
+    input_flip: u8,
+    filter_flip: u8,
+    tiles: IntTiles,
+    /// True if the host passes the filters packed.
+    packed: bool,
+    /// Bytes of the workspace that a slot has.
+    slot: usize,
+    fill: unsafe fn(&Patches, *mut i8),
+    take: TakeRow,
+    /// How planes are divided; None for images that are read as they are.
+    phases: Option<Phases>,
+    /// Of groups of one channel, which have phases.
+    depthwise: Option<PlaneFn>,
+    /// Where the workspace has ones for all terms, and all planes.
+    ones_at: usize,
+    planes_at: usize,
 }
 
-/// Prepares the op; the third and fourth operand are zero points.
-pub(crate) fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
-    let shape = Shape::of(request)?;
+/// What the workspace has of each filter: zero points, what sums begin with, factors, sums.
+const FILTER_NUMBERS: usize = 4;
+
+fn prepare_sums(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
+    prepare(request, Places::SUMS, None)
+}
+
+/// Prepares a convolution.
+pub(crate) fn prepare(
+    request: &PrepareRequest<'_, CpuDevice>,
+    places: Places,
+    end: Option<Requantise>,
+) -> Result<Prepared> {
+    let shape = Shape::of(request, &places)?;
     expect_output(request, 0, &shape.output)?;
     let isa = request.device.isa;
     let (depth, n) = shape.patches();
-    let all_filters = shape.filters * shape.groups;
+    let n_filters = shape.filters * shape.groups;
+    let (input, filters) = (request.required_input(places.x)?, request.required_input(places.w)?);
+    let (input_signed, filters_signed) = (input.dtype() == I8, filters.dtype() == I8);
+    let tiles = IntTiles::of(isa);
+    let packed = request.abi_minor >= 2 && filters.constant().is_some() && depth * n_filters > 0;
+    let is_line = shape.spatial.iter().all(Spatial::is_identity);
+    let phases = if is_line { None } else { Phases::new(&shape.spatial)? };
+    let depthwise = phases.as_ref().filter(|_| shape.channels == 1).map(|_| plane(isa));
+    // A row and a chunk are behind the last phase.
+    let behind = phases.as_ref().map_or(0, |phases| phases.width + CHUNK);
+    let plane_size = phases.as_ref().map_or(0, Phases::size);
+    let slot = match depthwise {
+        Some(_) => Size::of(plane_size) + behind,
+        // The sums of a panel's columns, then the panel, and what a vector writes behind it.
+        None => Size::of(depth.div_ceil(4)) * (4 * tiles.lanes * tiles.vectors) + (4 * COLUMNS_MAX + CHUNK),
+    };
+    let slot = slot.get("a panel")?.next_multiple_of(64);
+    let of_filter = 4 * FILTER_NUMBERS + if packed { 0 } else { depth };
+    let ones_at = Size::of(slot) * request.host.n_slots() + Size::of(n_filters) * of_filter;
+    let ones_at = ones_at.get("filters")?;
+    let planes_at = (Size::of(ones_at) + depth).get("filters")?.next_multiple_of(64);
+    let n_planes = (Size::of(shape.batch) * shape.groups * shape.channels).get("planes")?;
+    let of_planes = Size::of(if depthwise.is_some() { 0 } else { n_planes }) * plane_size;
+    let bytes = of_planes + behind + planes_at;
+    let take = take_row(isa);
+    let filter_flip = flip(filters_signed);
     let kernel = ConvInteger {
         host: request.host,
         depth,
         n,
-        input_zeros: Zeros::new(request, 2, &[])?,
-        filter_zeros: Zeros::new(request, 3, &[all_filters])?,
-        cols: panel_cols(isa),
-        widen: match request.required_input(1)?.dtype() {
-            I8 => widen::<i8>(isa),
-            _ => widen::<u8>(isa),
-        },
-        fill: match request.required_input(0)?.dtype() {
-            I8 => fill_patches::<i8>(isa),
-            _ => fill_patches::<u8>(isa),
-        },
-        multiply: multiply(isa),
+        panels: IntPanels::of(&tiles, depth, n),
+        input_zeros: Zeros::new(request, places.x_zero, &[], if input_signed { 0 } else { -HALF })?,
+        filter_zeros: Zeros::new(
+            request,
+            places.w_zero,
+            &[n_filters],
+            if filters_signed { HALF } else { 0 },
+        )?,
+        input_flip: flip(!input_signed),
+        filter_flip,
+        tiles,
+        packed,
+        slot,
+        fill: fill_patches(isa),
+        take,
+        phases,
+        depthwise,
+        ones_at,
+        planes_at,
         shape,
+        places,
+        end,
     };
-    let bytes = Size::of(all_filters) * depth * 4 + PANEL_BYTES * request.host.n_slots();
-    Prepared::new(kernel).with_room(bytes, 64)
+    let prepared = Prepared::new(kernel).with_room(bytes, 64)?;
+    if !packed {
+        return Ok(prepared);
+    }
+    // The sum of each filter, then the filters.
+    let id = layout_id(&[14, depth as u64, n_filters as u64, u64::from(filters_signed)]);
+    let bytes = (Size::of(n_filters) * depth + 4 * n_filters).get("packed filters")?;
+    Ok(prepared.with_packed(places.w, id, bytes, 64, move |src, dst| {
+        if src.len() != depth * n_filters {
+            return Err(Error::invalid(format!("{} bytes of {n_filters} filters of {depth}", src.len())));
+        }
+        let (sums, rows) = dst.split_at_mut(4 * n_filters);
+        for (i, sum) in sums.chunks_exact_mut(4).enumerate() {
+            let (from, to) = (src[i * depth..].as_ptr(), rows[i * depth..].as_mut_ptr());
+            // SAFETY: both have `depth` bytes from there, and the instructions are the device's.
+            let found = unsafe { take(from, depth, filter_flip, to) };
+            sum.copy_from_slice(&found.to_ne_bytes());
+        }
+        Ok(())
+    }))
+}
+
+/// What a launch has of each filter.
+struct Filters {
+    rows: SendPtr<u8>,
+    zeros: SendPtr<i32>,
+    starts: SendPtr<i32>,
+    factors: SendPtr<f32>,
 }
 
 impl Launch<CpuDevice> for ConvInteger {
     fn launch(&self, _stream: &CpuStream, operands: &mut Operands<'_>) -> Result<()> {
-        // The workspace is a panel for each slot, then the filters as f32.
-        let panels = SendPtr(operands.workspace_ptr::<f32>());
-        let filters = SendPtr(panels.at(PANEL_BYTES / 4 * self.host.n_slots()));
-        self.widen_filters(operands, filters)?;
-
-        let x = SendPtr(operands.input_ptr::<u8>(0).cast_mut());
-        let zeros = operands.input_refs().get(2);
-        let zeros = zeros.map_or(core::ptr::null(), |zeros| zeros.addr as *const u8);
+        let workspace = SendPtr(operands.workspace_ptr::<u8>());
+        let address =
+            |i: usize| operands.input_refs().get(i).map_or(std::ptr::null(), |input| input.addr as *const u8);
         // SAFETY: the operand is the one that `prepare` was told.
-        let zero = unsafe { self.input_zeros.get(zeros, 0) };
-        let output = SendPtr(operands.output_ptr::<i32>(0));
+        let input_zero = unsafe { self.input_zeros.get(address(self.places.x_zero), 0) };
+        let filters = self.filters(operands, workspace, input_zero)?;
+        let tail = match &self.end {
+            None => Tail::Ints,
+            Some(end) => {
+                // SAFETY: the zero point is one element.
+                let zero = unsafe { address(end.y_zero).read() };
+                let (zero, low, high) = match end.signed {
+                    true => (f32::from(zero as i8), -128.0, 127.0),
+                    false => (f32::from(zero), 0.0, 255.0),
+                };
+                let factors = Factors { first: filters.factors.at(0), by_row: true, by_column: false };
+                Tail::Bytes { factors, zero, low, high }
+            }
+        };
+        let x = SendPtr(address(self.places.x).cast_mut());
+        let output = SendPtr(operands.output_ptr::<u8>(0));
         let shape = &self.shape;
-        let (row_blocks, panels_wide) = (shape.filters.div_ceil(ROWS), self.n.div_ceil(self.cols));
-        let per_group = row_blocks * panels_wide;
+        let row_blocks = shape.filters.div_ceil(ROWS);
+        let per_group = row_blocks * self.panels.n;
         let image = shape.channels * shape.spatial.iter().map(|s| s.input).product::<usize>();
-        let macs = shape.filters.min(ROWS) * self.cols * self.depth;
+        let columns = (self.tiles.lanes * self.tiles.vectors).min(self.n);
+        let macs = shape.filters.min(ROWS) * columns * self.depth;
         let grain = (GRAIN / macs.max(1)).max(1);
-        let n_blocks = shape.batch * shape.groups * per_group;
-        self.host.parallel_for(n_blocks, grain, |range, slot| {
-            let panel = panels.at(slot * PANEL_BYTES / 4);
-            for block in range {
-                // Images of a group's channels, and outputs of a group's filters, follow each other.
-                let image_idx = block / per_group;
-                let first_row = block % per_group / panels_wide * ROWS;
-                let first_col = block % panels_wide * self.cols;
-                let cols = self.cols.min(self.n - first_col);
-                let group = image_idx % shape.groups;
-                let mut from = 0;
-                while from < self.depth {
-                    let depth = DEPTH.min(self.depth - from);
-                    let patches = Patches {
-                        image: x.at(image_idx * image),
-                        zero,
-                        spatial: &shape.spatial,
-                        from,
-                        depth,
-                        first_col,
-                        cols,
-                    };
-                    // SAFETY: the image lies within the input, the panel is this slot's own, and the
-                    // instructions are the device's.
-                    unsafe { (self.fill)(&patches, panel) };
-                    let filter = group * shape.filters + first_row;
-                    let out_row = image_idx * shape.filters + first_row;
-                    let block = Block {
-                        left: filters.at(filter * self.depth + from),
-                        left_stride: self.depth,
-                        rows: ROWS.min(shape.filters - first_row),
-                        depth,
-                        panel,
-                        out: output.at(out_row * self.n + first_col),
-                        out_stride: self.n,
-                        cols,
-                        adds: from > 0,
-                    };
-                    // SAFETY: filters and panel hold `depth` of each, the instructions are the device's, and the block
-                    // of the output is no other chunk's.
-                    unsafe { (self.multiply)(&block) };
-                    from += depth;
+        let n_units = shape.batch * shape.groups * per_group;
+        let tail = Shared(tail);
+        if let (Some(body), Some(phases)) = (self.depthwise, &self.phases) {
+            let macs = shape.filters * self.n * self.depth;
+            let grain = (GRAIN / 8 / macs.max(1)).max(1);
+            return self.host.parallel_for(shape.batch * shape.groups, grain, |range, slot| {
+                let mut pace = self.host.pace();
+                let plane = workspace.at(slot * self.slot).cast::<i8>();
+                for image_idx in range {
+                    let from = x.at(image_idx * image);
+                    let behind = phases.width + CHUNK;
+                    // SAFETY: the plane lies within the input, and the slot has the phases' bytes and those behind.
+                    unsafe { phases.divide(from, self.input_flip, input_zero as i8, plane, behind) };
+                    for row in 0..shape.filters {
+                        let at = image_idx % shape.groups * shape.filters + row;
+                        // SAFETY: there is a number for each filter.
+                        let (zero, start) = unsafe { (*filters.zeros.at(at), *filters.starts.at(at)) };
+                        let job = Plane {
+                            plane,
+                            phases,
+                            weights: filters.rows.at(at * self.depth),
+                            zero,
+                            start,
+                            tail: tail.of_row(at),
+                            y: output.at((image_idx * shape.filters + row) * self.n * tail.size()),
+                        };
+                        // SAFETY: the instructions are the device's, there are phases and weights, and the plane of the
+                        // result is no other chunk's.
+                        unsafe { body(&job) };
+                    }
+                    pace.work(macs / 8)?;
                 }
+                Ok(())
+            });
+        }
+        let planes = SendPtr(workspace.at(self.planes_at).cast::<i8>());
+        if let Some(phases) = &self.phases {
+            let (size, of_image) = (phases.size(), shape.spatial.iter().map(|s| s.input).product::<usize>());
+            let grain = (GRAIN / 64 / size.max(1)).max(1);
+            self.host.parallel_for(shape.batch * shape.groups * shape.channels, grain, |range, _| {
+                for plane in range {
+                    let (from, to) = (x.at(plane * of_image), planes.at(plane * size));
+                    // SAFETY: the plane lies within the input, and its phases are no other chunk's.
+                    unsafe { phases.divide(from, self.input_flip, input_zero as i8, to, 0) };
+                }
+                Ok(())
+            })?;
+        }
+        let ones = SendPtr(workspace.at(self.ones_at));
+        // SAFETY: there is one for each term.
+        unsafe { ones.at(0).write_bytes(1, self.depth) };
+        self.host.parallel_for(n_units, grain, |range, slot| {
+            let mut pace = self.host.pace();
+            let tail = &tail;
+            for unit in range {
+                // Images of a group's channels, and outputs of a group's filters, follow each other.
+                let image_idx = unit / per_group;
+                let first_row = unit % per_group / self.panels.n * ROWS;
+                let panel = unit % self.panels.n;
+                let (first_col, columns) = self.panels.columns(panel);
+                let vectors = self.panels.vectors(panel).len();
+                let sums = workspace.at(slot * self.slot).cast::<i32>();
+                let to = workspace.at(slot * self.slot + 4 * COLUMNS_MAX).cast::<i8>();
+                let (image, zero, flip) = match &self.phases {
+                    Some(phases) => (
+                        planes.at(image_idx * shape.channels * phases.size()).cast::<u8>().cast_const(),
+                        0,
+                        0,
+                    ),
+                    // The zero point, less what the flip takes away.
+                    None => (
+                        x.at(image_idx * image).cast_const(),
+                        (input_zero as u8) ^ self.input_flip,
+                        self.input_flip,
+                    ),
+                };
+                let patches = Patches {
+                    image,
+                    phases: self.phases.as_ref(),
+                    zero,
+                    flip,
+                    spatial: &shape.spatial,
+                    depth: self.depth,
+                    first_col,
+                    columns,
+                    width: vectors * self.tiles.lanes,
+                };
+                // SAFETY: the image lies within the input or the workspace, the panel is this slot's own, and the
+                // instructions are the device's.
+                unsafe { (self.fill)(&patches, to) };
+                let mut job = Job {
+                    x: ones.at(0),
+                    x_stride: 0,
+                    k: self.depth,
+                    panel: to,
+                    columns: patches.width,
+                    start_columns: std::ptr::null(),
+                    start_rows: std::ptr::null(),
+                    outer: [Outer::NONE; 2],
+                    tail: Tail::Ints,
+                    y: sums.cast(),
+                    y_stride: 0,
+                };
+                // SAFETY: ones and panel have `depth` terms, there are as many sums as columns, and the instructions are the
+                // device's.
+                unsafe { self.tiles.run(vectors, 1, &job) };
+                job.columns = columns;
+                let filter = image_idx % shape.groups * shape.filters + first_row;
+                let rows = ROWS.min(shape.filters - first_row);
+                let most = self.tiles.rows(vectors);
+                let mut row = 0;
+                while row < rows {
+                    let n = (rows - row).div_ceil((rows - row).div_ceil(most));
+                    let at = filter + row;
+                    let out = (image_idx * shape.filters + first_row + row) * self.n + first_col;
+                    job = Job {
+                        x: filters.rows.at(at * self.depth),
+                        x_stride: self.depth,
+                        start_rows: filters.starts.at(at),
+                        outer: [Outer { rows: filters.zeros.at(at), columns: sums }, Outer::NONE],
+                        tail: tail.of_row(at),
+                        y: output.at(out * tail.size()),
+                        y_stride: self.n,
+                        ..job
+                    };
+                    // SAFETY: filters and panel have `depth` terms, the instructions are the device's, and the block of the
+                    // output is no other unit's.
+                    unsafe { self.tiles.run(vectors, n, &job) };
+                    row += n;
+                }
+                pace.work(macs / 32)?;
             }
             Ok(())
         })
+    }
+}
+
+/// What becomes of the sums of all filters.
+struct Shared(Tail);
+
+// SAFETY: factors lie in the workspace, and are only read.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    /// Of filters from one on.
+    fn of_row(&self, row: usize) -> Tail {
+        match self.0 {
+            Tail::Bytes { factors, zero, low, high } => {
+                let factors = Factors { first: factors.first.wrapping_add(row), ..factors };
+                Tail::Bytes { factors, zero, low, high }
+            }
+            other => other,
+        }
+    }
+
+    /// Bytes of an element of the result.
+    fn size(&self) -> usize {
+        if matches!(self.0, Tail::Bytes { .. }) { 1 } else { 4 }
     }
 }
 
 impl ConvInteger {
-    /// Writes the filters, less their zero points, as f32.
-    fn widen_filters(&self, operands: &Operands<'_>, filters: SendPtr<f32>) -> Result<()> {
-        let w = SendPtr(operands.input_ptr::<u8>(1).cast_mut());
-        let zeros = operands.input_refs().get(3);
-        let zeros = SendPtr(zeros.map_or(core::ptr::null_mut(), |zeros| zeros.addr as *mut u8));
+    /// Makes what the tiles need of the filters.
+    fn filters(&self, operands: &Operands<'_>, workspace: SendPtr<u8>, input_zero: i32) -> Result<Filters> {
+        let address = |i: usize| {
+            let input = operands.input_refs().get(i);
+            SendPtr(input.map_or(std::ptr::null_mut(), |input| input.addr as *mut u8))
+        };
+        let (w, zero_points) = (address(self.places.w), address(self.places.w_zero));
         let n = self.shape.filters * self.shape.groups;
-        let grain = (GRAIN / 8 / self.depth.max(1)).max(1);
+        let numbers = |i: usize| workspace.at(self.slot * self.host.n_slots() + 4 * i * n);
+        let (zeros, starts) = (SendPtr(numbers(0).cast::<i32>()), SendPtr(numbers(1).cast::<i32>()));
+        let (factors, sums, rows) = (SendPtr(numbers(2).cast::<f32>()), numbers(3).cast::<i32>(), numbers(4));
+        let (sums, rows) = match self.packed {
+            true => (SendPtr(w.at(0).cast::<i32>()), SendPtr(w.at(4 * n))),
+            false => (SendPtr(sums), SendPtr(rows)),
+        };
+        let end = self.end.as_ref().map(|end| {
+            let bias = end.bias.map_or(std::ptr::null_mut(), |bias| address(bias).at(0).cast::<i32>());
+            // SAFETY: the scales of images and of the result are one element each.
+            let scales = unsafe {
+                [
+                    scale_at(end.scale, address(end.x_scale).at(0), 0),
+                    scale_at(end.scale, address(end.y_scale).at(0), 0),
+                ]
+            };
+            (end, address(end.w_scale), SendPtr(bias), scales)
+        });
+        let depth = self.depth;
+        let grain = (GRAIN / 16 / depth.max(1)).max(1);
         self.host.parallel_for(n, grain, |range, _| {
             for filter in range {
-                let at = filter * self.depth;
+                let sum = match self.packed {
+                    // SAFETY: there is a sum for each filter.
+                    true => unsafe { sums.at(filter).read() },
+                    false => {
+                        let at = filter * depth;
+                        // SAFETY: the filter lies within the operand and the workspace, of which each chunk writes its own,
+                        // and the instructions are the device's.
+                        unsafe { (self.take)(w.at(at), depth, self.filter_flip, rows.at(at)) }
+                    }
+                };
                 // SAFETY: the operand is the one that `prepare` was told.
-                let zero = unsafe { self.filter_zeros.get(zeros.at(0), filter) };
-                // SAFETY: the filter lies within the input and the workspace, of which each chunk
-                // writes its own, and the instructions are the device's.
-                unsafe { (self.widen)(w.at(at), zero, filters.at(at), self.depth) };
+                let zero = unsafe { self.filter_zeros.get(zero_points.at(0), filter) };
+                let sum = sum.wrapping_sub((depth as i32).wrapping_mul(zero));
+                let mut start = sum.wrapping_mul(input_zero).wrapping_neg();
+                if let Some((end, w_scale, bias, [x_scale, y_scale])) = &end {
+                    if !bias.at(0).is_null() {
+                        // SAFETY: there is one for each filter.
+                        start = start.wrapping_add(unsafe { bias.at(filter).read() });
+                    }
+                    // SAFETY: there is one, or one for each filter.
+                    let scale =
+                        unsafe { scale_at(end.scale, w_scale.at(0), if end.n_w == 1 { 0 } else { filter }) };
+                    // SAFETY: there is a number for each filter.
+                    unsafe { factors.at(filter).write(x_scale * scale / y_scale) };
+                }
+                // SAFETY: there is a number for each filter.
+                unsafe { zeros.at(filter).write(zero) };
+                // SAFETY: the same.
+                unsafe { starts.at(filter).write(start) };
             }
             Ok(())
-        })
+        })?;
+        Ok(Filters { rows, zeros, starts, factors })
     }
 }
 
-/// Patches that go into a panel: a range of their elements, and a range of the output's positions.
+/// Patches that go into a panel: a range of the output's positions.
 struct Patches<'a> {
-    /// The first channel of a group.
+    /// The first channel of a group; of phases, if there are any.
     image: *const u8,
-    zero: f32,
+    phases: Option<&'a Phases>,
+    /// What patches have beyond the border of an image without phases.
+    zero: u8,
+    /// What is flipped in each byte.
+    flip: u8,
     spatial: &'a [Spatial; 3],
-    from: usize,
     depth: usize,
     first_col: usize,
-    cols: usize,
+    columns: usize,
+    /// Columns of the panel.
+    width: usize,
+}
+
+/// Terms that a panel has beside each other.
+const LINES: usize = 4;
+
+/// What one element of each patch takes: the columns, and what a vector copies behind them.
+type Line = [u8; 2 * COLUMNS_MAX];
+
+/// Positions of a panel that follow each other in a row of the output.
+#[derive(Clone, Copy)]
+struct Run {
+    /// The first of them in the panel, and where what its first tap sees begins in a phase.
+    column: usize,
+    from: usize,
 }
 
 /// # Safety
-/// The image has the group's channels, the elements and positions are its patches', `panel` is a whole
-/// panel, and the processor has the instructions.
+/// The image has the group's channels, the positions are of its patches, there is a panel of `width` columns, at most
+/// [`COLUMNS_MAX`], with [`CHUNK`] bytes behind it, and the processor has the instructions.
 #[inline(always)]
-unsafe fn fill_patches_body<A: Arith, T: Small>(patches: &Patches<'_>, panel: *mut f32) {
-    use crate::lanes::Lanes;
-    let width = 2 * A::Lanes::N;
-    let [planes, rows, cols] = patches.spatial;
-    for k in 0..patches.depth {
-        let element = patches.from + k;
-        let (rest, in_col) = (element / cols.filter, element % cols.filter);
-        let (rest, in_row) = (rest / rows.filter, rest % rows.filter);
-        let (channel, in_plane) = (rest / planes.filter, rest % planes.filter);
-        let to = panel.wrapping_add(k * width);
-        let mut n = 0;
-        while n < patches.cols {
-            let position = patches.first_col + n;
-            let (rest, col) = (position / cols.output, position % cols.output);
-            let (plane, row) = (rest / rows.output, rest % rows.output);
-            let run = (cols.output - col).min(patches.cols - n);
-            let to = to.wrapping_add(n);
-            n += run;
-            let plane = planes.at(plane, in_plane);
-            let row = rows.at(row, in_row);
-            let first = cols.at(col, in_col);
-            let inside = (0..planes.input as i64).contains(&plane) && (0..rows.input as i64).contains(&row);
-            if !inside {
-                for i in 0..run {
-                    // SAFETY: the run lies within the row of the panel.
-                    unsafe { to.add(i).write(0.0) };
+unsafe fn fill_patches_body<A: Arith>(patches: &Patches<'_>, panel: *mut i8) {
+    let mut lines: [Line; LINES] = [[0; 2 * COLUMNS_MAX]; LINES];
+    let Some(phases) = patches.phases else {
+        let [.., cols] = patches.spatial;
+        let is_line = patches.spatial.iter().all(Spatial::is_identity);
+        if is_line && patches.first_col + patches.width.next_multiple_of(16) <= cols.input {
+            // What is read of a channel lies within it.
+            for from in (0..patches.depth).step_by(LINES) {
+                let line = |j: usize| patches.image.wrapping_add((from + j) * cols.input + patches.first_col);
+                let n = (patches.depth - from).min(LINES);
+                // SAFETY: the channels have these columns (# Safety), and the panel these terms.
+                unsafe { interleave([line(0), line(1), line(2), line(3)], n, patches, from, panel) };
+            }
+            return;
+        }
+        for from in (0..patches.depth).step_by(LINES) {
+            for (j, line) in lines.iter_mut().enumerate().take(patches.depth - from) {
+                // SAFETY: the element is one of the patches' (# Safety), whose columns fit a line.
+                unsafe { take_line(patches, from + j, line) };
+            }
+            let n = (patches.depth - from).min(LINES);
+            // SAFETY: the panel has these terms (# Safety).
+            unsafe { interleave(lines.each_ref().map(|line| line.as_ptr()), n, patches, from, panel) };
+        }
+        return;
+    };
+    let mut runs = [Run { column: 0, from: 0 }; COLUMNS_MAX];
+    let mut n_runs = 0;
+    let (mut column, per_row) = (0, phases.cols.output);
+    while column < patches.columns {
+        let position = patches.first_col + column;
+        let from = position / per_row * phases.width + position % per_row;
+        runs[n_runs] = Run { column, from };
+        n_runs += 1;
+        column += per_row - position % per_row;
+    }
+    let runs = &runs[..n_runs];
+    let (n_taps, size) = (phases.taps.len(), phases.size());
+    let (mut channel, mut tap) = (patches.image, 0);
+    for from in (0..patches.depth).step_by(LINES) {
+        let n = (patches.depth - from).min(LINES);
+        let mut starts = [std::ptr::null(); LINES];
+        for (start, line) in starts.iter_mut().zip(&mut lines).take(n) {
+            let seen = channel.wrapping_add(phases.taps[tap]);
+            if let [run] = runs {
+                *start = seen.wrapping_add(run.from);
+            } else {
+                for run in runs {
+                    let (from, to) =
+                        (seen.wrapping_add(run.from), line.as_mut_ptr().wrapping_add(run.column));
+                    // Whole vectors: what is behind a run is overwritten by the next.
+                    // SAFETY: behind the last phase there is a chunk (# Safety), and a line has twice the columns of a panel.
+                    unsafe {
+                        match per_row {
+                            ..=16 => to.cast::<[u8; 16]>().write(from.cast::<[u8; 16]>().read()),
+                            17..=32 => to.cast::<[u8; 32]>().write(from.cast::<[u8; 32]>().read()),
+                            _ => to.cast::<[u8; 64]>().write(from.cast::<[u8; 64]>().read()),
+                        }
+                    }
                 }
-                continue;
+                *start = line.as_ptr();
             }
-            // Positions of the run whose column is within the input.
-            let stride = cols.stride as i64;
-            let within = |n: i64| (n.max(0) as u64).div_ceil(stride as u64) as usize;
-            let end = within(cols.input as i64 - first).min(run);
-            let begin = within(-first).min(end);
-            let line = (channel * planes.input + plane as usize) * rows.input + row as usize;
-            let line = patches.image.cast::<T>().wrapping_add(line * cols.input);
-            let from = line.wrapping_offset(first as isize);
-            for i in (0..begin).chain(end..run) {
-                // SAFETY: the run lies within the row of the panel.
-                unsafe { to.add(i).write(0.0) };
-            }
-            if cols.stride == 1 {
-                let (from, to) = (from.wrapping_add(begin).cast(), to.wrapping_add(begin));
-                // SAFETY: the columns of these positions are within the input, and they within the row.
-                unsafe { widen_body::<A, T>(from, patches.zero, to, end - begin) };
-                continue;
-            }
-            for i in begin..end {
-                // SAFETY: the column of this position is within the input's row.
-                let x: f32 = unsafe { from.wrapping_add(i * cols.stride).read() }.into();
-                // SAFETY: the position is within the row of the panel.
-                unsafe { to.add(i).write(x - patches.zero) };
+            tap += 1;
+            if tap == n_taps {
+                (channel, tap) = (channel.wrapping_add(size), 0);
             }
         }
-        for i in patches.cols..width {
-            // SAFETY: the row of the panel has `width` elements.
-            unsafe { to.add(i).write(0.0) };
+        // SAFETY: the panel has these terms (# Safety); behind the last phase there is a chunk.
+        unsafe { interleave(starts, n, patches, from, panel) };
+    }
+}
+
+dispatch! { fn fill_patches(patches: &Patches<'_>, panel: *mut i8) = fill_patches_body }
+
+/// Writes `n` lines as the terms of the columns from one on; terms that there are not are 0.
+///
+/// # Safety
+/// Each line has the bytes of the patches' columns, of which there are sixteen, or some sixteens, and the panel has four terms from `from` on of the patches' columns, and [`CHUNK`]
+/// bytes behind its end.
+#[inline(always)]
+unsafe fn interleave(
+    lines: [*const u8; LINES],
+    n: usize,
+    patches: &Patches<'_>,
+    from: usize,
+    panel: *mut i8,
+) {
+    let to = panel.wrapping_add(from * patches.width);
+    // Sixteen columns at once, which may be more than a panel has: what is behind is written later, or not used.
+    for first in (0..patches.width).step_by(16) {
+        let mut sixteen = [[0u8; 16]; LINES];
+        unrolled!(j below LINES {
+            if j < n {
+                // SAFETY: a line has the columns (# Safety).
+                sixteen[j] = unsafe { lines[j].wrapping_add(first).cast::<[u8; 16]>().read() };
+                sixteen[j].iter_mut().for_each(|x| *x ^= patches.flip);
+            }
+        });
+        // SAFETY: there are 64 bytes from there (# Safety).
+        unsafe { write_fours(&sixteen, to.wrapping_add(4 * first).cast()) };
+    }
+}
+
+/// # Safety
+/// `to` holds 64 bytes.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn write_fours(sixteen: &[[u8; 16]; LINES], to: *mut u8) {
+    use core::arch::x86_64::*;
+    // SAFETY: SSE2 belongs to the target, and `to` holds four vectors (# Safety).
+    unsafe {
+        let line = |i: usize| _mm_loadu_si128(sixteen[i].as_ptr().cast());
+        let (a, b) = (line(0), line(1));
+        let (c, d) = (line(2), line(3));
+        let (ab, cd) = (_mm_unpacklo_epi8(a, b), _mm_unpacklo_epi8(c, d));
+        _mm_storeu_si128(to.cast(), _mm_unpacklo_epi16(ab, cd));
+        _mm_storeu_si128(to.add(16).cast(), _mm_unpackhi_epi16(ab, cd));
+        let (ab, cd) = (_mm_unpackhi_epi8(a, b), _mm_unpackhi_epi8(c, d));
+        _mm_storeu_si128(to.add(32).cast(), _mm_unpacklo_epi16(ab, cd));
+        _mm_storeu_si128(to.add(48).cast(), _mm_unpackhi_epi16(ab, cd));
+    }
+}
+
+/// # Safety
+/// `to` holds 64 bytes.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+unsafe fn write_fours(sixteen: &[[u8; 16]; LINES], to: *mut u8) {
+    let mut fours = [[0; 4]; 16];
+    for (i, four) in fours.iter_mut().enumerate() {
+        *four = [sixteen[0][i], sixteen[1][i], sixteen[2][i], sixteen[3][i]];
+    }
+    // SAFETY: `to` holds 64 bytes (# Safety).
+    unsafe { to.cast::<[[u8; 4]; 16]>().write(fours) };
+}
+
+/// One element of each patch.
+///
+/// # Safety
+/// The image has the group's channels, and the positions and the element are of its patches.
+#[inline(always)]
+unsafe fn take_line(patches: &Patches<'_>, element: usize, line: &mut Line) {
+    let [planes, rows, cols] = patches.spatial;
+    let (rest, in_col) = (element / cols.filter, element % cols.filter);
+    let (rest, in_row) = (rest / rows.filter, rest % rows.filter);
+    let (channel, in_plane) = (rest / planes.filter, rest % planes.filter);
+    let position = patches.first_col;
+    let (rest, mut col) = (position / cols.output, position % cols.output);
+    let (mut plane, mut row) = (rest / rows.output, rest % rows.output);
+    let mut n = 0;
+    while n < patches.columns {
+        let run = (cols.output - col).min(patches.columns - n);
+        let to = &mut line[n..n + run];
+        n += run;
+        let in_plane = planes.at(plane, in_plane);
+        let in_row = rows.at(row, in_row);
+        let first = cols.at(col, in_col);
+        (col, row) = (0, row + 1);
+        if row == rows.output {
+            (plane, row) = (plane + 1, 0);
+        }
+        let inside = (0..planes.input as i64).contains(&in_plane) && (0..rows.input as i64).contains(&in_row);
+        if !inside {
+            to.fill(patches.zero);
+            continue;
+        }
+        // Positions of the run whose column is within the input.
+        let stride = cols.stride as i64;
+        let within = |n: i64| match stride {
+            1 => n.max(0) as usize,
+            _ => (n.max(0) as u64).div_ceil(stride as u64) as usize,
+        };
+        let end = within(cols.input as i64 - first).min(run);
+        let begin = within(-first).min(end);
+        to[..begin].fill(patches.zero);
+        to[end..].fill(patches.zero);
+        let image_row = (channel * planes.input + in_plane as usize) * rows.input + in_row as usize;
+        let from = patches.image.wrapping_add(image_row * cols.input).wrapping_offset(first as isize);
+        let to = &mut to[begin..end];
+        if cols.stride == 1 {
+            // SAFETY: the columns of these positions are within the input's row.
+            unsafe { std::ptr::copy_nonoverlapping(from.wrapping_add(begin), to.as_mut_ptr(), to.len()) };
+            continue;
+        }
+        for (i, x) in (begin..end).zip(to) {
+            // SAFETY: the column of this position is within the input's row.
+            *x = unsafe { from.wrapping_add(i * cols.stride).read() };
         }
     }
 }
 
-dispatch! { fn fill_patches<T: Small>(patches: &Patches<'_>, panel: *mut f32) = fill_patches_body }
-
 #[cfg(test)]
 mod tests {
-    use crate::kernels::test_host::{Array, Value, run};
+    use crate::kernels::test_host::{Array, Value, run_with_constants};
     use crate::kernels::testing::{Chance, isas};
 
+    /// Groups of three channels, of one, and all six together; the filters come as constants and with the launch.
     #[test]
     fn convolutions_are_exact() {
         let mut random = Chance::new(9);
-        for (stride, dilation, pad) in [(1, 1, 1), (2, 1, 0), (1, 2, 2), (3, 2, 1)] {
-            // Two groups of three channels and four filters each, on 9 by 40 elements.
-            let (height, width) = (9, 40);
+        let kinds = [(2, 8), (6, 12), (6, 6), (1, 20)];
+        let windows = [(1, 1, 1), (2, 1, 0), (1, 2, 2), (3, 2, 1)];
+        for ((groups, filters), (stride, dilation, pad)) in
+            kinds.into_iter().flat_map(|kind| windows.map(|window| (kind, window)))
+        {
+            let (height, width, channels) = (9, 40, 6 / groups);
+            let depth = channels * 6;
             let x: Vec<i8> = (0..6 * height * width).map(|_| random.below(256) as u8 as i8).collect();
-            let w: Vec<u8> = (0..8 * 3 * 3 * 2).map(|_| random.below(256) as u8).collect();
-            let zeros: Vec<u8> = (0..8).map(|_| random.below(256) as u8).collect();
+            let w: Vec<u8> = (0..filters * depth).map(|_| random.below(256) as u8).collect();
+            let zeros: Vec<u8> = (0..filters).map(|_| random.below(256) as u8).collect();
             let zero = 17i8;
             let to = |n: usize, k: usize| (n + 2 * pad - (k - 1) * dilation - 1) / stride + 1;
             let (rows, cols) = (to(height, 3), to(width, 2));
             let mut expected = Vec::new();
-            for at in 0..8 * rows * cols {
+            for at in 0..filters * rows * cols {
                 let (filter, row, col) = (at / (rows * cols), at / cols % rows, at % cols);
                 let mut sum = 0;
-                for k in 0..18 {
+                for k in 0..depth {
                     let (channel, i, j) = (k / 6, k / 2 % 3, k % 2);
                     let y = (row * stride + i * dilation).wrapping_sub(pad);
                     let z = (col * stride + j * dilation).wrapping_sub(pad);
                     if y < height && z < width {
-                        let x = x[((filter / 4 * 3 + channel) * height + y) * width + z];
-                        let w = i32::from(w[filter * 18 + k]) - i32::from(zeros[filter]);
+                        let plane = filter / (filters / groups) * channels + channel;
+                        let x = x[(plane * height + y) * width + z];
+                        let w = i32::from(w[filter * depth + k]) - i32::from(zeros[filter]);
                         sum += (i32::from(x) - i32::from(zero)) * w;
                     }
                 }
                 expected.push(sum);
             }
             let attrs = [
-                ("group", Value::Int(2)),
+                ("group", Value::Int(groups as i64)),
                 ("strides", Value::Ints(vec![stride as i64; 2])),
                 ("dilations", Value::Ints(vec![dilation as i64; 2])),
                 ("pads", Value::Ints(vec![pad as i64; 4])),
             ];
             let inputs = [
                 Some(Array::of(&[1, 6, height, width], &x)),
-                Some(Array::of(&[8, 3, 3, 2], &w)),
+                Some(Array::of(&[filters, channels, 3, 2], &w)),
                 Some(Array::of(&[], &[zero])),
-                Some(Array::of(&[8], &zeros)),
+                Some(Array::of(&[filters], &zeros)),
             ];
-            for isa in isas() {
-                let output = [Some(Array::empty::<i32>(&[1, 8, rows, cols]))];
-                let found = run(isa, "ConvInteger", &attrs, &inputs, &output).expect("convolves");
-                let expected = Some(Array::of(&[1, 8, rows, cols], &expected));
-                assert_eq!(found[0], expected, "{isa:?} {stride} {dilation} {pad}");
+            let expected = Some(Array::of(&[1, filters, rows, cols], &expected));
+            for (isa, constants) in isas().flat_map(|isa| [(isa, 0), (isa, 2)]) {
+                let output = [Some(Array::empty::<i32>(&[1, filters, rows, cols]))];
+                let found = run_with_constants(isa, "ConvInteger", &attrs, &inputs, &output, constants);
+                let found = found.expect("convolves");
+                assert_eq!(found[0], expected, "{isa:?} {constants} {groups} {stride} {dilation} {pad}");
             }
+        }
+    }
+
+    /// Pointwise convolutions of many channels, whose images are lines.
+    #[test]
+    fn pointwise_convolutions_are_exact() {
+        let mut random = Chance::new(10);
+        let (channels, filters, n) = (37, 300, 70);
+        let x: Vec<u8> = (0..2 * channels * n).map(|_| random.below(256) as u8).collect();
+        let w: Vec<i8> = (0..filters * channels).map(|_| random.below(256) as u8 as i8).collect();
+        let mut expected = Vec::new();
+        for at in 0..2 * filters * n {
+            let (image, filter, col) = (at / n / filters, at / n % filters, at % n);
+            let product = |k: usize| {
+                (i32::from(x[(image * channels + k) * n + col]) - 100) * i32::from(w[filter * channels + k])
+            };
+            expected.push((0..channels).map(product).sum::<i32>());
+        }
+        let inputs = [
+            Some(Array::of(&[2, channels, 7, 10], &x)),
+            Some(Array::of(&[filters, channels, 1, 1], &w)),
+            Some(Array::of(&[], &[100u8])),
+        ];
+        for isa in isas() {
+            let output = [Some(Array::empty::<i32>(&[2, filters, 7, 10]))];
+            let found = run_with_constants(isa, "ConvInteger", &[], &inputs, &output, 2).expect("convolves");
+            assert_eq!(found[0], Some(Array::of(&[2, filters, 7, 10], &expected)), "{isa:?}");
         }
     }
 }

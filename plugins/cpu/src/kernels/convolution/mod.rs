@@ -7,4 +7,6 @@ pub(super) mod conv_integer;
 pub(super) mod conv_transpose;
 pub(super) mod deform_conv;
 pub(super) mod depthwise;
+mod depthwise_integer;
 pub(super) mod nhwc;
+mod phases;

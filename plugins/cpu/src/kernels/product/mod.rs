@@ -5,6 +5,7 @@ pub(super) mod det;
 pub(super) mod einsum;
 pub(super) mod epilogue;
 pub(super) mod int_product;
+pub(super) mod int_tile;
 pub(super) mod inverse;
 pub(super) mod matmul;
 pub(super) mod matmul_integer;

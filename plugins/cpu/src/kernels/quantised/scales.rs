@@ -9,6 +9,7 @@ use crate::isa::Arith;
 use crate::kernels::cost;
 use crate::kernels::geometry::extents::{axis, expect_output, extents};
 use crate::kernels::product::int_product::SMALL;
+use crate::lanes::{Lanes, read, unrolled};
 use crate::stream::CpuStream;
 use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
@@ -132,6 +133,36 @@ dispatch! {
     ) = dequantize_body
 }
 
+/// The same with a scale, and a zero point unless `zeros` is NULL, for each element.
+///
+/// # Safety
+/// `x`, `y`, `scales` and `zeros` hold `n` elements, and the processor has the instructions.
+#[inline(always)]
+unsafe fn dequantize_each_body<A: Arith, T: Quantised>(
+    x: *const u8,
+    y: *mut f32,
+    n: usize,
+    scales: *const f32,
+    zeros: *const u8,
+) {
+    let (x, zeros) = (x.cast::<T>(), zeros.cast::<T>());
+    let has_zeros = !zeros.is_null();
+    for i in 0..n {
+        // SAFETY: `i` is below `n`.
+        let (x, scale) = unsafe { (x.add(i).read(), scales.add(i).read()) };
+        // SAFETY: `i` is below `n`.
+        let zero = if has_zeros { unsafe { zeros.add(i).read() } } else { T::default() };
+        // SAFETY: `i` is below `n`, which `y` holds.
+        unsafe { y.add(i).write(x.less(zero) * scale) };
+    }
+}
+
+dispatch! {
+    fn dequantize_each<T: Quantised>(
+        x: *const u8, y: *mut f32, n: usize, scales: *const f32, zeros: *const u8
+    ) = dequantize_each_body
+}
+
 /// Returns whether it is one number: a scalar, or a vector of one, which exporters write in each other's place.
 pub(crate) fn is_one(shape: &[usize]) -> bool {
     matches!(shape, [] | [1])
@@ -245,6 +276,7 @@ struct Dequantize {
     size: usize,
     has_zeros: bool,
     body: unsafe fn(*const u8, *mut f32, usize, f32, *const u8),
+    each: unsafe fn(*const u8, *mut f32, usize, *const f32, *const u8),
 }
 
 fn dequantize(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
@@ -259,6 +291,11 @@ fn dequantize(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
             I8 => dequantize_run::<i8>(isa),
             _ => dequantize_run::<i32>(isa),
         },
+        each: match dtype {
+            U8 => dequantize_each::<u8>(isa),
+            I8 => dequantize_each::<i8>(isa),
+            _ => dequantize_each::<i32>(isa),
+        },
     }))
 }
 
@@ -271,13 +308,24 @@ impl Launch<CpuDevice> for Dequantize {
             false => core::ptr::null_mut(),
         });
         let y = SendPtr(operands.output_ptr::<f32>(0));
+        let zeros_at =
+            |i: usize| if self.has_zeros { zeros.at(i * self.size) } else { core::ptr::null_mut() };
+        if self.runs.run == 1 {
+            // Scales of the last axis: runs of one element are lines of all scales.
+            let lines = Runs { run: self.runs.n_scales, ..self.runs };
+            return lines.each(|at, n, _| {
+                let first = at % lines.run;
+                // SAFETY: the line lies within both operands, there are as many scales from there and as many zero points, and
+                // the instructions are the device's.
+                unsafe {
+                    (self.each)(x.at(at * self.size), y.at(at), n, scales.at(first), zeros_at(first));
+                }
+            });
+        }
         self.runs.each(|at, n, i| {
             // SAFETY: `i` is below the number of scales.
             let scale = unsafe { scales.at(i).read() };
-            let zero = match self.has_zeros {
-                true => zeros.at(i * self.size),
-                false => core::ptr::null_mut(),
-            };
+            let zero = zeros_at(i);
             // SAFETY: the run lies within both operands, there are as many zero points as scales, and
             // the instructions are the device's.
             unsafe { (self.body)(x.at(at * self.size), y.at(at), n, scale, zero) };
@@ -285,26 +333,45 @@ impl Launch<CpuDevice> for Dequantize {
     }
 }
 
-/// The lowest and the highest number, and 0.
+/// The lowest and the highest number, and 0. What is no number counts for nothing.
 ///
 /// # Safety
 /// `x` holds `n` elements, `extremes` two, and the processor has the instructions.
 #[inline(always)]
 unsafe fn extremes_body<A: Arith>(x: *const f32, n: usize, extremes: *mut f32) {
-    const WIDTH: usize = 16;
-    let (mut low, mut high) = ([0.0f32; WIDTH], [0.0f32; WIDTH]);
-    let mut add = |slot: usize, i: usize| {
-        // SAFETY: the loops below keep `i` below `n`.
-        let x = unsafe { x.add(i).read() };
-        low[slot] = if x < low[slot] { x } else { low[slot] };
-        high[slot] = if x > high[slot] { x } else { high[slot] };
-    };
-    let whole = n / WIDTH * WIDTH;
-    for i in (0..whole).step_by(WIDTH) {
-        (0..WIDTH).for_each(|slot| add(slot, i + slot));
+    // Several, so that one comparison need not wait for the one before.
+    const CHAINS: usize = 4;
+    let width = A::Lanes::N;
+    // SAFETY: the processor has the instructions (# Safety).
+    let zero = unsafe { A::Lanes::splat(0.0) };
+    let (mut low, mut high) = ([zero; CHAINS], [zero; CHAINS]);
+    let mut i = 0;
+    while i + CHAINS * width <= n {
+        unrolled!(chain below CHAINS {
+            // SAFETY: there are as many elements from `i` on.
+            let x = unsafe { A::Lanes::load(x.wrapping_add(i + chain * width)) };
+            low[chain] = low[chain].at_most(x);
+            high[chain] = high[chain].at_least(x);
+        });
+        i += CHAINS * width;
     }
-    (whole..n).for_each(|i| add(0, i));
-    let (low, high) = (low.into_iter().fold(0.0, f32::min), high.into_iter().fold(0.0, f32::max));
+    while i < n {
+        // SAFETY: there are as many elements from `i` on; the vector is filled up with 0.
+        let x: A::Lanes = unsafe { read(x.wrapping_add(i), width.min(n - i)) };
+        low[0] = low[0].at_most(x);
+        high[0] = high[0].at_least(x);
+        i += width;
+    }
+    let mut all = [[0.0f32; 16]; 2];
+    unrolled!(chain below CHAINS {
+        low[0] = low[0].at_most(low[chain]);
+        high[0] = high[0].at_least(high[chain]);
+    });
+    // SAFETY: 16 numbers are enough.
+    unsafe { low[0].store(all[0].as_mut_ptr()) };
+    // SAFETY: 16 numbers are enough.
+    unsafe { high[0].store(all[1].as_mut_ptr()) };
+    let [low, high] = [all[0].into_iter().fold(0.0, f32::min), all[1].into_iter().fold(0.0, f32::max)];
     // SAFETY: `extremes` holds two numbers (# Safety).
     unsafe { extremes.write(low) };
     // SAFETY: `extremes` holds two numbers (# Safety).
