@@ -2,12 +2,13 @@
 //!
 //! The results are ops of devbay's domain (docs/fused-ops.md): `FusedConv` 1 is Conv 11 with inputs X, W, B and
 //! Z, where Z is added to the result, and `NhwcFusedConv` 1 the same on images whose channels come last; `FusedMatMul` 1 is
-//! MatMul 13 with a bias over the last axis; `FusedGemm` 1 is Gemm 13. All of them apply `activation` last. A device that has no kernel for one keeps the plain ops.
+//! MatMul 13 with a bias over the last axis, as `MatMulIntegerToFloat` 1 has it ([`super::fuse_integers`]); `FusedGemm` 1 is
+//! Gemm 13. All of them apply `activation` last. A device that has no kernel for one keeps the plain ops.
 //!
 //! Runs on specialised programs: types must be known to tell a residual addition from a broadcast.
 
 use super::uses::Uses;
-use super::{clip_limits, each_region};
+use super::{clip_limits, each_region, fuse_integers};
 use crate::cancel::look;
 use crate::error::Result;
 use crate::kernel::KernelTable;
@@ -99,6 +100,7 @@ fn fused_of(op: &Op) -> Option<&'static str> {
         (DEVBAY_DOMAIN, "NhwcFusedConv") => "NhwcFusedConv",
         ("", "Gemm") | (DEVBAY_DOMAIN, "FusedGemm") => "FusedGemm",
         ("", "MatMul") | (DEVBAY_DOMAIN, "FusedMatMul") => "FusedMatMul",
+        (DEVBAY_DOMAIN, fuse_integers::FUSED) => fuse_integers::FUSED,
         _ => return None,
     })
 }
@@ -128,11 +130,16 @@ fn with_tail(head: &Node, tail: &Tail, kernels: &KernelTable) -> Option<Node> {
             node.inputs[3] = Some(*z);
         }
         Tail::Bias(bias) => {
-            if fused != "FusedMatMul" || head.input(2).is_some() {
+            let at = match fused {
+                "FusedMatMul" => 2,
+                fuse_integers::FUSED => 5,
+                _ => return None,
+            };
+            if head.input(at).is_some() {
                 return None;
             }
-            node.inputs.resize(3, None);
-            node.inputs[2] = Some(*bias);
+            node.inputs.resize(at + 1, None);
+            node.inputs[at] = Some(*bias);
         }
         Tail::Channels(_) => {
             // A sum with another image comes before it.
@@ -197,7 +204,9 @@ fn addition_of(
             {
                 Some((input, Tail::Residual(other)))
             }
-            "MatMul" | "FusedMatMul" if added.len() == 1 && result.last() == added.last() => {
+            "MatMul" | "FusedMatMul" | fuse_integers::FUSED
+                if added.len() == 1 && result.last() == added.last() =>
+            {
                 Some((input, Tail::Bias(other)))
             }
             _ => None,

@@ -12,6 +12,7 @@ pub mod fold_scales;
 pub mod fuse;
 pub mod fuse_attention;
 pub mod fuse_elementwise;
+pub mod fuse_integers;
 pub mod fuse_norms;
 pub mod hoist_concat;
 pub mod hoist_loop_invariants;
@@ -147,6 +148,12 @@ pub const PASSES: &[Pass] = &[
         doc: "chooses for each image whether its channels come second or last",
         moments: &[Moment::Device],
         run: channels_last::run,
+    },
+    Pass {
+        name: "fuse-integers",
+        doc: "fuses the scaling of a product of 8-bit integers into it",
+        moments: &[Moment::Device],
+        run: |program, around| fuse_integers::run(program, around.kernels, around.stay),
     },
     Pass {
         name: "fuse-tails",
