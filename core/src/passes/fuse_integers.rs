@@ -104,7 +104,7 @@ mod tests {
     const INPUTS: &str = "%a: u8[2,3], %z: u8[], %s: f32[], %row: f32[4]";
     const WEIGHTS: &str = "%w = const i8[3,4] [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]";
     const SUM: &str = "%sum: i32[2,4] = MatMulInteger@10(%a, %w, %z)";
-    const CAST: &str = "%cast: f32[2,4] = Cast@25(%sum) {to = 1}";
+    const CAST: &str = "%cast: f32[2,4] = Cast@28(%sum) {to = 1}";
 
     #[test]
     fn scales_of_all_and_of_columns_become_part_of_the_product() {
