@@ -46,6 +46,10 @@ def indices(shape, below):
     return lambda rng: rng.integers(0, below, shape)
 
 
+def uniform(low, high, shape):
+    return lambda rng: rng.uniform(low, high, shape).astype(np.float32)
+
+
 def op(kind, operands="x", **attributes):
     return helper.make_node(kind, operands.split(" "), ["y"], **attributes)
 
@@ -104,33 +108,48 @@ CASES = [
     ]),
     Case("Gemm 64x512, 512x512 transposed", [op("Gemm", "x w b", transB=1)], {"x": (64, 512)}, {"w": (512, 512), "b": (512,)}),
     *(unary(kind, SEQUENCE) for kind in
-      ["Relu", "Sigmoid", "Tanh", "Exp", "Erf", "Sqrt", "Abs", "Softplus", "HardSwish", "Elu", "Sin", "Floor", "Neg"]),
+      ["Relu", "Sigmoid", "Tanh", "Exp", "Erf", "Sqrt", "Abs", "Softplus", "HardSwish", "Elu", "Sin", "Cos", "Tan", "Atan", "Sinh", "Asinh",
+       "Floor", "Neg"]),
+    Case("Asin 1x128x768", [op("Asin")], {"x": uniform(-1, 1, SEQUENCE)}), Case("Acos 1x128x768", [op("Acos")], {"x": uniform(-1, 1, SEQUENCE)}),
+    Case("Sin of large 1x128x768", [op("Sin")], {"x": uniform(-1e5, 1e5, SEQUENCE)}),
     Case("Log 1x128x768", [helper.make_node("Abs", ["x"], ["a"]), op("Log", "a")], {"x": SEQUENCE}),
     Case("Pow 2 1x128x768", [op("Pow", "x two")], {"x": SEQUENCE}, {"two": np.float32(2)}),
     Case("Clip 1x128x768", [op("Clip", "x lo hi")], {"x": SEQUENCE}, {"lo": np.float32(-1), "hi": np.float32(1)}),
     Case("Cast to int32 1x128x768", [op("Cast", to=onnx.TensorProto.INT32)], {"x": SEQUENCE}),
     Case("Cast to f16 1x128x768", [op("Cast", to=onnx.TensorProto.FLOAT16)], {"x": SEQUENCE}),
+    Case("Cast to f16 1000", [op("Cast", to=onnx.TensorProto.FLOAT16)], {"x": (1000,)}),
+    Case("Cast f16 to f32 1x128x768", [op("Cast", to=onnx.TensorProto.FLOAT)], {"x": lambda rng: rng.standard_normal(SEQUENCE).astype(np.float16)}),
     *(binary(kind, SEQUENCE, SEQUENCE) for kind in ["Add", "Mul", "Div", "Max", "Less"]),
     binary("Add", SEQUENCE, (768,)), binary("Add", IMAGE, (64, 1, 1)), binary("Mul", (1, 256, 14, 14), (1, 256, 1, 1)),
     binary("Add", (128, 1), (1, 128)), binary("Sub", (1, 12, 128, 128), (1, 1, 1, 128)), binary("Pow", SEQUENCE, SEQUENCE),
     Case("Where 1x12x128x128", [op("Where", "c x z")], {"c": lambda rng: rng.random((1, 1, 128, 128)) < 0.5, "x": (1, 12, 128, 128), "z": (1,)}),
+    Case("Where alike 1x128x768", [op("Where", "c x z")], {"c": lambda rng: rng.random(SEQUENCE) < 0.5, "x": SEQUENCE, "z": SEQUENCE}),
+    Case("Where rows 1000x64", [op("Where", "c x z")], {"c": lambda rng: rng.random((1000, 1)) < 0.5, "x": (1000, 64), "z": (64,)}),
     *(Case(f"Softmax {'x'.join(map(str, shape))} {axis}", [op("Softmax", axis=axis)], {"x": shape})
-      for shape, axis in [((12, 128, 128), -1), ((1, 1000), -1), ((64, 10), -1), ((1, 21, 64, 64), 1), ((8, 6, 49, 49), -1), ((1, 50257), -1)]),
-    Case("LogSoftmax 128x1000", [op("LogSoftmax", axis=-1)], {"x": (128, 1000)}),
+      for shape, axis in [((12, 128, 128), -1), ((1, 1000), -1), ((64, 10), -1), ((1, 21, 64, 64), 1), ((8, 6, 49, 49), -1), ((1, 50257), -1), ((12, 197, 197), -1), ((10000, 3), -1), ((8, 64, 512), -1)]),
+    *(Case(f"LogSoftmax {'x'.join(map(str, shape))}", [op("LogSoftmax", axis=-1)], {"x": shape}) for shape in [(128, 1000), (500, 29), (4, 50257)]),
     *(Case(f"LayerNormalization {'x'.join(map(str, shape))}", [op("LayerNormalization", "x s b", axis=-1)], {"x": shape}, {"s": (shape[-1],), "b": (shape[-1],)})
       for shape in [SEQUENCE, (196, 192), (3136, 96), (1, 4096)]),
     Case("InstanceNormalization 1x64x56x56", [op("InstanceNormalization", "x s b")], {"x": IMAGE}, {"s": (64,), "b": (64,)}),
     Case("BatchNormalization 1x64x56x56", [op("BatchNormalization", "x s b m v")], {"x": IMAGE}, {"s": (64,), "b": (64,), "m": (64,), "v": lambda rng: rng.random(64).astype(np.float32) + 0.5}),
     Case("LpNormalization 128x512", [op("LpNormalization", axis=-1)], {"x": (128, 512)}),
+    Case("LpNormalization 1 128x512", [op("LpNormalization", axis=-1, p=1)], {"x": (128, 512)}),
+    Case("LpNormalization 1x64x56x56 1", [op("LpNormalization", axis=1)], {"x": IMAGE}),
     *(reduction(kind, shape, *axes) for kind, shape, axes in [
         ("ReduceMean", SEQUENCE, (2,)), ("ReduceMean", IMAGE, (2, 3)), ("ReduceMean", SEQUENCE, (1,)), ("ReduceSum", (1000, 1000), (0,)),
         ("ReduceMax", (64, 1000), (1,)), ("ReduceMax", (1, 80, 80, 64), (3,)), ("ReduceProd", (256, 256), (1,)), ("ReduceL2", SEQUENCE, (2,)),
         ("ReduceLogSumExp", (128, 1000), (1,)), ("ReduceSum", (32, 32, 32, 32), (0, 2)), ("ReduceMin", (8, 100000), (1,)),
+        ("ReduceMax", (5000, 7), (1,)), ("ReduceMin", (1000, 100), (1,)), ("ReduceMax", IMAGE, (2, 3)),
     ]),
     *(Case(f"ArgMax {'x'.join(map(str, shape))} {axis}", [op("ArgMax", axis=axis, keepdims=0)], {"x": shape})
       for shape, axis in [((128, 1000), 1), ((1, 21, 128, 128), 1), ((1, 50257), 1)]),
     Case("TopK 5 of 128x1000", [helper.make_node("TopK", ["x", "k"], ["y", "i"])], {"x": (128, 1000)}, {"k": ints(5)}),
     Case("TopK 100 of 1x8400", [helper.make_node("TopK", ["x", "k"], ["y", "i"])], {"x": (1, 8400)}, {"k": ints(100)}),
+    Case("TopK 300 of 1x8400", [helper.make_node("TopK", ["x", "k"], ["y", "i"])], {"x": (1, 8400)}, {"k": ints(300)}),
+    Case("TopK 1 of 1000x80", [helper.make_node("TopK", ["x", "k"], ["y", "i"])], {"x": (1000, 80)}, {"k": ints(1)}),
+    Case("TopK smallest 16 of 64x2048", [helper.make_node("TopK", ["x", "k"], ["y", "i"], largest=0)], {"x": (64, 2048)}, {"k": ints(16)}),
+    Case("TopK 10 of 1x1000x64 1", [helper.make_node("TopK", ["x", "k"], ["y", "i"], axis=1)], {"x": (1, 1000, 64)}, {"k": ints(10)}),
+    Case("TopK 500 of 64x1000", [helper.make_node("TopK", ["x", "k"], ["y", "i"])], {"x": (64, 1000)}, {"k": ints(500)}),
     Case("CumSum 128x1000 1", [op("CumSum", "x a")], {"x": (128, 1000)}, {"a": np.int64(1)}),
     Case("CumSum 1000x128 0", [op("CumSum", "x a")], {"x": (1000, 128)}, {"a": np.int64(0)}),
     *(permuted(shape, *perm) for shape, perm in [
@@ -150,16 +169,23 @@ CASES = [
     Case("Gather rows 128 of 30522x768", [op("Gather", "x i")], {"i": indices((1, 128), 30522)}, {"x": (30522, 768)}),
     Case("Gather 1000 columns", [op("Gather", "x i", axis=1)], {"x": (256, 1000), "i": indices((500,), 1000)}),
     Case("GatherElements 256x1000", [op("GatherElements", "x i", axis=1)], {"x": (256, 1000), "i": indices((256, 500), 1000)}),
+    Case("GatherElements 256x1000 0", [op("GatherElements", "x i", axis=0)], {"x": (256, 1000), "i": indices((100, 1000), 256)}),
+    Case("GatherElements 1x300x4 1", [op("GatherElements", "x i", axis=1)], {"x": (1, 8400, 4), "i": indices((1, 300, 4), 8400)}),
     Case("GatherND 5000", [op("GatherND", "x i")], {"x": (100, 100, 4), "i": indices((5000, 2), 100)}),
     Case("ScatterND 5000", [op("ScatterND", "x i u")], {"x": (100, 100, 4), "i": indices((5000, 2), 100), "u": (5000, 4)}),
     Case("ScatterElements 256x500", [op("ScatterElements", "x i u", axis=1)], {"x": (256, 1000), "i": indices((256, 500), 1000), "u": (256, 500)}),
     Case("OneHot 1000 of 64", [op("OneHot", "i d v")], {"i": indices((1000,), 64)}, {"d": np.int64(64), "v": np.array([0, 1], np.float32)}),
     Case("NonZero 256x256", [op("NonZero")], {"x": lambda rng: (rng.random((256, 256)) < 0.3).astype(np.float32)}),
     resize("nearest 2x", (1, 64, 40, 40), (1, 1, 2, 2), mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+    resize("nearest 2x", (1, 256, 13, 13), (1, 1, 2, 2), mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+    resize("nearest 3x", (1, 64, 40, 40), (1, 1, 3, 3), mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+    resize("nearest 1.5x", (1, 64, 40, 40), (1, 1, 1.5, 1.5), mode="nearest"),
     resize("linear 2x", (1, 64, 40, 40), (1, 1, 2, 2), mode="linear"),
     resize("linear to half", (1, 3, 480, 640), (1, 1, 0.5, 0.5), mode="linear"),
     resize("cubic 2x", (1, 3, 128, 128), (1, 1, 2, 2), mode="cubic"),
-    Case("GridSample 1x64x56x56", [op("GridSample", "x g", mode="bilinear")], {"x": IMAGE, "g": lambda rng: rng.uniform(-1, 1, (1, 56, 56, 2)).astype(np.float32)}, opset=16),
+    *(Case(f"GridSample {mode} {outside} {'x'.join(map(str, shape))}", [op("GridSample", "x g", mode=mode, padding_mode=outside)], {"x": shape, "g": uniform(-1.1, 1.1, (shape[0], n, n, 2))}, opset=16)
+      for mode, outside, shape, n in [("bilinear", "zeros", IMAGE, 56), ("bilinear", "border", (2, 3, 256, 256), 200), ("nearest", "zeros", IMAGE, 56),
+                                      ("bicubic", "reflection", (1, 16, 64, 64), 64), ("bilinear", "zeros", (8, 32, 40, 40), 10)]),
     Case("MaxPool 3x3/2 1x64x112x112", [op("MaxPool", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])], {"x": (1, 64, 112, 112)}),
     Case("MaxPool 2x2/2 1x64x56x56", [op("MaxPool", kernel_shape=[2, 2], strides=[2, 2])], {"x": IMAGE}),
     Case("MaxPool 5x5 1x256x20x20", [op("MaxPool", kernel_shape=[5, 5], pads=[2, 2, 2, 2])], {"x": (1, 256, 20, 20)}),

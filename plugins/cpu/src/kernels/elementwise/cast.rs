@@ -42,8 +42,8 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
         return unary::prepare_cast(request);
     }
     let way = match (from, to) {
-        (F16 | BF16, F32) => Way::Loop(half_to_single(from)),
-        (F32, F16 | BF16) => Way::Loop(single_to_half(to)),
+        (F16 | BF16, F32) => Way::Loop(half_to_single(from, request.device.isa)),
+        (F32, F16 | BF16) => Way::Loop(single_to_half(to, request.device.isa)),
         _ => Way::Each(limits),
     };
     Ok(Prepared::new(Cast { host: request.host, n, from: Kind::of(from)?, to: Kind::of(to)?, way }))

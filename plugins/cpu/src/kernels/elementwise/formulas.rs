@@ -10,8 +10,9 @@ use crate::kernels::elementwise::activations::{
     Celu, Elu, Mish, Selu, Softplus, Softsign, Swish, ThresholdedRelu,
 };
 use crate::kernels::elementwise::unary::{
-    self, Abs, Ceil, Clip, Erf, Exp, Floor, Gelu, GeluTanh, HardSigmoid, HardSwish, LeakyRelu, Log, Neg,
-    Reciprocal, Relu, Round, Sigmoid, Sqrt, Tanh,
+    self, Abs, Acos, Acosh, Asin, Asinh, Atan, Atanh, Ceil, Clip, Cos, Cosh, Erf, Exp, Floor, Gelu, GeluTanh,
+    HardSigmoid, HardSwish, LeakyRelu, Log, Neg, Reciprocal, Relu, Round, Sigmoid, Sin, Sinh, Sqrt, Tan,
+    Tanh,
 };
 use crate::kernels::numbers::widen;
 use crate::kernels::types::FLOATS;
@@ -29,11 +30,12 @@ const FLOAT: &[TypeVar] = &[TypeVar::of(FLOATS)];
 macro_rules! vector_bodies {
     ($use:ident) => {
         $use! {
-            "Abs" Abs<f32>, "Ceil" Ceil, "Celu" Celu, "Clip" Clip<f32>, "Elu" Elu, "Erf" Erf, "Exp" Exp,
+            "Abs" Abs<f32>, "Acos" Acos, "Acosh" Acosh, "Asin" Asin, "Asinh" Asinh, "Atan" Atan, "Atanh" Atanh, "Ceil" Ceil,
+            "Celu" Celu, "Clip" Clip<f32>, "Cos" Cos, "Cosh" Cosh, "Elu" Elu, "Erf" Erf, "Exp" Exp,
             "Floor" Floor, "Gelu" Gelu, "GeluTanh" GeluTanh, "HardSigmoid" HardSigmoid, "HardSwish" HardSwish,
             "LeakyRelu" LeakyRelu, "Log" Log, "Mish" Mish, "Neg" Neg<f32>, "Reciprocal" Reciprocal, "Relu" Relu,
-            "Round" Round, "Selu" Selu, "Sigmoid" Sigmoid, "Softplus" Softplus, "Softsign" Softsign, "Sqrt" Sqrt,
-            "Swish" Swish, "Tanh" Tanh, "ThresholdedRelu" ThresholdedRelu
+            "Round" Round, "Selu" Selu, "Sigmoid" Sigmoid, "Sin" Sin, "Sinh" Sinh, "Softplus" Softplus, "Softsign" Softsign, "Sqrt" Sqrt,
+            "Swish" Swish, "Tan" Tan, "Tanh" Tanh, "ThresholdedRelu" ThresholdedRelu
         }
     };
 }
@@ -421,8 +423,10 @@ mod tests {
     #[test]
     fn vector_bodies_are_their_formulas() {
         let mut n_bodies = 0;
-        let x: Vec<f32> =
-            (-300..=300).map(|i| i as f32 / 20.0).chain([1e-6, -1e-6, 80.0, -80.0, -0.0]).collect();
+        let x: Vec<f32> = (-300..=300)
+            .map(|i| i as f32 / 20.0)
+            .chain([1e-6, -1e-6, 80.0, -80.0, -0.0, 1e30, -3e7, 9e5])
+            .collect();
         for isa in isas() {
             for formula in formula::all() {
                 let Some(body) = body(formula.name(), isa) else { continue };
@@ -449,13 +453,41 @@ mod tests {
                 n_bodies += 1;
             }
         }
-        assert!(n_bodies >= 27, "{n_bodies}");
+        assert!(n_bodies >= 38, "{n_bodies}");
     }
 
     fn check<T: Element + PartialEq + std::fmt::Debug>(op: &str, x: &[T], expected: &[T]) {
         let inputs = [Some(Array::of(&[x.len()], x))];
         let found = run(Isa::Baseline, op, &[], &inputs, &[Some(Array::empty::<T>(&[x.len()]))]).expect(op);
         assert_eq!(found[0].as_ref().expect("a result").elements::<T>(), expected, "{op}");
+    }
+
+    /// Large angles anywhere in a block, and in place.
+    #[test]
+    fn large_angles_are_reduced_with_all_digits_of_pi() {
+        let functions: [(&str, fn(f64) -> f64); 3] =
+            [("Sin", f64::sin), ("Cos", f64::cos), ("Tan", f64::tan)];
+        for (name, f) in functions {
+            for isa in isas() {
+                for n in [1, 5, 64, 65, 200] {
+                    let x: Vec<f32> = (0..n)
+                        .map(|i| if i % 7 == 3 || i + 1 == n { 1e30 * i as f32 } else { i as f32 })
+                        .collect();
+                    let mut found = x.clone();
+                    let at = found.as_mut_ptr();
+                    let body = body(name, isa).expect("a body");
+                    // SAFETY: there are `n` elements; the instructions are this machine's.
+                    unsafe { body(at.cast_const().cast(), at.cast(), n, &unary::Params::of([0.0f32; 2])) };
+                    for (x, found) in x.iter().zip(found) {
+                        let expected = f(f64::from(*x)) as f32;
+                        assert!(
+                            (found - expected).abs() <= f32::EPSILON * expected.abs(),
+                            "{name} of {x}: {found}, not {expected}"
+                        );
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Where: each element from one operand or the other.
 //!
-//! Elements are only moved, so their size is all that matters: four loops serve every type.
+//! Elements are only moved, so their size is all that matters: a few loops serve every type.
 
 use crate::device::CpuDevice;
 use crate::dispatch;
@@ -10,6 +10,7 @@ use crate::kernels::elementwise::loops::{BLOCK, GRAIN, blocks};
 use crate::kernels::geometry::extents::extents;
 use crate::kernels::geometry::shape::{Broadcast, Rows};
 use crate::kernels::numbers::number::{Bool, Number};
+use crate::lanes::Lanes;
 use crate::stream::CpuStream;
 use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
@@ -84,6 +85,65 @@ unsafe fn rows_body<A: Arith, T: Number>(
     }
 }
 
+dispatch! {
+    /// The rows of elements of 32 bits, which most are, as vectors of f32 that are only moved.
+    fn singles(condition: *const Bool, a: *const u8, b: *const u8, y: *mut u8, rows: &Rows<3>) = singles_body
+}
+
+/// # Safety
+/// The operands have the rows, and the processor the instructions. `y` may be `a`.
+#[inline(always)]
+unsafe fn singles_body<A: Arith>(
+    condition: *const Bool,
+    a: *const u8,
+    b: *const u8,
+    y: *mut u8,
+    rows: &Rows<3>,
+) {
+    let [steps_condition, steps_a, steps_b] = rows.inner.map(|step| step != 0);
+    for row in 0..rows.n_rows {
+        let condition = condition.cast::<u8>().wrapping_add(row * rows.steps[0]);
+        let a = a.cast::<f32>().wrapping_add(row * rows.steps[1]);
+        let b = b.cast::<f32>().wrapping_add(row * rows.steps[2]);
+        let y = y.cast::<f32>().wrapping_add(row * rows.n_cols);
+        // A vector of an operand's own numbers, or of its only one.
+        let numbers = |x: *const f32, steps: bool, at: usize| {
+            if steps {
+                // SAFETY: the vector ends within the row, and the processor has the instructions (# Safety).
+                unsafe { A::Lanes::load(x.add(at)) }
+            } else {
+                // SAFETY: the operand has one number for the row, and the processor the instructions (# Safety).
+                unsafe { A::Lanes::splat(x.read()) }
+            }
+        };
+        // SAFETY: the processor has the instructions (# Safety).
+        let zero = unsafe { A::Lanes::splat(0.0) };
+        let mut at = 0;
+        while at + A::Lanes::N <= rows.n_cols {
+            let choice = if steps_condition {
+                // SAFETY: the vector ends within the row.
+                unsafe { A::Lanes::load_u8(condition.add(at)) }
+            } else {
+                // SAFETY: the operand has one truth value for the row.
+                unsafe { A::Lanes::splat(f32::from(condition.read())) }
+            };
+            let chosen = zero.if_below(choice, numbers(a, steps_a, at), numbers(b, steps_b, at));
+            // SAFETY: the vector ends within the row, and was read before.
+            unsafe { chosen.store(y.add(at)) };
+            at += A::Lanes::N;
+        }
+        for at in at..rows.n_cols {
+            // SAFETY: the operand has the column, or one truth value for the row.
+            let choice = unsafe { condition.add(if steps_condition { at } else { 0 }).read() };
+            let (from, steps) = if choice != 0 { (a, steps_a) } else { (b, steps_b) };
+            // SAFETY: the operand has the column, or one number for the row.
+            let number = unsafe { from.add(if steps { at } else { 0 }).read() };
+            // SAFETY: the column is one of the row, and was read before.
+            unsafe { y.add(at).write(number) };
+        }
+    }
+}
+
 struct Where {
     host: Host,
     plan: Broadcast<3>,
@@ -101,7 +161,7 @@ fn prepare(request: &Request<'_>) -> Result<Prepared> {
     let (body, element_bytes) = match dtype.bits {
         8 => (body::<u8>(isa), 1),
         16 => (body::<i16>(isa), 2),
-        32 => (body::<i32>(isa), 4),
+        32 => (singles(isa), 4),
         64 => (body::<i64>(isa), 8),
         bits => return Err(Error::unsupported(format!("elements of {bits} bits"))),
     };
@@ -149,7 +209,7 @@ mod tests {
             let out = broadcast_extents(&[&c, &a, &b]);
             let n: usize = out.iter().product();
             let condition: Vec<Bool> =
-                (0..c.iter().product()).map(|_| Bool::new(chance.below(2) == 0)).collect();
+                (0..c.iter().product()).map(|_| bytemuck::cast([0u8, 0, 1, 255][chance.below(4)])).collect();
             let first = chance.values(a.iter().product());
             let second = chance.values(b.iter().product());
             let expected: Vec<f32> = (0..n)
@@ -159,7 +219,7 @@ mod tests {
                 })
                 .collect();
             let plan = Broadcast::new(&out, [&c, &a, &b]).expect("the shapes broadcast");
-            for isa in isas() {
+            for (isa, by_vectors) in isas().flat_map(|isa| [(isa, false), (isa, true)]) {
                 // In place where the first operand has the result's shape.
                 let mut first = first.clone();
                 let mut other = vec![0.0; n];
@@ -170,8 +230,10 @@ mod tests {
                         let c = condition.as_ptr().wrapping_add(c);
                         let a = a_address.wrapping_add(a).cast();
                         let b = second.as_ptr().wrapping_add(b).cast();
+                        let y = y.wrapping_add(at).cast();
+                        let rows_body = if by_vectors { singles(isa) } else { body::<i32>(isa) };
                         // SAFETY: the operands have the shapes of the plan.
-                        unsafe { body::<i32>(isa)(c, a, b, y.wrapping_add(at).cast(), rows) };
+                        unsafe { rows_body(c, a, b, y, rows) };
                     });
                 }
                 assert_eq!(if a == out { first } else { other }, expected, "{c:?} {a:?} {b:?}, {isa:?}");

@@ -8,10 +8,10 @@ use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::{Arith, Isa, Separate};
 use crate::kernels::cost;
-use crate::kernels::elementwise::loops::{HEAVY_FLOPS, blocks, grain};
-use crate::kernels::numbers::math;
+use crate::kernels::elementwise::loops::{BLOCK, HEAVY_FLOPS, blocks, grain, store};
 use crate::kernels::numbers::number::{Bool, Number, plain};
 use crate::kernels::numbers::widen;
+use crate::kernels::numbers::{math, math_double};
 use crate::kernels::types::NUMBERS;
 use crate::stream::CpuStream;
 use devbay_ops::descriptor;
@@ -19,6 +19,7 @@ use devbay_plugin_api::abi;
 use devbay_plugin_api::sdk::*;
 use std::ffi::c_void;
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 
 type Request<'a> = PrepareRequest<'a, CpuDevice>;
 
@@ -67,8 +68,23 @@ pub(crate) trait Unary: 'static {
     /// Arithmetic operations for an element, roughly.
     const FLOPS: u64 = 1;
 
+    /// True if `apply` is not for all arguments.
+    const HAS_FAR: bool = false;
+
     /// The result for `x`; `p` are the node's parameters, zeros for an op without.
     fn apply<A: Arith>(x: Self::In, p: [Self::In; 2]) -> Self::Out;
+
+    /// Returns whether `apply` is not for an argument.
+    #[inline(always)]
+    fn is_far(_: Self::In) -> bool {
+        false
+    }
+
+    /// The result for any argument. Slower.
+    #[inline(always)]
+    fn far(x: Self::In, p: [Self::In; 2]) -> Self::Out {
+        Self::apply::<Separate>(x, p)
+    }
 }
 
 /// Defines ops: name, argument, parameters, and the result; and what it costs, if no formula of the name says it.
@@ -122,6 +138,14 @@ ops! {
     Log(x: f32, _) -> f32 = math::log::<A>(x);
     Sqrt(x: f32, _) -> f32 = x.sqrt();
     Erf(x: f32, _) -> f32 = math::erf::<A>(x);
+    Asin(x: f32, _) -> f32 = math_double::asin(x);
+    Acos(x: f32, _) -> f32 = math_double::acos(x);
+    Atan(x: f32, _) -> f32 = math_double::atan(x);
+    Sinh(x: f32, _) -> f32 = math_double::sinh(x);
+    Cosh(x: f32, _) -> f32 = math_double::cosh(x);
+    Asinh(x: f32, _) -> f32 = math_double::asinh(x);
+    Acosh(x: f32, _) -> f32 = math_double::acosh(x);
+    Atanh(x: f32, _) -> f32 = math_double::atanh(x);
     Reciprocal(x: f32, _) -> f32 = 1.0 / x;
     Neg<T>(x: T, _) -> T = x.neg();
     Abs<T>(x: T, _) -> T = x.abs();
@@ -136,6 +160,40 @@ ops! {
         if x == f32::NEG_INFINITY { f32::INFINITY } else { (x + 0.0).sqrt() }
     };
     Identity<T>(x: T, _, 1) -> T = x;
+}
+
+/// Functions of angles, of which the large ones are left to the library: their reduction needs more digits of pi.
+macro_rules! angles {
+    ($($name:ident = $near:path, $far:path;)*) => {$(
+        pub(crate) struct $name;
+
+        impl Unary for $name {
+            type In = f32;
+            type Out = f32;
+            const FLOPS: u64 = devbay_ops::flops(stringify!($name));
+            const HAS_FAR: bool = true;
+
+            #[inline(always)]
+            fn apply<A: Arith>(x: f32, _: [f32; 2]) -> f32 {
+                $near(x)
+            }
+
+            #[inline(always)]
+            fn is_far(x: f32) -> bool {
+                x.abs() > math_double::ANGLE_MAX
+            }
+
+            #[inline(always)]
+            fn far(x: f32, _: [f32; 2]) -> f32 {
+                $far(f64::from(x)) as f32
+            }
+        }
+    )*};
+}
+angles! {
+    Sin = math_double::sin, f64::sin;
+    Cos = math_double::cos, f64::cos;
+    Tan = math_double::tan, f64::tan;
 }
 
 /// The parameters of an op, two numbers of its input's element type.
@@ -170,7 +228,50 @@ dispatch! {
 unsafe fn unary_body<A: Arith, Op: Unary>(x: *const u8, y: *mut u8, n: usize, params: &Params) {
     let (x, y) = (x.cast::<Op::In>(), y.cast::<Op::Out>());
     let params = params.get::<Op::In>();
+    if Op::HAS_FAR {
+        // SAFETY: the caller lends `n` elements.
+        unsafe { far_body::<A, Op>(x, y, n, params) };
+        return;
+    }
     blocks!(Op::FLOPS >= HEAVY_FLOPS, n, y, [value = x] => Op::apply::<A>(value, params));
+}
+
+/// Blocks like those of [`blocks!`], in which elements that the function is not for are calculated again.
+///
+/// # Safety
+/// `x` and `y` have `n` elements, and may be the same memory.
+#[inline(always)]
+unsafe fn far_body<A: Arith, Op: Unary>(x: *const Op::In, y: *mut Op::Out, n: usize, params: [Op::In; 2]) {
+    let mut values = [params[0]; BLOCK];
+    for first in (0..n).step_by(BLOCK) {
+        let count = BLOCK.min(n - first);
+        // SAFETY: `count` elements are left (# Safety), and the block is a local one.
+        unsafe { core::ptr::copy_nonoverlapping(x.add(first), values.as_mut_ptr(), count) };
+        let mut results = [const { MaybeUninit::uninit() }; BLOCK];
+        let mut any_far = false;
+        // A constant number of steps is vectorised best; a few elements are not worth a whole block.
+        if count == BLOCK {
+            for (result, &value) in results.iter_mut().zip(&values) {
+                result.write(Op::apply::<A>(value, params));
+                any_far |= Op::is_far(value);
+            }
+        } else {
+            for (result, &value) in results[..count].iter_mut().zip(&values) {
+                result.write(Op::apply::<A>(value, params));
+                any_far |= Op::is_far(value);
+            }
+        }
+        if any_far {
+            let far = |(result, &value): (&mut MaybeUninit<_>, _)| {
+                if Op::is_far(value) {
+                    result.write(Op::far(value, params));
+                }
+            };
+            results[..count].iter_mut().zip(&values).for_each(far);
+        }
+        // SAFETY: `count` elements are left (# Safety), and the loop has written as many results.
+        unsafe { store(y, first, &results, count) };
+    }
 }
 
 /// The loop of a rare element type, without instructions that not every processor has.

@@ -33,18 +33,24 @@ impl Rows {
     /// Calls `body(row, byte of the input or [`OUTSIDE`])` for a range of rows.
     #[inline(always)]
     pub(crate) fn each(&self, range: Range<usize>, mut body: impl FnMut(usize, usize)) {
+        self.runs(range, |rows, start| rows.for_each(|row| body(row, start)));
+    }
+
+    /// As [`Rows::each`], with neighbouring rows of a plane that are the same together.
+    #[inline(always)]
+    pub(crate) fn runs(&self, range: Range<usize>, mut body: impl FnMut(Range<usize>, usize)) {
         let n = self.plane.len();
         let mut row = range.start;
         while row < range.end {
             let plane = self.plane_start(row / n);
             let first = row % n;
-            for &at in &self.plane[first..n.min(first + range.end - row)] {
-                let start = match (plane, at) {
+            for same in self.plane[first..n.min(first + range.end - row)].chunk_by(|a, b| a == b) {
+                let start = match (plane, same[0]) {
                     (OUTSIDE, _) | (_, OUTSIDE) => OUTSIDE,
                     (plane, at) => plane + at,
                 };
-                body(row, start);
-                row += 1;
+                body(row..row + same.len(), start);
+                row += same.len();
             }
         }
     }

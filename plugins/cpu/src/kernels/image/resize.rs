@@ -54,6 +54,7 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
 // ---------------------------------------------------------------------------------------------------
 
 type NearestFn = fn(&Repeat, &mut Operands<'_>) -> Result<()>;
+type InTurnFn = unsafe fn(*const u8, *mut u8, usize, usize, usize);
 
 struct Repeat {
     host: Host,
@@ -61,8 +62,8 @@ struct Repeat {
     rows: Rows,
     /// Along that axis: the byte of the input for each position, or [`OUTSIDE`].
     row: Vec<usize>,
-    /// Times that each element of a row comes in turn, if equal for all; else 0.
-    times: usize,
+    /// The power of two that says how often each element of a row comes in turn, and the loop for it, if it is the same for all.
+    in_turn: Option<(u32, InTurnFn)>,
     /// Bytes of one position of that axis.
     run: usize,
     outside: f32,
@@ -102,12 +103,25 @@ fn nearest(
     let row = if from.is_empty() { vec![0] } else { table(last)? };
     let run = size * from.get(last + 1..).unwrap_or_default().iter().product::<usize>();
     let times = row.len() / from.get(last).copied().unwrap_or(1).max(1);
-    let in_turn = times > 1 && row.iter().enumerate().all(|(i, &at)| at == i / times * run);
+    let is_in_turn = row.iter().enumerate().all(|(i, &at)| at == i / times.max(1) * run);
+    let isa = request.device.isa;
+    let in_turn: Option<InTurnFn> = match (times, run) {
+        _ if !is_in_turn => None,
+        (2, 1) => Some(in_turn::<[u8; 2]>(isa)),
+        (2, 2) => Some(in_turn::<[u16; 2]>(isa)),
+        (2, 4) => Some(in_turn::<[u32; 2]>(isa)),
+        (2, 8) => Some(in_turn::<[u64; 2]>(isa)),
+        (4, 1) => Some(in_turn::<[u8; 4]>(isa)),
+        (4, 2) => Some(in_turn::<[u16; 4]>(isa)),
+        (4, 4) => Some(in_turn::<[u32; 4]>(isa)),
+        (4, 8) => Some(in_turn::<[u64; 4]>(isa)),
+        _ => None,
+    };
     Ok(Prepared::new(Repeat {
         host: request.host,
         rows: Rows::new((0..last).map(table).collect::<Result<_>>()?),
         row,
-        times: if in_turn { times } else { 0 },
+        in_turn: in_turn.map(|body| (times.ilog2(), body)),
         run,
         outside,
         body: match run {
@@ -127,69 +141,75 @@ impl Launch<CpuDevice> for Repeat {
 }
 
 impl Repeat {
-    /// Writes all rows; `write(source, target, positions)` writes a piece of one that is not the one before.
+    /// Writes all rows; `write(source, target, rows, positions)` writes a piece of some that are the same.
     fn write_rows(
         &self,
         operands: &mut Operands<'_>,
-        write: impl Fn(*const u8, *mut u8, Range<usize>) + Sync,
+        write: impl Fn(*const u8, *mut u8, usize, Range<usize>) + Sync,
     ) -> Result<()> {
         let x = SendPtr(operands.input_ptr::<u8>(0).cast_mut());
         let y = SendPtr(operands.output_ptr::<u8>(0));
-        let bytes = self.row.len() * self.run;
+        let bytes = self.row_bytes();
         if bytes == 0 {
             return Ok(());
         }
         let grain = (GRAIN_BYTES / bytes).max(1);
         self.host.parallel_for(self.rows.len(), grain, |range, _| {
-            let (mut before, mut pace) = (None, self.host.pace());
+            let mut pace = self.host.pace();
             let mut goes_on = Ok(());
-            self.rows.each(range, |row, start| {
+            self.rows.runs(range, |rows, start| {
                 if goes_on.is_err() {
                     return;
                 }
-                let target = y.at(row * bytes);
-                if before == Some(start) {
-                    let source = y.at((row - 1) * bytes);
-                    // SAFETY: this chunk wrote the row before, which is as long.
-                    unsafe { core::ptr::copy_nonoverlapping(source, target, bytes) };
-                } else if start == OUTSIDE {
-                    // SAFETY: the row lies within the output, whose dtype is f32.
-                    unsafe { fill(target.cast::<f32>(), bytes / 4, self.outside) };
-                } else {
-                    goes_on = in_pieces(self.row.len(), self.run, &mut pace, |piece| {
-                        write(x.at(start), target, piece);
-                    });
+                let target = y.at(rows.start * bytes);
+                if start == OUTSIDE {
+                    // SAFETY: the rows lie within the output, whose dtype is f32.
+                    unsafe { fill(target.cast::<f32>(), rows.len() * bytes / 4, self.outside) };
+                    return;
                 }
-                before = Some(start);
+                goes_on = in_pieces(self.row.len(), self.run * rows.len(), &mut pace, |piece| {
+                    write(x.at(start), target, rows.len(), piece);
+                });
             });
             goes_on
         })
+    }
+
+    /// Bytes of a row of the output.
+    fn row_bytes(&self) -> usize {
+        self.row.len() * self.run
+    }
+
+    /// Copies a piece of a row to the rows behind it, of which there are `n` in all.
+    ///
+    /// # Safety
+    /// The rows begin at `target`, and the piece of the first is written.
+    unsafe fn copy_down(&self, target: *mut u8, n: usize, piece: &Range<usize>) {
+        let first = target.wrapping_add(piece.start * self.run);
+        for row in 1..n {
+            let to = first.wrapping_add(row * self.row_bytes());
+            // SAFETY: the piece is one of both rows (# Safety), which are apart.
+            unsafe { core::ptr::copy_nonoverlapping(first, to, piece.len() * self.run) };
+        }
     }
 }
 
 /// Rows whose positions are one element of type `U`.
 fn repeat<U: Element + Sync>(op: &Repeat, operands: &mut Operands<'_>) -> Result<()> {
     let outside = op.outside.to_bits();
-    op.write_rows(operands, |source, target, piece| {
+    op.write_rows(operands, |source, target, n_rows, piece| {
         // Pieces begin at multiples of 4, and so do elements that come 2 or 4 times.
-        let (from, to) = (source.cast::<U>(), target.cast::<U>());
-        let in_turn = |times: usize| {
-            let (from, to) = (from.wrapping_add(piece.start / times), to.wrapping_add(piece.start));
-            (from, to, piece.len() / times)
-        };
-        match op.times {
-            2 => {
-                let (from, to, n) = in_turn(2);
-                // SAFETY: the row has as many elements of the input, each as often in the output.
-                unsafe { repeat_in_turn::<U, 2>(from, to, n) }
+        match op.in_turn {
+            Some((power, body)) => {
+                let from = source.cast::<U>().wrapping_add(piece.start >> power);
+                let to = target.cast::<U>().wrapping_add(piece.start);
+                // SAFETY: the row has as many elements of the input, each as often in the output; the instructions are the
+                // device's.
+                unsafe { body(from.cast(), to.cast(), piece.len() >> power, n_rows, op.row_bytes()) }
             }
-            4 => {
-                let (from, to, n) = in_turn(4);
-                // SAFETY: the row has as many elements of the input, each four times in the output.
-                unsafe { repeat_in_turn::<U, 4>(from, to, n) }
-            }
-            _ => {
-                for (i, &at) in piece.clone().zip(&op.row[piece]) {
+            None => {
+                let to = target.cast::<U>();
+                for (i, &at) in piece.clone().zip(&op.row[piece.clone()]) {
                     if at == OUTSIDE {
                         // SAFETY: the element lies within the row of the output, whose dtype is f32.
                         unsafe { to.add(i).cast::<u32>().write(outside) };
@@ -200,26 +220,74 @@ fn repeat<U: Element + Sync>(op: &Repeat, operands: &mut Operands<'_>) -> Result
                     // SAFETY: `i` lies within the row of the output.
                     unsafe { to.add(i).write(element) };
                 }
+                // SAFETY: the piece of the first row is written.
+                unsafe { op.copy_down(target, n_rows, &piece) };
             }
         }
     })
 }
 
+/// An element that comes several times.
+trait Times: Copy + 'static {
+    type Element: Copy;
+
+    fn of(element: Self::Element) -> Self;
+}
+
+impl<U: Element, const TIMES: usize> Times for [U; TIMES] {
+    type Element = U;
+
+    #[inline(always)]
+    fn of(element: U) -> Self {
+        [element; TIMES]
+    }
+}
+
+dispatch! {
+    fn in_turn<T: Times>(from: *const u8, to: *mut u8, n: usize, n_rows: usize, row_bytes: usize) = in_turn_body
+}
+
+/// Elements that are written to each row at once.
+const TOGETHER: usize = 8;
+
 /// # Safety
-/// `from` holds `n` elements, and `to` `TIMES` as many.
-unsafe fn repeat_in_turn<U: Element, const TIMES: usize>(from: *const U, to: *mut U, n: usize) {
-    for i in 0..n {
-        // SAFETY: `i` is below `n`.
-        let element = unsafe { from.add(i).read() };
-        // SAFETY: `to` has `TIMES` elements for each `i` below `n`.
-        unsafe { to.cast::<[U; TIMES]>().add(i).write([element; TIMES]) };
+/// `from` holds `n` elements, and each of the rows from `to` on, so many bytes apart, each of them as often as `T` says.
+#[inline(always)]
+unsafe fn in_turn_body<A: Arith, T: Times>(
+    from: *const u8,
+    to: *mut u8,
+    n: usize,
+    n_rows: usize,
+    row_bytes: usize,
+) {
+    let from = from.cast::<T::Element>();
+    let mut at = 0;
+    while at + TOGETHER <= n {
+        // SAFETY: as many elements are left (# Safety).
+        let elements = unsafe { from.add(at).cast::<[T::Element; TOGETHER]>().read_unaligned() };
+        let copies = elements.map(T::of);
+        for row in 0..n_rows {
+            let to = to.wrapping_add(row * row_bytes).cast::<T>().wrapping_add(at);
+            // SAFETY: each row has the copies of the elements (# Safety).
+            unsafe { to.cast::<[T; TOGETHER]>().write_unaligned(copies) };
+        }
+        at += TOGETHER;
+    }
+    for at in at..n {
+        // SAFETY: `at` is below `n` (# Safety).
+        let copies = T::of(unsafe { from.add(at).read() });
+        for row in 0..n_rows {
+            let to = to.wrapping_add(row * row_bytes).cast::<T>().wrapping_add(at);
+            // SAFETY: each row has the copies of the element (# Safety).
+            unsafe { to.write_unaligned(copies) };
+        }
     }
 }
 
 /// Rows whose positions are runs of elements.
 fn repeat_runs(op: &Repeat, operands: &mut Operands<'_>) -> Result<()> {
-    op.write_rows(operands, |source, target, piece| {
-        for (i, &at) in piece.clone().zip(&op.row[piece]) {
+    op.write_rows(operands, |source, target, n_rows, piece| {
+        for (i, &at) in piece.clone().zip(&op.row[piece.clone()]) {
             let to = target.wrapping_add(i * op.run);
             if at == OUTSIDE {
                 // SAFETY: the run lies within the row of the output, whose dtype is f32.
@@ -229,6 +297,8 @@ fn repeat_runs(op: &Repeat, operands: &mut Operands<'_>) -> Result<()> {
                 unsafe { copy_run(source.add(at), to, op.run) };
             }
         }
+        // SAFETY: the piece of the first row is written.
+        unsafe { op.copy_down(target, n_rows, &piece) };
     })
 }
 
@@ -571,6 +641,7 @@ impl Interpolate {
 mod tests {
     use crate::kernels::test_host::{Array, Value, run};
     use crate::kernels::testing::{Chance, isas};
+    use devbay_plugin_api::sdk::Element;
 
     #[test]
     fn planes_agree_with_the_definition() {
@@ -610,5 +681,44 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Elements of all widths twice, four times and unevenly, in rows that fill vectors or do not.
+    #[test]
+    fn the_nearest_element_is_copied() {
+        fn check<T: Element + PartialEq + std::fmt::Debug>(of: fn(usize) -> T) {
+            for (rows, cols) in [(3, 1), (2, 7), (5, 16), (1, 33), (2, 100)] {
+                for times in [1, 2, 3, 4] {
+                    let x: Vec<T> = (0..2 * rows * cols).map(of).collect();
+                    let to = [2, rows * times, cols * times];
+                    let expected: Vec<T> = (0..to.iter().product())
+                        .map(|i| {
+                            let (plane, row, col) = (i / (to[1] * to[2]), i / to[2] % to[1], i % to[2]);
+                            x[(plane * rows + row / times) * cols + col / times]
+                        })
+                        .collect();
+                    for isa in isas() {
+                        let inputs = [
+                            Some(Array::of(&[2, rows, cols], &x)),
+                            None,
+                            None,
+                            Some(Array::of(&[3], &to.map(|n| n as i64))),
+                        ];
+                        let attrs = [
+                            ("mode", Value::Text("nearest")),
+                            ("coordinate_transformation_mode", Value::Text("asymmetric")),
+                            ("nearest_mode", Value::Text("floor")),
+                        ];
+                        let found = run(isa, "Resize", &attrs, &inputs, &[Some(Array::empty::<T>(&to))])
+                            .expect("resizes");
+                        assert_eq!(found[0].as_ref().expect("an output").elements::<T>(), expected);
+                    }
+                }
+            }
+        }
+        check(|i| i as u8);
+        check(|i| i as i16);
+        check(|i| i as f32);
+        check(|i| i as f64);
     }
 }

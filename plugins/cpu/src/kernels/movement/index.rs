@@ -4,6 +4,8 @@
 //! nothing is an error of the launch, never a read outside the data.
 
 use crate::device::CpuDevice;
+use crate::dispatch;
+use crate::isa::{Arith, Isa};
 use crate::kernels::cost;
 use crate::kernels::geometry::extents::{axis, element_size, expect_output, extents, row_major};
 use crate::kernels::geometry::strided::{GRAIN_BYTES, copy_run};
@@ -12,6 +14,7 @@ use crate::kernels::types::MOVABLE;
 use crate::stream::CpuStream;
 use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
+use std::ops::Range;
 
 const MOVED: TypeVar = TypeVar::of(MOVABLE);
 const INDEX: TypeVar = TypeVar::of(&[I64, I32]);
@@ -78,6 +81,55 @@ fn out_of_range(index: i64, n: usize) -> Error {
 /// Elements of a chunk that each have an index of their own.
 const GRAIN: usize = 16 * 1024;
 
+/// Indices that are resolved before anything is read by them.
+const BLOCK: usize = 256;
+
+type PlacesFn<I> = unsafe fn(*const I, usize, &mut [usize]) -> bool;
+
+dispatch! { fn places<I: Index>(indices: *const I, n: usize, places: &mut [usize]) -> bool = places_body }
+
+/// The places that some indices name, without a branch for each. False if one names nothing.
+///
+/// # Safety
+/// There are as many indices as places.
+#[inline(always)]
+unsafe fn places_body<A: Arith, I: Index>(indices: *const I, n: usize, places: &mut [usize]) -> bool {
+    let mut all_name = true;
+    for (i, place) in places.iter_mut().enumerate() {
+        // SAFETY: `i` is below the number of places (# Safety).
+        let index = unsafe { indices.add(i).read() }.get();
+        let from_front = if index < 0 { index + n as i64 } else { index };
+        all_name &= (from_front as u64) < n as u64;
+        *place = from_front as usize;
+    }
+    all_name
+}
+
+/// Resolves some indices.
+///
+/// # Errors
+/// Invalid if one names nothing; the first one says so.
+///
+/// # Safety
+/// There are as many indices as places, and the processor has the instructions of the function.
+#[inline(always)]
+unsafe fn resolve_block<I: Index>(
+    body: PlacesFn<I>,
+    indices: *const I,
+    n: usize,
+    places: &mut [usize],
+) -> Result<()> {
+    // SAFETY: there are as many indices as places, and the processor has the instructions (# Safety).
+    if unsafe { body(indices, n, places) } {
+        return Ok(());
+    }
+    for (i, place) in places.iter_mut().enumerate() {
+        // SAFETY: `i` is below the number of places (# Safety).
+        *place = resolve(unsafe { indices.add(i).read() }.get(), n)?;
+    }
+    Ok(())
+}
+
 /// `body::<index type, bytes of an element>` for the dtypes of a request; 0 bytes stand for any number.
 macro_rules! by_types {
     ($body:ident, $index:expr, $bytes:expr) => {
@@ -111,6 +163,7 @@ type GatherFn = fn(&Gather, *const u8, *const u8, *mut u8) -> Result<()>;
 
 struct Gather {
     host: Host,
+    isa: Isa,
     outer: usize,
     /// Extent of the axis.
     n: usize,
@@ -130,6 +183,7 @@ fn gather(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     let bytes = inner * element_size(data.dtype());
     Ok(Prepared::new(Gather {
         host: request.host,
+        isa: request.device.isa,
         outer: from[..axis].iter().product(),
         n: from[axis],
         n_indices: of_indices.iter().product(),
@@ -159,22 +213,40 @@ fn gather_slices<I: Index, const N: usize>(
     }
     let grain = (GRAIN_BYTES / gather.bytes).clamp(1, GRAIN);
     let n_slices = gather.outer * gather.n_indices;
-    gather.host.parallel_for(n_slices, grain, |range, _| {
-        let mut outer = range.start / gather.n_indices;
-        let mut i = range.start % gather.n_indices;
-        for slice in range {
-            // SAFETY: `i` is below the number of indices that `prepare` was told.
-            let index = unsafe { indices.at(i).read() };
-            let row = outer * gather.n + resolve(index.get(), gather.n)?;
-            let (source, target) = (data.at(row * gather.bytes), output.at(slice * gather.bytes));
-            // SAFETY: `row` is a row of the data, `slice` one of the output, whose extents were checked.
-            unsafe { copy_element::<N>(source, target, gather.bytes) };
-            i += 1;
-            if i == gather.n_indices {
-                (i, outer) = (0, outer + 1);
+    let find = places::<I>(gather.isa);
+    let (n, n_indices, bytes) = (gather.n, gather.n_indices, if N == 0 { gather.bytes } else { N });
+    // The slices of some indices, resolved once, for some positions before the axis.
+    let copy = |outers: Range<usize>, of: Range<usize>| -> Result<()> {
+        let mut places = [0; BLOCK];
+        for first in of.clone().step_by(BLOCK) {
+            let places = &mut places[..BLOCK.min(of.end - first)];
+            // SAFETY: the indices are of those that `prepare` was told; the instructions are the device's.
+            unsafe { resolve_block(find, indices.at(first).cast_const(), n, places) }?;
+            for outer in outers.clone() {
+                let (from, to) = (data.at(outer * n * bytes), output.at((outer * n_indices + first) * bytes));
+                for (i, &place) in places.iter().enumerate() {
+                    let (source, target) = (from.wrapping_add(place * bytes), to.wrapping_add(i * bytes));
+                    // SAFETY: the place was resolved on the axis, and the output has a slice for each index, whose extents
+                    // were checked.
+                    unsafe { copy_element::<N>(source, target, bytes) };
+                }
             }
         }
         Ok(())
+    };
+    gather.host.parallel_for(n_slices, grain, |range, _| {
+        let place = |slice: usize| (slice / n_indices, slice % n_indices);
+        let ((mut outer, i), (last, end)) = (place(range.start), place(range.end));
+        if outer == last {
+            return copy(outer..outer + 1, i..end);
+        }
+        // What is left of a round of the indices, whole rounds together, and the beginning of one.
+        if i > 0 {
+            copy(outer..outer + 1, i..n_indices)?;
+            outer += 1;
+        }
+        copy(outer..last, 0..n_indices)?;
+        copy(last..last + 1, 0..end)
     })
 }
 
@@ -182,6 +254,7 @@ type GatherElementsFn = fn(&GatherElements, *const u8, *const u8, *mut u8) -> Re
 
 struct GatherElements {
     host: Host,
+    isa: Isa,
     /// All dimensions of the indices but the last, with elements of the data; the axis has none.
     rows: Walk<1>,
     row: usize,
@@ -204,6 +277,7 @@ fn gather_elements(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> 
     let along = |i: usize| if i == axis { 0 } else { strides[i] };
     Ok(Prepared::new(GatherElements {
         host: request.host,
+        isa: request.device.isa,
         rows: Walk::new((0..last).map(|i| (to[i], [along(i)])))?,
         row: to[last],
         col_stride: along(last) as usize,
@@ -243,21 +317,33 @@ fn gather_rows<I: Index, const N: usize>(
     let data = SendPtr(data.cast_mut());
     let indices = SendPtr(indices.cast_mut().cast::<I>());
     let output = SendPtr(output);
+    let find = places::<I>(gather.isa);
     let grain = (GRAIN / gather.row.max(1)).max(1);
     let n_rows = if gather.row == 0 { 0 } else { gather.rows.len() };
     gather.host.parallel_for(n_rows, grain, |range, _| {
         let mut position = gather.rows.position(range.start);
+        let mut places = [0; BLOCK];
         for row in range {
             let base = position.offsets[0] as usize;
-            for col in 0..gather.row {
-                let i = row * gather.row + col;
-                // SAFETY: `i` is below the number of indices that `prepare` was told.
-                let index = unsafe { indices.at(i).read() };
-                let at = resolve(index.get(), gather.n)? * gather.axis_stride;
-                let source = data.at((base + col * gather.col_stride + at) * N);
-                // SAFETY: the index was resolved and the other extents checked, so that the element
-                // lies within the data; the output has the extents of the indices.
-                unsafe { copy_element::<N>(source, output.at(i * N), N) };
+            for first in (0..gather.row).step_by(BLOCK) {
+                let places = &mut places[..BLOCK.min(gather.row - first)];
+                let i = row * gather.row + first;
+                // SAFETY: the indices are of those that `prepare` was told; the instructions are the device's.
+                unsafe { resolve_block(find, indices.at(i).cast_const(), gather.n, places) }?;
+                let (from, to) = (data.at((base + first * gather.col_stride) * N), output.at(i * N));
+                let copy = |col_stride: usize, axis_stride: usize| {
+                    for (col, &place) in places.iter().enumerate() {
+                        let source = from.wrapping_add((col * col_stride + place * axis_stride) * N);
+                        // SAFETY: the index was resolved and the other extents checked, so that the element
+                        // lies within the data; the output has the extents of the indices.
+                        unsafe { copy_element::<N>(source, to.wrapping_add(col * N), N) };
+                    }
+                };
+                match (gather.col_stride, gather.axis_stride) {
+                    // The axis is the last: no products.
+                    (0, 1) => copy(0, 1),
+                    (col_stride, axis_stride) => copy(col_stride, axis_stride),
+                }
             }
             gather.rows.advance(&mut position);
         }
@@ -367,6 +453,8 @@ impl Launch<CpuDevice> for GatherNd {
 mod tests {
     use crate::isa::Isa;
     use crate::kernels::test_host::{Array, Value, run};
+    use crate::kernels::testing::Chance;
+    use devbay_plugin_api::sdk::Element;
 
     #[test]
     fn indices_count_from_both_ends_and_not_beyond() {
@@ -383,5 +471,73 @@ mod tests {
             let error = gathered(&[0, index]).expect_err("an index of nothing");
             assert!(error.contains(&index.to_string()), "{error}");
         }
+    }
+
+    /// Blocks of indices that are whole or not, chunks that end within a round of the indices, and all widths of elements.
+    #[test]
+    fn indices_name_elements_of_any_axis() {
+        fn check<T: Element + PartialEq + std::fmt::Debug>(of: fn(usize) -> T) {
+            let mut chance = Chance::new(8);
+            for (outer, n, inner, n_indices) in
+                [(1, 5, 1, 3), (7, 9, 1, 300), (90, 40, 1, 500), (3, 6, 2, 257), (2, 3, 5, 4), (40, 3, 1, 2)]
+            {
+                let data: Vec<T> = (0..outer * n * inner).map(of).collect();
+                let indices: Vec<i64> =
+                    (0..n_indices).map(|_| chance.below(2 * n) as i64 - n as i64).collect();
+                let place = |index: i64| index.rem_euclid(n as i64) as usize;
+                let rows = || (0..outer).flat_map(|o| indices.iter().map(move |&index| o * n + place(index)));
+                let expected: Vec<T> =
+                    rows().flat_map(|row| data[row * inner..][..inner].iter().copied()).collect();
+                let inputs =
+                    [Some(Array::of(&[outer, n, inner], &data)), Some(Array::of(&[n_indices], &indices))];
+                let output = [Some(Array::empty::<T>(&[outer, n_indices, inner]))];
+                let found = run(Isa::Baseline, "Gather", &[("axis", Value::Int(1))], &inputs, &output)
+                    .expect("gathers");
+                assert_eq!(found[0].as_ref().expect("a result").elements::<T>(), expected);
+
+                for axis in [1, 2] {
+                    // Indices along the axis, elsewhere those of a part of the data.
+                    let shape = match axis {
+                        1 => [outer, n_indices, inner],
+                        _ => [outer, n, n_indices],
+                    };
+                    let extent = [outer, n, inner][axis];
+                    let indices: Vec<i64> = (0..shape.iter().product())
+                        .map(|_| chance.below(2 * extent) as i64 - extent as i64)
+                        .collect();
+                    let expected: Vec<T> = indices
+                        .iter()
+                        .enumerate()
+                        .map(|(i, &index)| {
+                            let mut at = [i / (shape[1] * shape[2]), i / shape[2] % shape[1], i % shape[2]];
+                            at[axis] = index.rem_euclid(extent as i64) as usize;
+                            data[(at[0] * n + at[1]) * inner + at[2]]
+                        })
+                        .collect();
+                    let inputs =
+                        [Some(Array::of(&[outer, n, inner], &data)), Some(Array::of(&shape, &indices))];
+                    let output = [Some(Array::empty::<T>(&shape))];
+                    let attrs = [("axis", Value::Int(axis as i64))];
+                    let found =
+                        run(Isa::Baseline, "GatherElements", &attrs, &inputs, &output).expect("gathers");
+                    assert_eq!(found[0].as_ref().expect("a result").elements::<T>(), expected);
+                    for wrong in [extent as i64, -1 - extent as i64] {
+                        let mut indices = indices.clone();
+                        let at = chance.below(indices.len());
+                        indices[at] = wrong;
+                        let inputs =
+                            [Some(Array::of(&[outer, n, inner], &data)), Some(Array::of(&shape, &indices))];
+                        let found = run(Isa::Baseline, "GatherElements", &attrs, &inputs, &output);
+                        assert!(
+                            found.is_err_and(|error| error.contains(&format!("index {wrong} of an axis")))
+                        );
+                    }
+                }
+            }
+        }
+        check(|i| i as u8);
+        check(|i| i as i16);
+        check(|i| i as f32);
+        check(|i| i as i64);
     }
 }

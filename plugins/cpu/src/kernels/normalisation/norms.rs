@@ -1,14 +1,14 @@
-//! Normalisations by a norm of neighbours: RMSNormalization, LpNormalization, LRN and MeanVarianceNormalization;
+//! Normalisations by a norm of neighbours: RMSNormalization, LpNormalization ([`lp_norm`]), LRN and MeanVarianceNormalization;
 //! Hardmax, which leaves of a row a one where its largest element is; and Softmax of f64.
 //!
-//! RMSNormalization of f32 has a vectorised loop, for it is in every layer of language models. The others run in f64,
+//! RMSNormalization of f32 and LpNormalization have vectorised loops. The others run in f64,
 //! an element at a time, whatever the float type.
 
 use crate::device::CpuDevice;
 use crate::kernels::cost;
 use crate::kernels::geometry::extents::{around, axis, expect_output, extents, positions};
 use crate::kernels::geometry::shape::Broadcast;
-use crate::kernels::normalisation::norms_single;
+use crate::kernels::normalisation::{lp_norm, norms_single};
 use crate::kernels::numbers::convert::{Kind, Limits, Value};
 use crate::kernels::types::FLOATS;
 use crate::stream::CpuStream;
@@ -26,7 +26,7 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[
     descriptor("RMSNormalization", 23, prepare_rms)
         .types(SCALED)
         .cost(|request| cost::per_output(request, 5)),
-    kernel("LpNormalization", 22, prepare_lp),
+    kernel("LpNormalization", 22, lp_norm::prepare),
     kernel("LRN", 13, prepare_lrn),
     kernel("MeanVarianceNormalization", 13, prepare_mean_variance),
     kernel("Hardmax", 13, prepare_hardmax),
@@ -74,10 +74,6 @@ impl Group {
 /// Operation on a group.
 #[derive(Clone, Copy)]
 enum Op {
-    /// Divided by the sum of absolute values.
-    L1,
-    /// Divided by the root of the sum of squares.
-    L2,
     /// Divided by a power of what squares of neighbours add up to.
     Local { before: usize, after: usize, bias: f64, scale: f64, beta: f64 },
     /// One at the first largest element.
@@ -105,15 +101,6 @@ fn groups(request: &Request<'_>, default_axis: i64, op: Op) -> Result<Prepared> 
         grain: (GRAIN / n.max(1)).max(1),
         op,
     }))
-}
-
-fn prepare_lp(request: &Request<'_>) -> Result<Prepared> {
-    let op = match request.attrs.int("p", 2)? {
-        1 => Op::L1,
-        2 => Op::L2,
-        p => return Err(Error::invalid(format!("expected a norm of order 1 or 2, found {p}"))),
-    };
-    groups(request, request.attrs.int("axis", -1)?, op)
 }
 
 fn prepare_hardmax(request: &Request<'_>) -> Result<Prepared> {
@@ -149,15 +136,6 @@ impl Groups {
         };
         let n = self.groups.n;
         match self.op {
-            Op::L1 | Op::L2 => {
-                let norm: f64 = match self.op {
-                    Op::L1 => (0..n).map(|i| read(i).abs()).sum(),
-                    _ => (0..n).map(|i| read(i) * read(i)).sum::<f64>().sqrt(),
-                };
-                // Zeros stay zeros.
-                let norm = if norm == 0.0 { 1.0 } else { norm };
-                (0..n).for_each(|i| write(i, read(i) / norm));
-            }
             Op::Local { before, after, bias, scale, beta } => {
                 for i in 0..n {
                     let near = i.saturating_sub(before)..n.min(i.saturating_add(after).saturating_add(1));

@@ -9,8 +9,9 @@ use crate::kernels::elementwise::loops::{blocks, slice};
 use crate::kernels::geometry::extents::{around, axis, expect_output, extents};
 use crate::kernels::numbers::math;
 use crate::kernels::numbers::number::Number;
+use crate::kernels::numbers::vectors::{self, like};
 use crate::kernels::numbers::widen;
-use crate::kernels::reduction::fold::{self, Extreme, Highest, LogSumExp, Sum};
+use crate::lanes::{self, Lanes, unrolled};
 use crate::stream::CpuStream;
 use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
@@ -36,8 +37,16 @@ const fn kernel(name: &'static str, prepare: fn(&Request<'_>) -> Result<Prepared
 
 /// Columns that are worked on at once.
 const TILE: usize = 64;
-/// Elements of rows that are worked on together, unless one has more.
-const ROWS_AT_ONCE: usize = 1024;
+/// Elements of rows that are worked on together, unless one has more, and such rows at most. What one row waits for, the others
+/// fill: its largest element, its sum.
+const ROWS_ELEMENTS: usize = 1024;
+const ROWS_MAX: usize = 16;
+/// Elements up to which a row is short.
+const SHORT_ROW: usize = 12;
+/// Elements after which sums are emptied into an f64.
+const SUM_BLOCK: usize = 4096;
+/// Vectors that are worked on at once.
+const VECTORS: usize = 4;
 /// Elements of a chunk of a parallel loop.
 const GRAIN: usize = 8 * 1024;
 
@@ -66,19 +75,8 @@ dispatch! { fn log_softmax(x: *const f32, y: *mut f32, plan: &Plan, items: Range
 /// As for every loop: `x` and `y` have the elements of the plan, and may be the same memory.
 #[inline(always)]
 unsafe fn softmax_body<A: Arith>(x: *const f32, y: *mut f32, plan: &Plan, items: Range<usize>) {
-    if plan.inner == 1 {
-        let rows_at_once = (ROWS_AT_ONCE / plan.n.max(1)).max(1);
-        for first in items.clone().step_by(rows_at_once) {
-            let (start, n_rows) = (first * plan.n, rows_at_once.min(items.end - first));
-            // SAFETY: the items are rows of both operands.
-            unsafe { softmax_rows::<A>(x.add(start), y.add(start), n_rows, plan.n) };
-        }
-        return;
-    }
-    for item in items {
-        // SAFETY: `x` and `y` have the elements of the plan (# Safety), of which `item` is one.
-        unsafe { softmax_columns::<A>(x, y, plan, item, false) };
-    }
+    // SAFETY: `x` and `y` have the elements of the plan (# Safety).
+    unsafe { any_body::<A, false>(x, y, plan, items) };
 }
 
 /// As [`softmax_body`].
@@ -87,49 +85,215 @@ unsafe fn softmax_body<A: Arith>(x: *const f32, y: *mut f32, plan: &Plan, items:
 /// As there.
 #[inline(always)]
 unsafe fn log_softmax_body<A: Arith>(x: *const f32, y: *mut f32, plan: &Plan, items: Range<usize>) {
+    // SAFETY: `x` and `y` have the elements of the plan (# Safety).
+    unsafe { any_body::<A, true>(x, y, plan, items) };
+}
+
+/// # Safety
+/// As for [`softmax_body`].
+#[inline(always)]
+unsafe fn any_body<A: Arith, const LOGARITHM: bool>(
+    x: *const f32,
+    y: *mut f32,
+    plan: &Plan,
+    items: Range<usize>,
+) {
+    if plan.inner == 1 {
+        let is_short = plan.n <= SHORT_ROW;
+        let n_together = ROWS_ELEMENTS / plan.n.max(1);
+        let n_together = if is_short { n_together } else { n_together.clamp(1, ROWS_MAX) };
+        for first in items.clone().step_by(n_together) {
+            let (start, n_rows) = (first * plan.n, n_together.min(items.end - first));
+            if is_short {
+                // SAFETY: the items are rows of both operands.
+                unsafe { short_rows::<A, LOGARITHM>(x.add(start), y.add(start), n_rows, plan.n) };
+                continue;
+            }
+            // SAFETY: the items are rows of both operands; the instructions are those of `A`.
+            unsafe { rows::<A::Lanes, LOGARITHM>(x.add(start), y.add(start), n_rows, plan.n) };
+        }
+        return;
+    }
     for item in items {
-        if plan.inner == 1 {
-            let start = item * plan.n;
-            // SAFETY: the item is a row of both operands.
-            unsafe { log_softmax_row::<A>(x.add(start), y.add(start), plan.n) };
-        } else {
-            // SAFETY: `x` and `y` have the elements of the plan (# Safety), of which `item` is one.
-            unsafe { softmax_columns::<A>(x, y, plan, item, true) };
+        // SAFETY: `x` and `y` have the elements of the plan (# Safety), of which `item` is one.
+        unsafe { softmax_columns::<A>(x, y, plan, item, LOGARITHM) };
+    }
+}
+
+/// Rows that leave much of a vector empty: their exponentials are one loop.
+///
+/// # Safety
+/// `x` and `y` have `n_rows * n` elements, at most [`ROWS_ELEMENTS`]; they may be the same.
+#[inline(always)]
+unsafe fn short_rows<A: Arith, const LOGARITHM: bool>(x: *const f32, y: *mut f32, n_rows: usize, n: usize) {
+    let mut powers = [0f32; ROWS_ELEMENTS];
+    for row in 0..n_rows {
+        let (x, y) = (x.wrapping_add(row * n), y.wrapping_add(row * n));
+        let mut largest = f32::LOWEST;
+        for i in 0..n {
+            // SAFETY: the row is one of `x` (# Safety), and nothing of it is written yet.
+            largest = largest.larger(unsafe { x.add(i).read() });
+        }
+        for i in 0..n {
+            // SAFETY: the row is one of both operands (# Safety).
+            unsafe { y.add(i).write(x.add(i).read() - largest) };
+        }
+    }
+    let to = powers.as_mut_ptr();
+    blocks!(true, n_rows * n, to, [v = y.cast_const()] => math::exp::<A>(v));
+    for (row, powers) in powers.chunks_exact(n).take(n_rows).enumerate() {
+        let y = y.wrapping_add(row * n);
+        let sum: f64 = powers.iter().map(|&power| f64::from(power)).sum();
+        let last = if LOGARITHM { sum.ln() } else { 1.0 / sum } as f32;
+        for (i, power) in powers.iter().enumerate() {
+            // SAFETY: the row is one of `y` (# Safety), where its differences are.
+            unsafe { y.add(i).write(if LOGARITHM { y.add(i).read() - last } else { power * last }) };
         }
     }
 }
 
-/// Rows together, whose exponentials are one loop: rows of attention are shorter than what that loop does at once.
+/// Rows together, step by step.
 ///
 /// # Safety
-/// `x` and `y` have `n_rows * n` elements; they may be the same.
+/// 1. `x` and `y` have `n_rows * n` elements; they may be the same. There are [`ROWS_MAX`] rows at most.
+/// 2. The processor has the instructions.
 #[inline(always)]
-unsafe fn softmax_rows<A: Arith>(x: *const f32, y: *mut f32, n_rows: usize, n: usize) {
-    for row in 0..n_rows {
-        let (x, y) = (x.wrapping_add(row * n), y.wrapping_add(row * n));
-        // SAFETY: the caller lends them, and nothing of this row is written yet.
-        let largest = fold::row::<A, Extreme<f32, Highest>>(unsafe { slice(x, n) }, 0.0);
-        blocks!(false, n, y, [v = x] => v - largest);
+unsafe fn rows<L: Lanes, const LOGARITHM: bool>(x: *const f32, y: *mut f32, n_rows: usize, n: usize) {
+    // SAFETY: the processor has the instructions (# Safety, 2).
+    let mut largest = [unsafe { L::splat(0.0) }; ROWS_MAX];
+    for (row, largest) in largest[..n_rows].iter_mut().enumerate() {
+        // SAFETY: the row is one of `x` (# Safety, 1).
+        *largest = unsafe { largest_of(x.wrapping_add(row * n), n) };
     }
-    blocks!(true, n_rows * n, y, [v = y.cast_const()] => math::exp::<A>(v));
-    for row in 0..n_rows {
+    // A factor of each row, or its subtrahend.
+    let mut last = [0f32; ROWS_MAX];
+    for (row, (last, &largest)) in last.iter_mut().zip(&largest[..n_rows]).enumerate() {
+        let (x, y) = (x.wrapping_add(row * n), y.wrapping_add(row * n));
+        // SAFETY: the row is one of both operands (# Safety, 1), and nothing of it is written yet.
+        let sum = unsafe { exponentials::<L, LOGARITHM>(x, y, n, largest) };
+        *last = if LOGARITHM { sum.ln() } else { 1.0 / sum } as f32;
+    }
+    for (row, (&last, &largest)) in last.iter().zip(&largest[..n_rows]).enumerate() {
         let y = y.wrapping_add(row * n);
-        // SAFETY: the loops have written them; the next one comes after the sum.
-        let sum = fold::row::<A, Sum<f32>>(unsafe { slice(y, n) }, 0.0);
-        let scale = (1.0 / sum) as f32;
-        blocks!(false, n, y, [v = y.cast_const()] => v * scale);
+        let from = if LOGARITHM { x.wrapping_add(row * n) } else { y.cast_const() };
+        let last = like(largest, last);
+        for at in (0..n).step_by(L::N) {
+            let n = L::N.min(n - at);
+            // SAFETY: the elements are of the row (# Safety, 1).
+            let v = unsafe { lanes::read::<L>(from.add(at), n) };
+            let v = if LOGARITHM { v.sub(largest).sub(last) } else { v.mul(last) };
+            // SAFETY: the elements are of the row (# Safety, 1), and were read before.
+            unsafe { lanes::write(v, y.add(at), n) };
+        }
     }
 }
 
-/// # Safety
-/// `x` and `y` have `n` elements; they may be the same.
+/// The places of a vector's numbers, as numbers.
+const PLACES: [f32; 16] =
+    [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
+/// The same as integers.
+const IN_PLACE: [i32; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+
+/// The first `n` numbers of a vector, and `rest` behind them.
 #[inline(always)]
-unsafe fn log_softmax_row<A: Arith>(x: *const f32, y: *mut f32, n: usize) {
-    // SAFETY: the caller lends them, and nothing is written before their last use here.
-    let row = unsafe { slice(x, n) };
-    let largest = fold::row::<A, Extreme<f32, Highest>>(row, 0.0);
-    let log_sum = fold::row::<A, LogSumExp>(row, largest).ln() as f32;
-    blocks!(false, n, y, [v = x] => (v - largest) - log_sum);
+fn first<L: Lanes>(v: L, n: usize, rest: L) -> L {
+    // SAFETY: there is a vector, so there are its instructions; sixteen numbers are enough.
+    let places = unsafe { L::load(PLACES.as_ptr()) };
+    places.if_below(like(v, n as f32), v, rest)
+}
+
+/// The larger ones; NaN where one is.
+#[inline(always)]
+fn larger<L: Lanes>(a: L, b: L) -> L {
+    b.at_least(a).or_nan(a)
+}
+
+/// The largest of `n` numbers, everywhere; NaN if one is.
+///
+/// # Safety
+/// `x` has `n` numbers, and the processor the instructions.
+#[inline(always)]
+unsafe fn largest_of<L: Lanes>(x: *const f32, n: usize) -> L {
+    // SAFETY: the processor has the instructions (# Safety).
+    let lowest = unsafe { L::splat(f32::LOWEST) };
+    let mut lanes = [lowest; VECTORS];
+    // What is no number is kept apart, so that a step does not wait for it.
+    let mut none = lowest;
+    let mut at = 0;
+    while at + VECTORS * L::N <= n {
+        unrolled!(k below VECTORS {
+            // SAFETY: the vector ends at `n` or before.
+            let x = unsafe { L::load(x.add(at + k * L::N)) };
+            lanes[k] = lanes[k].at_least(x);
+            none = none.or_nan(x);
+        });
+        at += VECTORS * L::N;
+    }
+    while at + L::N <= n {
+        // SAFETY: the vector ends at `n` or before.
+        let x = unsafe { L::load(x.add(at)) };
+        lanes[0] = lanes[0].at_least(x);
+        none = none.or_nan(x);
+        at += L::N;
+    }
+    if at < n {
+        // SAFETY: as many numbers are left.
+        let rest = first(unsafe { L::load_first(x.add(at), n - at) }, n - at, lowest);
+        lanes[1] = lanes[1].at_least(rest);
+        none = none.or_nan(rest);
+    }
+    let [a, b, c, d] = lanes;
+    let mut all = a.at_least(b).at_least(c.at_least(d)).or_nan(none);
+    let mut half = L::N / 2;
+    while half > 0 {
+        all = larger(all, all.pick(&IN_PLACE, half as i32));
+        half /= 2;
+    }
+    all
+}
+
+/// The sum of the exponentials of `n` numbers less `largest`, which are written unless `ONLY_SUM`.
+///
+/// # Safety
+/// `x` and `y` have `n` numbers; they may be the same.
+#[inline(always)]
+unsafe fn exponentials<L: Lanes, const ONLY_SUM: bool>(
+    x: *const f32,
+    y: *mut f32,
+    n: usize,
+    largest: L,
+) -> f64 {
+    let zero = like(largest, 0.0);
+    let mut total = 0.0;
+    for block in (0..n).step_by(SUM_BLOCK) {
+        let (mut at, end) = (block, n.min(block + SUM_BLOCK));
+        let mut sums = [zero; VECTORS];
+        while at + VECTORS * L::N <= end {
+            unrolled!(k below VECTORS {
+                // SAFETY: the vector ends at `n` or before.
+                let e = vectors::exp_of_negative(unsafe { L::load(x.add(at + k * L::N)) }.sub(largest));
+                if !ONLY_SUM {
+                    // SAFETY: the vector ends at `n` or before, and was read before.
+                    unsafe { e.store(y.add(at + k * L::N)) };
+                }
+                sums[k] = sums[k].add(e);
+            });
+            at += VECTORS * L::N;
+        }
+        while at < end {
+            let n = L::N.min(end - at);
+            // SAFETY: as many numbers are left.
+            let e = vectors::exp_of_negative(unsafe { lanes::read::<L>(x.add(at), n) }.sub(largest));
+            if !ONLY_SUM {
+                // SAFETY: as many numbers are left, and were read before.
+                unsafe { lanes::write(e, y.add(at), n) };
+            }
+            sums[0] = sums[0].add(if n == L::N { e } else { first(e, n, zero) });
+            at += n;
+        }
+        total += L::sums(sums).into_iter().map(f64::from).sum::<f64>();
+    }
+    total
 }
 
 /// A tile of columns, row by row.
@@ -221,4 +385,86 @@ fn prepare(request: &Request<'_>, body: fn(Isa) -> Body) -> Result<Prepared> {
         grain: (GRAIN / (n * inner.min(TILE)).max(1)).max(1),
         body: body(request.device.isa),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::isa::Isa;
+    use crate::kernels::test_host::{Array, Value, run};
+    use crate::kernels::testing::{Chance, isas};
+
+    fn found(isa: Isa, op: &str, shape: [usize; 3], x: &[f32]) -> Vec<f32> {
+        let inputs = [Some(Array::of(&shape, x))];
+        let output = [Some(Array::empty::<f32>(&shape))];
+        let found = run(isa, op, &[("axis", Value::Int(1))], &inputs, &output).expect(op);
+        found[0].as_ref().expect("a result").elements::<f32>()
+    }
+
+    /// Rows and columns that fill vectors, tiles and blocks of a sum, or do not.
+    #[test]
+    fn both_ops_agree_with_their_definition() {
+        let mut chance = Chance::new(4);
+        for n in [1, 2, 3, 7, 8, 15, 16, 17, 49, 63, 64, 65, 128, 300, 1000, 4097, 9000] {
+            for (outer, inner) in [(1, 1), (5, 1), (19, 1), (2, 3), (1, 70)] {
+                if outer * inner > 5 && n > 300 {
+                    continue;
+                }
+                let x = chance.floats(outer * n * inner, 20.0);
+                let (mut expected, mut logarithms) = (vec![0.0; x.len()], vec![0.0; x.len()]);
+                for lane in 0..outer * inner {
+                    let at = |i: usize| (lane / inner * n + i) * inner + lane % inner;
+                    let largest = (0..n).map(|i| f64::from(x[at(i)])).fold(f64::NEG_INFINITY, f64::max);
+                    let sum: f64 = (0..n).map(|i| (f64::from(x[at(i)]) - largest).exp()).sum();
+                    for i in 0..n {
+                        let less = f64::from(x[at(i)]) - largest;
+                        (expected[at(i)], logarithms[at(i)]) = (less.exp() / sum, less - sum.ln());
+                    }
+                }
+                for isa in isas() {
+                    let results = [("Softmax", &expected), ("LogSoftmax", &logarithms)];
+                    for (op, expected) in results {
+                        for (f, &e) in found(isa, op, [outer, n, inner], &x).iter().zip(expected) {
+                            // The difference from the largest is rounded once more.
+                            let off = (f64::from(*f) - e).abs();
+                            assert!(
+                                off <= 4e-6 * e.abs() + 1e-30 + if op == "Softmax" { 0.0 } else { 1e-6 },
+                                "{op} of {n}, {isa:?}: {f}, not {e}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// What is no number makes all of its row none, and of no other; so does what is infinite, but for minus infinity.
+    #[test]
+    fn specials_stay_within_their_row() {
+        let mut chance = Chance::new(5);
+        let (inf, nan) = (f32::INFINITY, f32::NAN);
+        for n in [1, 5, 16, 37, 130, 5000] {
+            for isa in isas() {
+                for at in [0, n / 2, n - 1] {
+                    let mut x = chance.floats(4 * n, 2.0);
+                    (x[at], x[n + at], x[2 * n + at]) = (nan, inf, -inf);
+                    for op in ["Softmax", "LogSoftmax"] {
+                        let y = found(isa, op, [4, n, 1], &x);
+                        assert!(y[..2 * n].iter().all(|y| y.is_nan()), "{op} of {n}, {isa:?}");
+                        let below = if op == "Softmax" { 0.0 } else { -inf };
+                        let is_right = |i: usize, y: f32| match n {
+                            1 => y.is_nan(),
+                            _ if i == at => y == below,
+                            _ => y.is_finite(),
+                        };
+                        assert!(
+                            y[2 * n..3 * n].iter().enumerate().all(|(i, &y)| is_right(i, y)),
+                            "{op} of {n}"
+                        );
+                        assert!(y[3 * n..].iter().all(|y| y.is_finite()), "{op} of {n}, {isa:?}");
+                    }
+                }
+                assert!(found(isa, "Softmax", [1, n, 1], &vec![-inf; n]).iter().all(|y| y.is_nan()));
+            }
+        }
+    }
 }

@@ -4,6 +4,8 @@
 //! ties to even. Elements of fewer than 8 bits are packed, low bits first. Each write begins and ends at
 //! whole bytes, or at the end of the tensor, whose last bits are 0.
 
+use crate::dispatch;
+use crate::isa::{Arith, Isa};
 use crate::kernels::numbers::small_float::{Format, Overflow, PowerOfTwo, Rounding};
 use devbay_plugin_api::abi::{DEVBAY_DTYPE_INT, DEVBAY_DTYPE_UINT};
 use devbay_plugin_api::sdk::{BF16, BOOL, DType, Error, F32, F64, Result};
@@ -227,13 +229,13 @@ unsafe fn write_bits(y: *mut u8, i: usize, bits: u32, code: u64) {
 }
 
 /// f16 or bf16 to f32.
-pub(crate) fn half_to_single(dtype: DType) -> Convert {
-    if dtype == BF16 { each::<u16, u32, BrainToSingle> } else { each::<u16, u32, HalfToSingle> }
+pub(crate) fn half_to_single(dtype: DType, isa: Isa) -> Convert {
+    if dtype == BF16 { each::<BrainToSingle>(isa) } else { each::<HalfToSingle>(isa) }
 }
 
 /// f32 to f16 or bf16.
-pub(crate) fn single_to_half(dtype: DType) -> Convert {
-    if dtype == BF16 { each::<u32, u16, SingleToBrain> } else { each::<u32, u16, SingleToHalf> }
+pub(crate) fn single_to_half(dtype: DType, isa: Isa) -> Convert {
+    if dtype == BF16 { each::<SingleToBrain>(isa) } else { each::<SingleToHalf>(isa) }
 }
 
 /// Bytes as they are.
@@ -245,15 +247,22 @@ pub(crate) unsafe fn bytes(x: *const u8, y: *mut u8, n: usize) {
     unsafe { core::ptr::copy_nonoverlapping(x, y, n) };
 }
 
-/// A function of bits.
-trait Bits<X, Y> {
-    fn of(x: X) -> Y;
+/// A function of bits, without branches, so that the compiler vectorises the loop over it. The instructions that processors have for
+/// f16 keep the digits of what is no number, of which this makes one and the same number's bits everywhere.
+trait Bits: 'static {
+    type From: Copy;
+    type To;
+
+    fn of(x: Self::From) -> Self::To;
 }
+
+dispatch! { fn each<F: Bits>(x: *const u8, y: *mut u8, n: usize) = each_body }
 
 /// # Safety
 /// As [`Convert`].
-unsafe fn each<X: Copy, Y, F: Bits<X, Y>>(x: *const u8, y: *mut u8, n: usize) {
-    let (x, y) = (x.cast::<X>(), y.cast::<Y>());
+#[inline(always)]
+unsafe fn each_body<A: Arith, F: Bits>(x: *const u8, y: *mut u8, n: usize) {
+    let (x, y) = (x.cast::<F::From>(), y.cast::<F::To>());
     for i in 0..n {
         // SAFETY: `i` is below `n`, and `x` has `n` elements (# Safety of `Convert`).
         let value = unsafe { x.add(i).read_unaligned() };
@@ -264,7 +273,10 @@ unsafe fn each<X: Copy, Y, F: Bits<X, Y>>(x: *const u8, y: *mut u8, n: usize) {
 
 struct BrainToSingle;
 
-impl Bits<u16, u32> for BrainToSingle {
+impl Bits for BrainToSingle {
+    type From = u16;
+    type To = u32;
+
     #[inline(always)]
     fn of(x: u16) -> u32 {
         u32::from(x) << 16
@@ -273,7 +285,10 @@ impl Bits<u16, u32> for BrainToSingle {
 
 struct SingleToBrain;
 
-impl Bits<u32, u16> for SingleToBrain {
+impl Bits for SingleToBrain {
+    type From = u32;
+    type To = u16;
+
     #[inline(always)]
     fn of(x: u32) -> u16 {
         let rounded = x.wrapping_add(0x7fff + (x >> 16 & 1)) >> 16;
@@ -284,7 +299,10 @@ impl Bits<u32, u16> for SingleToBrain {
 
 struct HalfToSingle;
 
-impl Bits<u16, u32> for HalfToSingle {
+impl Bits for HalfToSingle {
+    type From = u16;
+    type To = u32;
+
     #[inline(always)]
     fn of(x: u16) -> u32 {
         let magnitude = u32::from(x & 0x7fff) << 13;
@@ -297,7 +315,10 @@ impl Bits<u16, u32> for HalfToSingle {
 
 struct SingleToHalf;
 
-impl Bits<u32, u16> for SingleToHalf {
+impl Bits for SingleToHalf {
+    type From = u32;
+    type To = u16;
+
     #[inline(always)]
     fn of(x: u32) -> u16 {
         let (a, sign) = (x & 0x7fff_ffff, x >> 16 & 0x8000);
@@ -313,7 +334,8 @@ impl Bits<u32, u16> for SingleToHalf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytemuck::{bytes_of, bytes_of_mut};
+    use crate::kernels::testing::isas;
+    use bytemuck::bytes_of;
     use devbay_plugin_api::sdk::{F8E4M3FN, F16, I8, I64, U8, U64};
 
     const I4: DType = DType { code: DEVBAY_DTYPE_INT, bits: 4, lanes: 1 };
@@ -333,31 +355,34 @@ mod tests {
 
     #[test]
     fn the_loops_round_as_the_formats_say() {
-        for dtype in [F16, BF16] {
+        for (dtype, isa) in [F16, BF16].into_iter().flat_map(|dtype| isas().map(move |isa| (dtype, isa))) {
             let format = Format::of(dtype).expect("a format");
-            for code in 0..=u16::MAX {
-                let mut found = 0f32;
-                let (from, to) = (bytes_of(&code), bytes_of_mut(&mut found));
-                // SAFETY: `code` and `found` have one element each.
-                unsafe { half_to_single(dtype)(from.as_ptr(), to.as_mut_ptr(), 1) };
+            // One more than whole vectors.
+            let codes: Vec<u16> = (0..=u16::MAX).chain([0x3c00]).collect();
+            let mut singles = vec![0f32; codes.len()];
+            // SAFETY: both have as many elements; the instructions are this machine's.
+            unsafe {
+                half_to_single(dtype, isa)(codes.as_ptr().cast(), singles.as_mut_ptr().cast(), codes.len())
+            };
+            for (&code, &found) in codes.iter().zip(&singles) {
                 let expected = format.decode(u32::from(code)) as f32;
-                assert!(
-                    found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan(),
-                    "{code:#x}"
-                );
+                let same = found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan();
+                assert!(same, "{code:#x} on {isa:?}");
             }
-            for bits in
-                (0..=u32::MAX).step_by(997).chain([0x3880_0000, 0x387f_ffff, 0x477f_efff, 0x477f_f000])
-            {
-                let x = f32::from_bits(bits);
-                let mut half = 0u16;
-                let (from, to) = (bytes_of(&x), bytes_of_mut(&mut half));
-                // SAFETY: `x` and `half` have one element each.
-                unsafe { single_to_half(dtype)(from.as_ptr(), to.as_mut_ptr(), 1) };
-                let found = u32::from(half);
+            let edges = [0x3880_0000, 0x387f_ffff, 0x477f_efff, 0x477f_f000, 0x7f80_0001, 0xffc0_0000];
+            let singles: Vec<f32> = (0..=u32::MAX).step_by(997).chain(edges).map(f32::from_bits).collect();
+            let mut halves = vec![0u16; singles.len()];
+            // SAFETY: both have as many elements; the instructions are this machine's.
+            unsafe {
+                single_to_half(dtype, isa)(singles.as_ptr().cast(), halves.as_mut_ptr().cast(), singles.len())
+            };
+            for (&x, &found) in singles.iter().zip(&halves) {
                 let expected = format.encode(f64::from(x), Overflow::Infinite);
-                let is_nan = format.decode(found).is_nan() && format.decode(expected).is_nan();
-                assert!(found == expected || is_nan, "{dtype:?} {x}: {found:#x}, not {expected:#x}");
+                let is_nan = format.decode(found.into()).is_nan() && format.decode(expected).is_nan();
+                assert!(
+                    u32::from(found) == expected || is_nan,
+                    "{dtype:?} {x}: {found:#x}, not {expected:#x}"
+                );
             }
         }
     }

@@ -2,6 +2,7 @@
 
 pub(super) mod convert;
 pub(super) mod math;
+pub(super) mod math_double;
 pub(super) mod number;
 pub(super) mod order;
 pub(super) mod real;

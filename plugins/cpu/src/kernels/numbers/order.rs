@@ -2,70 +2,108 @@
 //!
 //! Zeros are equal, whatever their sign; what is no number comes last, as NumPy has it.
 
-use crate::kernels::numbers::small_float::Format;
-use devbay_plugin_api::sdk::{BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
-use devbay_plugin_api::sdk::{DType, Error, Result};
+use crate::kernels::numbers::real::{Brain, Half, Stored, stored};
+use devbay_plugin_api::sdk::{BOOL, DType, Result};
+
+/// An element type with an order.
+pub(crate) trait Ordered: Copy + 'static {
+    /// Integers that are compared instead of elements.
+    type Key: Into<u64> + Copy + Ord + 'static;
+
+    /// The place of an element in the order of its type.
+    fn key(self) -> Self::Key;
+}
+
+macro_rules! ordered {
+    ($($type:ty: $key:ty = |$x:ident| $value:expr;)*) => {$(
+        impl Ordered for $type {
+            type Key = $key;
+
+            #[inline(always)]
+            fn key(self) -> $key {
+                let $x = self;
+                $value
+            }
+        }
+    )*};
+}
+ordered! {
+    f32: u32 = |x| of_single(x);
+    f64: u64 = |x| of_double(x);
+    // Exact in f32.
+    Half: u32 = |x| of_single(x.value() as f32);
+    Brain: u32 = |x| of_single(x.value() as f32);
+    i64: u64 = |x| x as u64 ^ 1 << 63;
+    i32: u32 = |x| x as u32 ^ 1 << 31;
+    i16: u32 = |x| i32::from(x).key();
+    i8: u32 = |x| i32::from(x).key();
+    u64: u64 = |x| x;
+    u32: u32 = |x| x;
+    u16: u32 = |x| x.into();
+    u8: u32 = |x| x.into();
+}
 
 /// The place of an element in the order of its type.
 pub(crate) type KeyFn = unsafe fn(*const u8) -> u64;
-
-macro_rules! key {
-    ($type:ty, $key:expr) => {{
-        unsafe fn key(at: *const u8) -> u64 {
-            let key: fn($type) -> u64 = $key;
-            // SAFETY: the caller has an element of this type there (`key_of`).
-            key(unsafe { at.cast::<$type>().read_unaligned() })
-        }
-        key
-    }};
-}
 
 /// The function for a type: its caller has an element there.
 ///
 /// # Errors
 /// Unsupported for a type without an order.
 pub(crate) fn key_of(dtype: DType) -> Result<KeyFn> {
-    Ok(match dtype {
-        F32 => key!(f32, |x| of_float(x.into())),
-        F64 => key!(f64, of_float),
-        F16 => key!(u16, |x| of_float(Format::BINARY16.decode(x.into()))),
-        BF16 => key!(u16, |x| of_float(Format::BFLOAT16.decode(x.into()))),
-        I64 => key!(i64, of_int),
-        I32 => key!(i32, |x| of_int(x.into())),
-        I16 => key!(i16, |x| of_int(x.into())),
-        I8 => key!(i8, |x| of_int(x.into())),
-        U64 => key!(u64, |x| x),
-        U32 => key!(u32, u64::from),
-        U16 => key!(u16, u64::from),
-        U8 => key!(u8, u64::from),
-        BOOL => key!(u8, |x| u64::from(x != 0)),
-        dtype => return Err(Error::unsupported(format!("dtype {dtype:?}"))),
-    })
-}
-
-fn of_int(value: i64) -> u64 {
-    value as u64 ^ 1 << 63
-}
-
-fn of_float(value: f64) -> u64 {
-    if value.is_nan() {
-        return u64::MAX;
+    fn reader<T: Ordered>() -> KeyFn {
+        unsafe fn key<T: Ordered>(at: *const u8) -> u64 {
+            // SAFETY: the caller has an element of this type there (`key_of`).
+            unsafe { at.cast::<T>().read_unaligned() }.key().into()
+        }
+        key::<T>
     }
-    // Adding 0 makes a zero positive.
-    let bits = (value + 0.0).to_bits();
-    if bits >> 63 == 0 { bits | 1 << 63 } else { !bits }
+    if dtype == BOOL {
+        // SAFETY: the caller has an element there (`key_of`).
+        return Ok(|at| u64::from(unsafe { at.read() } != 0));
+    }
+    stored!(dtype, reader())
 }
+
+macro_rules! of_float {
+    ($name:ident, $float:ty, $bits:ty) => {
+        #[inline(always)]
+        fn $name(value: $float) -> $bits {
+            const SIGN: $bits = 1 << (<$bits>::BITS - 1);
+            // Adding 0 makes a zero positive.
+            let bits = (value + 0.0).to_bits();
+            let key = if bits & SIGN == 0 { bits | SIGN } else { !bits };
+            if value.is_nan() { <$bits>::MAX } else { key }
+        }
+    };
+}
+of_float!(of_single, f32, u32);
+of_float!(of_double, f64, u64);
 
 #[cfg(test)]
 mod tests {
-    use super::{of_float, of_int};
+    use super::{Ordered, key_of};
+    use devbay_plugin_api::sdk::BOOL;
 
     #[test]
     fn keys_compare_as_their_elements() {
-        let floats = [f64::NEG_INFINITY, -2.5, -1.0, -1e-300, 0.0, 1e-300, 1.0, f64::INFINITY, f64::NAN];
-        assert!(floats.map(of_float).is_sorted_by(|a, b| a < b));
-        assert_eq!(of_float(-0.0), of_float(0.0));
-        assert_eq!(of_float(-f64::NAN), of_float(f64::NAN));
-        assert!([i64::MIN, -1, 0, 1, i64::MAX].map(of_int).is_sorted_by(|a, b| a < b));
+        let floats = [f64::NEG_INFINITY, -2.5, -1.0, -1e-30, 0.0, 1e-30, 1.0, f64::INFINITY, f64::NAN];
+        assert!(floats.map(f64::key).is_sorted_by(|a, b| a < b));
+        assert!(floats.map(|x| (x as f32).key()).is_sorted_by(|a, b| a < b));
+        assert_eq!((-0.0f64).key(), 0.0f64.key());
+        assert_eq!((-0.0f32).key(), 0.0f32.key());
+        assert_eq!((-f64::NAN).key(), f64::NAN.key());
+        assert_eq!((-f32::NAN).key(), f32::NAN.key());
+        assert!([i64::MIN, -1, 0, 1, i64::MAX].map(i64::key).is_sorted_by(|a, b| a < b));
+        assert!([i32::MIN, -1, 0, 1, i32::MAX].map(i32::key).is_sorted_by(|a, b| a < b));
+        assert!([i8::MIN, -1, 0, 1, i8::MAX].map(i8::key).is_sorted_by(|a, b| a < b));
+    }
+
+    #[test]
+    fn all_bytes_but_0_are_true() {
+        let key = key_of(BOOL).expect("truth values have an order");
+        // SAFETY: each is one element.
+        let keys = [0u8, 1, 7].map(|byte| unsafe { key(&byte) });
+        assert_eq!(keys, [0, 1, 1]);
     }
 }

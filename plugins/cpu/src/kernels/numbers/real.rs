@@ -7,8 +7,7 @@
 
 use crate::kernels::numbers::small_float::{Format, Overflow};
 use devbay_plugin_api::abi::BufferRef;
-use devbay_plugin_api::sdk::{BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
-use devbay_plugin_api::sdk::{DType, Error, Result, SendPtr, TensorView};
+use devbay_plugin_api::sdk::{DType, Error, F32, Result, SendPtr, TensorView};
 
 /// Functions that read and write elements of one type.
 #[derive(Clone, Copy)]
@@ -20,33 +19,97 @@ pub(crate) struct Real {
     is_single: bool,
 }
 
-macro_rules! plain {
-    ($type:ty) => {{
-        unsafe fn load(at: *const u8) -> f64 {
-            // SAFETY: the caller has an element of this type there (`Source` and `Sink` check the number).
-            (unsafe { at.cast::<$type>().read_unaligned() }) as f64
-        }
-        unsafe fn store(at: *mut u8, value: f64) {
-            // SAFETY: the caller has an element of this type there, and keeps others away (`Sink`).
-            unsafe { at.cast::<$type>().write_unaligned(value as $type) };
-        }
-        Real { load, store, size: size_of::<$type>(), is_single: false }
-    }};
+/// An element that is read and written as f64.
+pub(crate) trait Stored: Copy + 'static {
+    /// Its value.
+    fn value(self) -> f64;
+
+    /// The element for a value: rounded, integers without the fraction and within their range.
+    fn of(value: f64) -> Self;
 }
+
+macro_rules! plain {
+    ($($type:ty)*) => {$(
+        impl Stored for $type {
+            #[inline(always)]
+            fn value(self) -> f64 {
+                self as f64
+            }
+
+            #[inline(always)]
+            fn of(value: f64) -> Self {
+                value as $type
+            }
+        }
+    )*};
+}
+plain! { f32 f64 i64 i32 i16 i8 u64 u32 u16 u8 }
 
 /// Types of 16 bits. Numbers beyond their range become infinite.
 macro_rules! small {
-    ($format:expr) => {{
-        unsafe fn load(at: *const u8) -> f64 {
-            // SAFETY: the caller has an element of this type there (`Source` and `Sink` check the number).
-            $format.decode(unsafe { at.cast::<u16>().read_unaligned() }.into())
+    ($($(#[$meta:meta])* $name:ident = $format:expr;)*) => {$(
+        $(#[$meta])*
+        #[derive(Clone, Copy)]
+        #[repr(transparent)]
+        pub(crate) struct $name(u16);
+
+        impl Stored for $name {
+            #[inline(always)]
+            fn value(self) -> f64 {
+                $format.decode(self.0.into())
+            }
+
+            #[inline(always)]
+            fn of(value: f64) -> Self {
+                Self($format.encode(value, Overflow::Infinite) as u16)
+            }
         }
-        unsafe fn store(at: *mut u8, value: f64) {
-            // SAFETY: the caller has an element of this type there, and keeps others away (`Sink`).
-            unsafe { at.cast::<u16>().write_unaligned($format.encode(value, Overflow::Infinite) as u16) };
+    )*};
+}
+small! {
+    /// An f16.
+    Half = Format::BINARY16;
+    /// A bf16.
+    Brain = Format::BFLOAT16;
+}
+
+/// Calls a function for the type of an element type.
+///
+/// # Errors
+/// Unsupported for what is no number.
+macro_rules! stored {
+    ($dtype:expr, $function:ident($($argument:expr),*)) => {{
+        use $crate::kernels::numbers::real::{Brain, Half};
+        use devbay_plugin_api::sdk::{BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
+        match $dtype {
+            F32 => Ok($function::<f32>($($argument),*)),
+            F64 => Ok($function::<f64>($($argument),*)),
+            F16 => Ok($function::<Half>($($argument),*)),
+            BF16 => Ok($function::<Brain>($($argument),*)),
+            I64 => Ok($function::<i64>($($argument),*)),
+            I32 => Ok($function::<i32>($($argument),*)),
+            I16 => Ok($function::<i16>($($argument),*)),
+            I8 => Ok($function::<i8>($($argument),*)),
+            U64 => Ok($function::<u64>($($argument),*)),
+            U32 => Ok($function::<u32>($($argument),*)),
+            U16 => Ok($function::<u16>($($argument),*)),
+            U8 | BOOL => Ok($function::<u8>($($argument),*)),
+            dtype => Err(devbay_plugin_api::sdk::Error::unsupported(format!("dtype {dtype:?}"))),
         }
-        Real { load, store, size: 2, is_single: false }
     }};
+}
+pub(crate) use stored;
+
+fn real<T: Stored>() -> Real {
+    unsafe fn load<T: Stored>(at: *const u8) -> f64 {
+        // SAFETY: the caller has an element of this type there (`Source` and `Sink` check the number).
+        unsafe { at.cast::<T>().read_unaligned() }.value()
+    }
+    unsafe fn store<T: Stored>(at: *mut u8, value: f64) {
+        // SAFETY: the caller has an element of this type there, and keeps others away (`Sink`).
+        unsafe { at.cast::<T>().write_unaligned(T::of(value)) };
+    }
+    Real { load: load::<T>, store: store::<T>, size: size_of::<T>(), is_single: false }
 }
 
 impl Real {
@@ -55,21 +118,8 @@ impl Real {
     /// # Errors
     /// Unsupported for what is no number.
     pub(crate) fn of(dtype: DType) -> Result<Self> {
-        Ok(match dtype {
-            F32 => Self { is_single: true, ..plain!(f32) },
-            F64 => plain!(f64),
-            F16 => small!(Format::BINARY16),
-            BF16 => small!(Format::BFLOAT16),
-            I64 => plain!(i64),
-            I32 => plain!(i32),
-            I16 => plain!(i16),
-            I8 => plain!(i8),
-            U64 => plain!(u64),
-            U32 => plain!(u32),
-            U16 => plain!(u16),
-            U8 | BOOL => plain!(u8),
-            dtype => return Err(Error::unsupported(format!("dtype {dtype:?}"))),
-        })
+        let real: Result<Self> = stored!(dtype, real());
+        Ok(Self { is_single: dtype == F32, ..real? })
     }
 
     /// Returns whether elements are f32.
@@ -200,6 +250,7 @@ impl Sink {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use devbay_plugin_api::sdk::I16;
 
     #[test]
     fn nothing_beyond_an_operand() {

@@ -37,11 +37,17 @@ pub(crate) fn exp<L: Lanes>(x: L) -> L {
     exp_within(x.at_most(like(x, EXP_MAX)).at_least(like(x, EXP_MIN)))
 }
 
+/// e^x, for numbers that are not above 0.
+#[inline(always)]
+pub(crate) fn exp_of_negative<L: Lanes>(x: L) -> L {
+    exp_within(x.at_least(like(x, EXP_MIN)))
+}
+
 /// 1 / (1 + e^-x).
 #[inline(always)]
 pub(crate) fn sigmoid<L: Lanes>(x: L) -> L {
     let (zero, one) = (like(x, 0.0), like(x, 1.0));
-    let e = exp_within(zero.sub(x.abs()).at_least(like(x, EXP_MIN)));
+    let e = exp_of_negative(zero.sub(x.abs()));
     x.if_below(zero, e, one).div(one.add(e))
 }
 

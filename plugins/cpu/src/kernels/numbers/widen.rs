@@ -33,19 +33,16 @@ pub(crate) fn floats(
     request: &Request<'_>,
     prepare: fn(&Request<'_>) -> Result<Prepared>,
 ) -> Result<Prepared> {
-    let narrow = |tensor: &TensorView<'_>| !tensor.is_absent() && wide(tensor.dtype()).is_some();
+    let narrow = |tensor: &TensorView<'_>| !tensor.is_absent() && wide_type(tensor.dtype()).is_some();
     if request.inputs.iter().chain(&request.outputs).any(narrow) {
         return widened(request, prepare);
     }
     prepare(request)
 }
 
-/// The type that elements of a type are converted to, with the loops there and back.
-fn wide(dtype: DType) -> Option<(DType, Convert, Convert)> {
-    match dtype {
-        F16 | BF16 => Some((F32, half_to_single(dtype), single_to_half(dtype))),
-        _ => None,
-    }
+/// The type that elements of a type are converted to.
+fn wide_type(dtype: DType) -> Option<DType> {
+    matches!(dtype, F16 | BF16).then_some(F32)
 }
 
 /// An operand that stands converted in the workspace.
@@ -104,11 +101,12 @@ fn widened(request: &Request<'_>, prepare: fn(&Request<'_>) -> Result<Prepared>)
     let mut contents: Vec<Option<Vec<u8>>> = Vec::new();
     for (i, tensor) in request.inputs.iter().chain(&request.outputs).enumerate() {
         contents.push(None);
-        let Some((to, there, back)) = wide(tensor.dtype()).filter(|_| !tensor.is_absent()) else {
+        let (dtype, isa) = (tensor.dtype(), request.device.isa);
+        let Some(to) = wide_type(dtype).filter(|_| !tensor.is_absent()) else {
             continue;
         };
-        let (n, sizes) = (tensor.n_elements(), [element_size(tensor.dtype()), element_size(to)]);
-        let convert = if i < n_inputs { there } else { back };
+        let (n, sizes) = (tensor.n_elements(), [element_size(dtype), element_size(to)]);
+        let convert = if i < n_inputs { half_to_single(dtype, isa) } else { single_to_half(dtype, isa) };
         if let Some(bytes) = tensor.constant() {
             contents[i] = Some(converted(bytes, n, sizes, convert)?);
         }
@@ -163,8 +161,8 @@ fn widened(request: &Request<'_>, prepare: fn(&Request<'_>) -> Result<Prepared>)
 
 /// The operands as the kernel is to see them.
 fn views<'b>(tensors: &[TensorView<'b>], contents: &'b [Option<Vec<u8>>]) -> Vec<TensorView<'b>> {
-    let view = |(tensor, content): (&TensorView<'b>, &'b Option<Vec<u8>>)| match wide(tensor.dtype()) {
-        Some((to, ..)) if !tensor.is_absent() => tensor.retyped(to, content.as_deref()),
+    let view = |(tensor, content): (&TensorView<'b>, &'b Option<Vec<u8>>)| match wide_type(tensor.dtype()) {
+        Some(to) if !tensor.is_absent() => tensor.retyped(to, content.as_deref()),
         _ => *tensor,
     };
     tensors.iter().zip(contents).map(view).collect()

@@ -8,7 +8,7 @@ use crate::kernels::elementwise::loops::slice;
 use crate::kernels::geometry::extents::{around, axis, extents};
 use crate::kernels::numbers::number::Number;
 use crate::kernels::numbers::widen;
-use crate::kernels::reduction::fold::{self, Extreme, Highest, Lowest, Rule};
+use crate::kernels::reduction::fold::{Extreme, Fold, Highest, Lowest, Rule};
 use crate::stream::CpuStream;
 use devbay_ops::descriptor;
 use devbay_plugin_api::sdk::*;
@@ -95,7 +95,8 @@ fn same<T: Number>(a: T, b: T) -> bool {
 /// First the extreme, then where it is: two loops that vectorise.
 #[inline(always)]
 fn in_row<A: Arith, T: Number, R: Rule>(x: &[T], last: bool) -> i32 {
-    let extreme = fold::row::<A, Extreme<T, R>>(x, T::ZERO);
+    // SAFETY: the processor has the instructions of `A`, whose bodies alone come here.
+    let extreme = unsafe { Extreme::<T, R>::of_row::<A>(x, T::ZERO) };
     let n_tiles = x.len().div_ceil(TILE);
     for i in 0..n_tiles {
         let tile = if last { n_tiles - 1 - i } else { i };
@@ -113,28 +114,23 @@ fn in_row<A: Arith, T: Number, R: Rule>(x: &[T], last: bool) -> i32 {
     0
 }
 
-/// First the extremes, then where they are.
+/// Row by row, the extremes up to there and where they are.
 #[inline(always)]
 fn in_columns<T: Number, R: Rule>(x: &[T], inner: usize, first: usize, last: bool, places: &mut [i32]) {
     let width = places.len();
     let mut extremes = [R::start::<T>(); TILE];
     let extremes = &mut extremes[..width];
-    for row in x.chunks_exact(inner) {
-        for (extreme, &element) in extremes.iter_mut().zip(&row[first..first + width]) {
-            *extreme = R::combine(*extreme, element);
-        }
-    }
-    places.fill(if last { -1 } else { i32::MAX });
-    for (i, row) in x.chunks_exact(inner).enumerate() {
+    extremes.copy_from_slice(&x[first..first + width]);
+    places.fill(0);
+    for (i, row) in x.chunks_exact(inner).enumerate().skip(1) {
         let i = i as i32;
         let row = &row[first..first + width];
-        for ((place, &extreme), &element) in places.iter_mut().zip(&*extremes).zip(row) {
-            let hit = same(element, extreme);
-            *place = if last {
-                (*place).max(if hit { i } else { -1 })
-            } else {
-                (*place).min(if hit { i } else { i32::MAX })
-            };
+        for ((place, extreme), &element) in places.iter_mut().zip(&mut *extremes).zip(row) {
+            let new = R::combine(*extreme, element);
+            // Of equal elements the first one leaves the extreme as it is, and the last one is it.
+            let moves = if last { same(element, new) } else { !same(*extreme, new) };
+            *place = if moves { i } else { *place };
+            *extreme = new;
         }
     }
 }

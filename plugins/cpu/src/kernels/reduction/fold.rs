@@ -8,17 +8,26 @@ use crate::isa::Arith;
 use crate::kernels::elementwise::loops::HEAVY_FLOPS;
 use crate::kernels::numbers::math;
 use crate::kernels::numbers::number::Number;
+use crate::lanes::{Lanes, unrolled};
+use devbay_plugin_api::sdk::F32;
 use std::marker::PhantomData;
 
 /// An associative operation with the number that changes nothing.
 pub(crate) trait Rule: 'static {
     fn start<T: Number>() -> T;
     fn combine<T: Number>(a: T, b: T) -> T;
+    /// As [`Rule::combine`], of vectors of numbers; where one is none it may be either.
+    fn last_lanes<L: Lanes>(a: L, b: L) -> L;
+    /// As [`Rule::combine`], of vectors.
+    #[inline(always)]
+    fn combine_lanes<L: Lanes>(a: L, b: L) -> L {
+        Self::last_lanes(a, b).or_nan(a)
+    }
 }
 
-/// Defines rules: name, start, combination.
+/// Defines rules: name, start, combination of numbers and of vectors.
 macro_rules! rules {
-    ($($name:ident = $start:ident, $combine:ident;)*) => {$(
+    ($($name:ident = $start:ident, $combine:ident, |$a:ident, $b:ident| $lanes:expr;)*) => {$(
         pub(crate) struct $name;
 
         impl Rule for $name {
@@ -30,14 +39,18 @@ macro_rules! rules {
             fn combine<T: Number>(a: T, b: T) -> T {
                 a.$combine(b)
             }
+            #[inline(always)]
+            fn last_lanes<L: Lanes>($a: L, $b: L) -> L {
+                $lanes
+            }
         }
     )*};
 }
 rules! {
-    Plus = ZERO, add;
-    Times = ONE, mul;
-    Highest = LOWEST, larger;
-    Lowest = HIGHEST, smaller;
+    Plus = ZERO, add, |a, b| a.add(b);
+    Times = ONE, mul, |a, b| a.mul(b);
+    Highest = LOWEST, larger, |a, b| b.at_least(a);
+    Lowest = HIGHEST, smaller, |a, b| b.at_most(a);
 }
 
 /// Fold of a row's elements into one total.
@@ -52,6 +65,18 @@ pub(crate) trait Fold: 'static {
     const FLOPS: u64 = 1;
 
     fn map<A: Arith>(x: Self::In, shift: Self::In) -> Self::Lane;
+
+    /// The total of a contiguous row.
+    ///
+    /// # Safety
+    /// The processor has the instructions of `A`.
+    #[inline(always)]
+    unsafe fn of_row<A: Arith>(x: &[Self::In], shift: Self::In) -> Self::Total
+    where
+        Self: Sized,
+    {
+        row::<A, Self>(x, shift)
+    }
 }
 
 /// A reduction of many elements to one of the same type.
@@ -127,6 +152,15 @@ impl<T: Number, R: Rule> Fold for Extreme<T, R> {
     #[inline(always)]
     fn map<A: Arith>(x: T, _: T) -> T {
         x
+    }
+
+    #[inline(always)]
+    unsafe fn of_row<A: Arith>(x: &[T], shift: T) -> T {
+        if T::DTYPE == F32 && A::Lanes::N >= FEW_LANES && x.len() >= FEW_LANES {
+            // SAFETY: the processor has the instructions (# Safety).
+            return bytemuck::cast(unsafe { extreme_row::<A, R>(bytemuck::cast_slice(x)) });
+        }
+        row::<A, Self>(x, shift)
     }
 }
 
@@ -254,6 +288,102 @@ fn light_row<A: Arith, Op: Fold>(x: &[Op::In], shift: Op::In) -> Op::Total {
     total
 }
 
+/// The places of a vector's numbers.
+const PLACES: [i32; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+/// Vectors of sixteen that a long row's lanes are.
+const VECTORS: usize = LANES / 16;
+
+/// As [`row`] of an extreme of at least [`FEW_LANES`] numbers: the same lanes, combined in the same order, so that of zeros of both
+/// signs the same one is left.
+///
+/// # Safety
+/// The processor has the instructions of `A`, whose vectors have at least [`FEW_LANES`] numbers.
+#[inline(always)]
+unsafe fn extreme_row<A: Arith, R: Rule>(x: &[f32]) -> f32 {
+    let mut total = R::start::<f32>();
+    for (i, block) in x.chunks(ROW_BLOCK).enumerate() {
+        let is_long = block.len() >= LONG;
+        let of_block = if A::Lanes::N == FEW_LANES && is_long {
+            // Such processors have too few registers for the lanes of a long row.
+            light_row::<A, Extreme<f32, R>>(block, 0.0)
+        } else if A::Lanes::N == FEW_LANES {
+            // SAFETY: the processor has the instructions (# Safety).
+            unsafe { short_extreme::<A::Lanes, R>(block, A::Lanes::splat(R::start())) }
+        } else if is_long {
+            // SAFETY: the processor has the instructions (# Safety); the next vectors after those of eight have sixteen.
+            unsafe { long_extreme::<A::Lanes, R>(block) }
+        } else {
+            // SAFETY: the processor has the instructions (# Safety), and with them those of the half.
+            let start = unsafe { <A::Lanes as Lanes>::Half::splat(R::start()) };
+            // SAFETY: as above.
+            unsafe { short_extreme::<<A::Lanes as Lanes>::Half, R>(block, start) }
+        };
+        total = if i == 0 { of_block } else { R::combine(total, of_block) };
+    }
+    total
+}
+
+/// # Safety
+/// The processor has the vector's instructions, which has sixteen numbers.
+#[inline(always)]
+unsafe fn long_extreme<L: Lanes, R: Rule>(block: &[f32]) -> f32 {
+    let (steps, rest) = block.as_chunks::<LANES>();
+    // SAFETY: the processor has the instructions (# Safety).
+    let mut lanes = [unsafe { L::splat(R::start()) }; VECTORS];
+    let mut none = lanes;
+    for step in steps {
+        unrolled!(k below VECTORS {
+            // SAFETY: the step has as many numbers.
+            let part = unsafe { L::load(step.as_ptr().add(16 * k)) };
+            lanes[k] = R::last_lanes(lanes[k], part);
+            none[k] = none[k].or_nan(part);
+        });
+    }
+    unrolled!(k below VECTORS {
+        lanes[k] = lanes[k].or_nan(none[k]);
+    });
+    let [a, b, c, d, e, f, g, h] = lanes;
+    let (a, b, c, d) =
+        (R::combine_lanes(a, e), R::combine_lanes(b, f), R::combine_lanes(c, g), R::combine_lanes(d, h));
+    let all = R::combine_lanes(R::combine_lanes(a, c), R::combine_lanes(b, d));
+    let few = R::combine_lanes(all, all.pick(&PLACES, 8));
+    let mut numbers = [0f32; 16];
+    // SAFETY: sixteen numbers are enough.
+    unsafe { few.store(numbers.as_mut_ptr()) };
+    // SAFETY: a half has the first eight; its instructions come with the vector's.
+    let few = unsafe { L::Half::load(numbers.as_ptr()) };
+    // SAFETY: the instructions of the half come with the vector's.
+    unsafe { short_extreme::<L::Half, R>(rest, few) }
+}
+
+/// The extreme of numbers and of what eight lanes hold.
+///
+/// # Safety
+/// The processor has the vector's instructions, which has [`FEW_LANES`] numbers.
+#[inline(always)]
+unsafe fn short_extreme<L: Lanes, R: Rule>(x: &[f32], few: L) -> f32 {
+    let (parts, rest) = x.as_chunks::<FEW_LANES>();
+    // What is no number is kept apart, so that a step does not wait for it.
+    let (mut few, mut none) = (few, few);
+    for part in parts {
+        // SAFETY: the part has as many numbers as the vector.
+        let part = unsafe { L::load(part.as_ptr()) };
+        few = R::last_lanes(few, part);
+        none = none.or_nan(part);
+    }
+    few = few.or_nan(none);
+    few = R::combine_lanes(few, few.pick(&PLACES, 4));
+    few = R::combine_lanes(few, few.pick(&PLACES, 2));
+    few = R::combine_lanes(few, few.pick(&PLACES, 1));
+    let mut numbers = [0f32; 16];
+    // SAFETY: sixteen numbers are enough.
+    unsafe { few.store(numbers.as_mut_ptr()) };
+    match rest {
+        [] => numbers[0],
+        _ => R::combine(numbers[0], rest.iter().fold(R::start(), |last, &x| R::combine::<f32>(last, x))),
+    }
+}
+
 /// One half of the lanes combined with the other.
 #[inline(always)]
 fn halved<R: Rule, T: Number, const N: usize, const HALF: usize>(lanes: &[T; N]) -> [T; HALF] {
@@ -262,4 +392,51 @@ fn halved<R: Rule, T: Number, const N: usize, const HALF: usize>(lanes: &[T; N])
         half[k] = R::combine(lanes[k], lanes[k + HALF]);
     }
     half
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dispatch;
+    use crate::kernels::testing::{Chance, isas};
+
+    dispatch! { fn extremes(x: &[f32]) -> [f32; 2] = extremes_body }
+
+    /// # Safety
+    /// None but the instructions.
+    #[inline(always)]
+    unsafe fn extremes_body<A: Arith>(x: &[f32]) -> [f32; 2] {
+        // SAFETY: the caller has the instructions.
+        unsafe { [Extreme::<f32, Highest>::of_row::<A>(x, 0.0), Extreme::<f32, Lowest>::of_row::<A>(x, 0.0)] }
+    }
+
+    /// The same bits with vectors and without, of zeros of both signs too.
+    #[test]
+    fn extremes_of_rows_of_any_length_are_those_of_single_numbers() {
+        let mut chance = Chance::new(9);
+        for n in (0..40).chain([63, 64, 65, 500, 511, 512, 600, 700, 4096, 4100, 9001]) {
+            for kind in 0..4 {
+                let mut x = chance.floats(n, 2.0);
+                match kind {
+                    0 => {}
+                    1 => x.iter_mut().for_each(|x| *x = x.trunc().min(0.0)),
+                    2 => x.iter_mut().for_each(|x| *x = x.trunc().max(-0.0)),
+                    _ => x.iter_mut().for_each(|x| *x = x.round() * f32::INFINITY),
+                }
+                let expected = [
+                    row::<crate::isa::Separate, Extreme<f32, Highest>>(&x, 0.0),
+                    row::<crate::isa::Separate, Extreme<f32, Lowest>>(&x, 0.0),
+                ];
+                for isa in isas() {
+                    // SAFETY: the instructions are this machine's.
+                    let found = unsafe { extremes(isa)(&x) };
+                    for (found, expected) in found.into_iter().zip(expected) {
+                        let same =
+                            found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan();
+                        assert!(same, "{n} numbers of kind {kind}, {isa:?}: {found}, not {expected}");
+                    }
+                }
+            }
+        }
+    }
 }

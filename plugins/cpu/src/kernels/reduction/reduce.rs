@@ -17,7 +17,7 @@ use crate::kernels::numbers::number::Number;
 use crate::kernels::numbers::widen;
 use crate::kernels::reduction::fold::{
     All, Extreme, Fold, Highest, L1, L2, LogSum, LogSumExp, Lowest, Mean, Product, Reduce, Rule, Sum,
-    SumSquare, row,
+    SumSquare,
 };
 use crate::stream::CpuStream;
 use devbay_ops::descriptor;
@@ -347,14 +347,17 @@ unsafe fn rows<A: Arith, Op: Reduce>(
         if Op::SHIFTED {
             largest = Op::In::LOWEST;
             for step in steps.clone() {
-                let of_row = row::<A, Extreme<Op::In, Highest>>(part(step), Op::In::ZERO);
+                // SAFETY: the processor has the instructions of `A`, whose bodies alone come here.
+                let of_row = unsafe { Extreme::<Op::In, Highest>::of_row::<A>(part(step), Op::In::ZERO) };
                 largest = largest.larger(of_row);
             }
             largest = shift(largest);
         }
         let mut total = Op::Rule::start::<Op::Total>();
         for step in steps.clone() {
-            total = Op::Rule::combine(total, row::<A, Op>(part(step), largest));
+            // SAFETY: the processor has the instructions of `A`, whose bodies alone come here.
+            let of_row = unsafe { Op::of_row::<A>(part(step), largest) };
+            total = Op::Rule::combine(total, of_row);
         }
         // SAFETY: the item is a result of the plan, and this call's own.
         unsafe { results.write(item, total, largest) };
