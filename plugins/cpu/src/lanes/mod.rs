@@ -113,6 +113,14 @@ pub trait Lanes: Copy {
     /// For each element the one at its place.
     fn pick(self, places: Self::Places) -> Self;
 
+    /// Each element is the one so many places behind it, modulo `N`.
+    #[inline(always)]
+    fn turned(self, by: i32) -> Self {
+        const IN_PLACE: [i32; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+        // SAFETY: there is a vector, so there are its instructions.
+        self.pick(unsafe { Self::places(&IN_PLACE, by) })
+    }
+
     /// `self / b`.
     #[inline(always)]
     fn div(self, b: Self) -> Self {

@@ -191,8 +191,6 @@ unsafe fn rows<L: Lanes, const LOGARITHM: bool>(x: *const f32, y: *mut f32, n_ro
 /// The places of a vector's numbers, as numbers.
 const PLACES: [f32; 16] =
     [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
-/// The same as integers.
-const IN_PLACE: [i32; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
 /// The first `n` numbers of a vector, and `rest` behind them.
 #[inline(always)]
@@ -246,7 +244,7 @@ unsafe fn largest_of<L: Lanes>(x: *const f32, n: usize) -> L {
     let mut all = a.at_least(b).at_least(c.at_least(d)).or_nan(none);
     let mut half = L::N / 2;
     while half > 0 {
-        all = larger(all, all.pick(&IN_PLACE, half as i32));
+        all = larger(all, all.turned(half as i32));
         half /= 2;
     }
     all

@@ -288,8 +288,6 @@ fn light_row<A: Arith, Op: Fold>(x: &[Op::In], shift: Op::In) -> Op::Total {
     total
 }
 
-/// The places of a vector's numbers.
-const PLACES: [i32; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 /// Vectors of sixteen that a long row's lanes are.
 const VECTORS: usize = LANES / 16;
 
@@ -346,7 +344,7 @@ unsafe fn long_extreme<L: Lanes, R: Rule>(block: &[f32]) -> f32 {
     let (a, b, c, d) =
         (R::combine_lanes(a, e), R::combine_lanes(b, f), R::combine_lanes(c, g), R::combine_lanes(d, h));
     let all = R::combine_lanes(R::combine_lanes(a, c), R::combine_lanes(b, d));
-    let few = R::combine_lanes(all, all.pick(&PLACES, 8));
+    let few = R::combine_lanes(all, all.turned(8));
     let mut numbers = [0f32; 16];
     // SAFETY: sixteen numbers are enough.
     unsafe { few.store(numbers.as_mut_ptr()) };
@@ -372,9 +370,9 @@ unsafe fn short_extreme<L: Lanes, R: Rule>(x: &[f32], few: L) -> f32 {
         none = none.or_nan(part);
     }
     few = few.or_nan(none);
-    few = R::combine_lanes(few, few.pick(&PLACES, 4));
-    few = R::combine_lanes(few, few.pick(&PLACES, 2));
-    few = R::combine_lanes(few, few.pick(&PLACES, 1));
+    few = R::combine_lanes(few, few.turned(4));
+    few = R::combine_lanes(few, few.turned(2));
+    few = R::combine_lanes(few, few.turned(1));
     let mut numbers = [0f32; 16];
     // SAFETY: sixteen numbers are enough.
     unsafe { few.store(numbers.as_mut_ptr()) };
