@@ -38,6 +38,12 @@ pub(super) const OPS: &[OpTrials] = &[
     },
     OpTrials {
         domain: "devbay",
+        op: "MatMulIntegerToFloat",
+        dtypes: &[I8, U8],
+        make: |dtype, dice, i| finished(scaled(products::mat_mul_integer(dtype, dice, i), dice, i), 5, i),
+    },
+    OpTrials {
+        domain: "devbay",
         op: "NhwcAveragePool",
         dtypes: FLOATS,
         make: |dtype, dice, i| pools::average_pool(dtype, dice, i).channels_last(&[0]),
@@ -62,6 +68,24 @@ pub(super) const OPS: &[OpTrials] = &[
         make: |dtype, dice, i| pools::max_pool_alone(dtype, dice, i).channels_last(&[0]),
     },
 ];
+
+/// A product of integers as f32, by one scale or by one for each column, with a bias for every third.
+fn scaled(trial: Trial, dice: &mut Dice, i: u64) -> Trial {
+    let mut inputs = trial.inputs.into_iter();
+    let mut next = || inputs.next().flatten();
+    let (a, b, a_zero, b_zero) = (next(), next(), next(), next());
+    // A vector on the right is one column, which the result does not have.
+    let columns = b.as_ref().filter(|b| b.shape.len() > 1).and_then(|b| b.shape.last().copied());
+    let of_scale: Vec<i64> = columns.filter(|_| i % 2 == 1).into_iter().collect();
+    let scale = random(F32, dice, &of_scale, (1e-5, 4e-5));
+    let bias = columns.filter(|_| i % 3 != 1).map(|n| random(F32, dice, &[n], (-1.0, 1.0)));
+    let sums = &trial.outputs[0].tensor;
+    let value = |(at, sum): (usize, &f64)| sum * scale.values[at % scale.values.len()];
+    let values: Vec<f64> = sums.values.iter().enumerate().map(value).collect();
+    let bounds = values.iter().map(|value| sum_bound(F32, 2, value.abs())).collect();
+    let outputs = vec![Expected::within(F32, &sums.shape, values, bounds)];
+    Trial { attributes: Vec::new(), inputs: vec![a, b, Some(scale), a_zero, b_zero, bias], outputs }
+}
 
 /// A convolution, what is added to it, and an activation.
 fn fused_conv(mut trial: Trial, dtype: DType, dice: &mut Dice, i: u64) -> Trial {

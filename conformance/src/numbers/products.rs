@@ -283,7 +283,7 @@ impl Operands {
     }
 }
 
-fn mat_mul_integer(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
+pub(super) fn mat_mul_integer(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
     let operands = operands(dtype, dice, i);
     let a_zero = (!i.is_multiple_of(4)).then(|| random(dtype, dice, &operands.of_a, (-128.0, 255.0)));
     let b_zero = (i % 4 > 1).then(|| random(operands.b.dtype, dice, &operands.of_b, (-128.0, 255.0)));

@@ -29,6 +29,7 @@ pub(super) const OTHERS: &[(&str, &str)] = &[
     (DEVBAY_DOMAIN, "FusedElementwise"),
     (DEVBAY_DOMAIN, "FusedGemm"),
     (DEVBAY_DOMAIN, "FusedMatMul"),
+    (DEVBAY_DOMAIN, "MatMulIntegerToFloat"),
     (DEVBAY_DOMAIN, "NhwcFusedConv"),
     (DEVBAY_DOMAIN, "NhwcMaxPool"),
 ];
@@ -104,6 +105,10 @@ pub(super) fn trials(domain: &str, op: &str, dtype: DType) -> Vec<Trial> {
         "FusedGemm" => many(of(PRODUCTS.len()), |dtype, dice, i| {
             product(dtype, dice, i, "Gemm", Some(activation_of(i, PRODUCTS.len())))
         }),
+        "MatMulIntegerToFloat" if dtype == F32 => {
+            many(of(PRODUCTS.len()), |_, dice, i| integer_product(dice, i, activation_of(i, PRODUCTS.len())))
+        }
+        "MatMulIntegerToFloat" => Vec::new(),
         "FusedElementwise" if dtype == F32 => {
             let fused =
                 FUNCTIONS.iter().filter(|of| of.formula().is_some_and(|formula| formula.row.is_fused));
@@ -386,6 +391,29 @@ fn product(dtype: DType, dice: &mut Dice, i: usize, op: &str, activation: Option
     let outputs = vec![finished(dtype, &[m, n], &sums, activation)];
     let inputs = [Some(a), Some(b)].into_iter().chain(added.then_some(c)).collect();
     Trial { attributes: activated(attributes, activation), inputs, outputs }
+}
+
+/// A product of integers, with special numbers among the scales and the biases; some sums are 0.
+fn integer_product(dice: &mut Dice, i: usize, activation: &Activation) -> Trial {
+    let [m, k, n] = PRODUCTS[i % PRODUCTS.len()];
+    let mut a = random(U8, dice, &[m, k], (0.0, 255.0));
+    let b = random(I8, dice, &[k, n], (-128.0, 127.0));
+    a.values[..k as usize].fill(0.0);
+    let scale = match i % 3 {
+        0 => HostTensor::new(F32, &[], vec![specials(F32)[(i / 3) % specials(F32).len()]]),
+        _ => sprinkled(F32, dice, &[n], 3),
+    };
+    let bias = (i % 4 != 1).then(|| sprinkled(F32, dice, &[n], 5));
+    let mut sums = vec![Sum::default(); (m * n) as usize];
+    for (at, sum) in sums.iter_mut().enumerate() {
+        let (row, col) = (at as i64 / n, at as i64 % n);
+        let terms = (0..k).map(|p| a.values[(row * k + p) as usize] * b.values[(p * n + col) as usize]);
+        sum.add(terms.sum::<f64>() * scale.values[col as usize % scale.values.len()]);
+        bias.iter().for_each(|bias| sum.add(bias.values[col as usize]));
+    }
+    let outputs = vec![finished(F32, &[m, n], &sums, Some(activation))];
+    let inputs = vec![Some(a), Some(b), Some(scale), None, None, bias];
+    Trial { attributes: activated(Vec::new(), Some(activation)), inputs, outputs }
 }
 
 /// The largest of each window; of several that are no numbers among them, one.
