@@ -465,8 +465,8 @@ mod tests {
     /// Large angles anywhere in a block, and in place.
     #[test]
     fn large_angles_are_reduced_with_all_digits_of_pi() {
-        let functions: [(&str, fn(f64) -> f64); 3] =
-            [("Sin", f64::sin), ("Cos", f64::cos), ("Tan", f64::tan)];
+        type Named = (&'static str, fn(f64) -> f64);
+        let functions: [Named; 3] = [("Sin", f64::sin), ("Cos", f64::cos), ("Tan", f64::tan)];
         for (name, f) in functions {
             for isa in isas() {
                 for n in [1, 5, 64, 65, 200] {

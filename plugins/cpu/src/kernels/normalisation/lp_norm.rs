@@ -7,7 +7,7 @@ use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::{Arith, Isa};
 use crate::kernels::elementwise::loops::{blocks, slice};
-use crate::kernels::geometry::extents::{around, axis, element_size, expect_output, extents};
+use crate::kernels::geometry::extents::{around, axis, expect_output, extents};
 use crate::kernels::numbers::real::{Brain, Half, Stored};
 use crate::stream::CpuStream;
 use devbay_plugin_api::sdk::*;
@@ -142,7 +142,6 @@ struct LpNorm {
     plan: Plan,
     n_items: usize,
     grain: usize,
-    size: usize,
     body: Body,
 }
 
@@ -170,7 +169,6 @@ pub(crate) fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepare
         plan: Plan { n, inner },
         n_items: if n == 0 { 0 } else { outer * inner.div_ceil(TILE) },
         grain: (GRAIN / (n * inner.min(TILE)).max(1)).max(1),
-        size: element_size(x.dtype()),
         body,
     }))
 }

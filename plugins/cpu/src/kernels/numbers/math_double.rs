@@ -280,8 +280,16 @@ mod tests {
     #[test]
     fn errors_stay_below_what_the_comments_state() {
         let near = |x: f32| (-500..500).map(move |i| f32::from_bits((x.to_bits() as i32 + i) as u32));
-        let edges =
-            [0.5f32, 1.0 - 5e-5, 1.0 + 5e-5, 2.414_213_7, 0.414_213_57, 1.570_796_4, 3.141_592_7, 1.0 / 32.0];
+        let edges = [
+            0.5f32,
+            1.0 - 5e-5,
+            1.0 + 5e-5,
+            2.414_213_7,
+            0.414_213_57,
+            core::f32::consts::FRAC_PI_2,
+            core::f32::consts::PI,
+            1.0 / 32.0,
+        ];
         let points: Vec<f32> = (0..=u32::MAX)
             .step_by(2003)
             .map(f32::from_bits)
