@@ -141,13 +141,16 @@ impl Costs {
     }
 }
 
-/// Returns a session for a number of threads, its inputs, and the runtime that it lives in.
+/// A session, its inputs by name, and the runtime that it lives in.
+type Live = (Chosen, Session, Vec<(String, Tensor)>);
+
+/// Returns a session for a number of threads.
 fn session(
     arguments: &Arguments,
     model: &Model,
     plugins: &PluginArguments,
     recorder: Option<&Recorder>,
-) -> Result<(Chosen, Session, Vec<(String, Tensor)>)> {
+) -> Result<Live> {
     let chosen = arguments.device.choose(plugins, model.program(), recorder)?;
     let random = arguments.inputs.random.or(Some(0));
     let inputs =
