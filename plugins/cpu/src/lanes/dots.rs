@@ -1,7 +1,7 @@
 //! Vectors of i32 that sum products of bytes: four unsigned bytes of a row with four signed ones for each sum.
 //!
 //! Every sum is exact modulo 2^32, whatever the instructions: products of pairs are added without saturation, and so all
-//! instruction sets give the same bits. As with [`Lanes`], making a vector asks for the instructions and having one shows that
+//! instruction sets give the same bits. As with [`Lanes`](super::Lanes), making a vector asks for the instructions and having one shows that
 //! they are there.
 
 #[cfg(target_arch = "aarch64")]
