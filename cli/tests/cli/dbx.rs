@@ -37,9 +37,12 @@ fn trained_models_match() {
         let mut run = run(&file);
         run.args(["--explain", "--verify", "--input"]).arg(inputs).arg("--compare").arg(outputs);
         let ran = finish(&mut run);
+        // What a pass makes for the device is made again, and packed then: weights of transposed convolutions.
+        let lowered = |line: &&str| line.contains("ConvTranspose") && line.contains("NhwcFusedConv");
+        let n_new = ran.err.lines().filter(lowered).count();
         if ran.code != 0
             || !ran.err.contains("compiled  plan: the file's")
-            || !ran.err.contains("file's, 0 new")
+            || !ran.err.contains(&format!("file's, {n_new} new"))
         {
             failures.push(format!("{name}: exit code {}, {}", ran.code, ran.err.trim()));
         }

@@ -123,22 +123,41 @@ impl<'a> Pool<'a> {
         })
     }
 
-    /// Returns packed constants whose source is in a program; a pass for one device may have made others. They come from a
-    /// map keyed by address and are sorted by source, so that a model always gives the same file.
+    /// Returns packed constants whose source is in a program, or has the bytes of one that is: what was folded for a plan is
+    /// folded again for the file. A pass for one device may have made others. They come from a map keyed by address and are
+    /// sorted by source, so that a model always gives the same file.
     pub fn packed(&mut self, all: &'a [PackedConstant]) -> Result<Vec<PackedForm<'a>>> {
         let known = |packed: &'a PackedConstant| {
             let source = &packed.source;
             let key = (source.identity(), dtype(source.dtype()), source.shape());
-            self.tensors_known.get(&key).map(|&source| (source, packed))
+            let found = self.tensors_known.get(&key).copied().or_else(|| self.find(source));
+            found.map(|source| (source, packed))
         };
         let mut known: Vec<(u32, &PackedConstant)> = all.iter().filter_map(known).collect();
-        known.sort_by_key(|&(source, packed)| (source, &packed.plugin, packed.layout_id));
+        let order =
+            |&(source, packed): &(u32, &'a PackedConstant)| (source, &packed.plugin, packed.layout_id);
+        known.sort_by_key(order);
+        known.dedup_by_key(|it| order(it));
         let mut forms = Vec::with_capacity(known.len());
         for (source, PackedConstant { plugin, version, layout_id, align, content, .. }) in known {
             let weight = self.weight(content, (*align).max(WEIGHT_ALIGN))?;
             forms.push(PackedForm { plugin, version, source, layout_id: *layout_id, weight });
         }
         Ok(forms)
+    }
+
+    /// The number of a tensor with the same elements.
+    fn find(&self, tensor: &Tensor) -> Option<u32> {
+        let is_same = |form: &TensorForm<'_>| {
+            form.dtype == dtype(tensor.dtype())
+                && form.shape.iter().copied().eq(tensor.shape().iter().map(|&extent| extent as u64))
+                && tensor.bytes()
+                    == match form.content {
+                        Content::Here(bytes) => bytes,
+                        Content::Weight(at) => self.weights[at as usize],
+                    }
+        };
+        self.tensors.iter().position(is_same).and_then(|at| u32::try_from(at).ok())
     }
 
     /// Returns the head of a file with these tensors and weights, and the weights' bytes.
