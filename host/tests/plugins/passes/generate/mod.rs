@@ -41,6 +41,7 @@ const ELEMENTS_MAX: usize = 2048;
 /// ONNX's number of the element type f32, and of the integers.
 const ONNX_F32: i64 = 1;
 const ONNX_I32: i64 = 6;
+const ONNX_I8: i64 = 3;
 const ONNX_I64: i64 = 7;
 
 /// Special numbers.
@@ -131,6 +132,8 @@ const KINDS: &[Kind] = &[
     Maker::attention,
     Maker::padded,
     Maker::einsum,
+    Maker::int_product,
+    Maker::int_product,
     Maker::conv_transpose,
     Maker::conv_transpose,
     Maker::reordered,

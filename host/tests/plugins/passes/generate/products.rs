@@ -1,9 +1,9 @@
 //! Convolutions and products with constant weights, and what is done to each of their channels.
 
-use super::{BINARY, Choices, FACTORS, Made, Maker, SPECIALS, amount};
+use super::{BINARY, Choices, FACTORS, Made, Maker, ONNX_F32, ONNX_I8, SPECIALS, amount};
 use devbay_host::Tensor;
 use devbay_host::internals::core::program::{AttrValue, ValueId};
-use devbay_host::internals::core::tensor::F32;
+use devbay_host::internals::core::tensor::{F32, I8, I32, I64};
 
 impl Maker {
     /// A convolution or a product with constant weights, whose sum is at most 1, with scales behind it or without.
@@ -78,6 +78,34 @@ impl Maker {
         }
         let most = x.most + 2.0;
         self.add(op, &inputs, &attrs, Made { shape, most, ..x.clone() })
+    }
+
+    /// A product of integers of 8 bits, and its scale.
+    pub(super) fn int_product(&mut self, choices: &mut Choices<'_>) -> Option<()> {
+        let fits = |made: &&Made| {
+            made.dtype == I64 && made.most <= 127.0 && made.shape.last().is_some_and(|&n| n > 0)
+        };
+        let x = self.pool.iter().filter(fits).nth(choices.of(4))?.clone();
+        let n_pool = self.pool.len();
+        let (n, n_out, number) = (*x.shape.last()?, 2 + choices.of(3), choices.of(3));
+        let a =
+            self.add("Cast", &[x.id], &[("to", AttrValue::Int(ONNX_I8))], Made { dtype: I8, ..x.clone() })?;
+        let weights: Vec<i8> = (0..n * n_out).map(|i| (i * 5 % 17) as i8 - 8).collect();
+        let weights = Tensor::from_elements(&[n, n_out], &weights).expect("a tensor");
+        let weights = self.program.add_constant("", weights);
+        let mut made = Made { dtype: I32, most: 1.0, ..x.clone() };
+        *made.shape.last_mut()? = n_out;
+        let sum = self.add("MatMulInteger", &[a.id, weights], &[], made.clone())?;
+        let made = Made { dtype: F32, ..made };
+        let sum = self.add("Cast", &[sum.id], &[("to", AttrValue::Int(ONNX_F32))], made.clone())?;
+        let extents = if choices.of(2) == 0 { vec![] } else { vec![n_out] };
+        let scale = self.numbers_and(SPECIALS, &extents, number, 0.5 / (8.0 * n as f32 * x.most.max(1.0)));
+        let factors = if choices.of(2) == 0 { [sum.id, scale] } else { [scale, sum.id] };
+        let last = self.add("Mul", &factors, &[], Made { most: 2.0, ..made });
+        // Values without further use inside are not seen outside.
+        self.pool.truncate(n_pool);
+        self.pool.push(last?);
+        Some(())
     }
 
     /// A transposed convolution of any step, window, padding and groups.

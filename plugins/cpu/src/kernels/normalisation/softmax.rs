@@ -126,6 +126,9 @@ unsafe fn any_body<A: Arith, const LOGARITHM: bool>(
 /// `x` and `y` have `n_rows * n` elements, at most [`ROWS_ELEMENTS`]; they may be the same.
 #[inline(always)]
 unsafe fn short_rows<A: Arith, const LOGARITHM: bool>(x: *const f32, y: *mut f32, n_rows: usize, n: usize) {
+    if n == 0 {
+        return;
+    }
     let mut powers = [0f32; ROWS_ELEMENTS];
     for row in 0..n_rows {
         let (x, y) = (x.wrapping_add(row * n), y.wrapping_add(row * n));
