@@ -44,18 +44,27 @@ pub fn measure(arguments: &Arguments, device: &DeviceArguments, option: &str) ->
     let types = types_of(model.program(), &inputs);
     let (session, _) = device.session(&chosen, &model, &types, Some(&recorder))?;
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-    run(&session, &given, arguments, &recorder)?;
+    let mut is_first = true;
+    let seconds = arguments.seconds.clamp(0.0, 3600.0);
+    run_many(&session, &given, arguments, (seconds, (1, RUNS_MAX)), || {
+        // Earlier runs are not measured.
+        if std::mem::take(&mut is_first) {
+            let _ = recorder.take();
+        }
+    })?;
     let recording = recorder.take();
     let costs = Costs::of(&Timeline::of(&recording), clock_ns());
     Ok(Measured { chosen, session, costs, n_lost: recording.n_dropped() })
 }
 
-/// Runs the model, and leaves only measured runs with the recorder.
-fn run(
+/// Runs a session as often as the arguments say, or within `usual` numbers of runs until the seconds are over. `ran` is called after each
+/// run, also after the last of those that are not measured.
+pub fn run_many(
     session: &Session,
     given: &[(&str, &Tensor)],
     arguments: &Arguments,
-    recorder: &Recorder,
+    (seconds, usual): (f64, (usize, usize)),
+    mut ran: impl FnMut(),
 ) -> Result<()> {
     let options = RunOptions { cancel: Some(interrupt::cancel()), ..RunOptions::default() };
     let first = session.run_with(given, &options)?;
@@ -64,18 +73,18 @@ fn run(
     for _ in 0..arguments.warmup {
         once(session, &views, &mut memory, &options)?;
     }
-    // Earlier runs are not measured.
-    let _ = recorder.take();
-    let deadline = Instant::now() + Duration::from_secs_f64(arguments.seconds.clamp(0.0, 3600.0));
-    let (runs, in_time) = match arguments.runs {
-        0 => (RUNS_MAX, true),
-        runs => (runs, false),
+    ran();
+    let deadline = Instant::now() + Duration::from_secs_f64(seconds);
+    let (least, most) = match arguments.runs {
+        0 => usual,
+        runs => (runs, runs),
     };
-    for _ in 0..runs {
-        once(session, &views, &mut memory, &options)?;
-        if in_time && Instant::now() >= deadline {
+    for n in 0..most {
+        if n >= least && Instant::now() >= deadline {
             break;
         }
+        once(session, &views, &mut memory, &options)?;
+        ran();
     }
     Ok(())
 }

@@ -4,13 +4,14 @@
 //! chunks are then replayed on a model of the processors (`host/src/simulate/`). What can be measured here, one thread and two,
 //! stands beside what the model says.
 
-use crate::bench::{Arguments, once};
+use crate::bench::Arguments;
 use crate::exit::usage;
 use crate::inputs::{InputArguments, types_of};
+use crate::launches::run_many;
 use crate::layers::Done;
 use crate::options::{Chosen, PluginArguments};
 use crate::roofline::{Ceilings, end_of, number};
-use crate::{interrupt, say, table};
+use crate::{say, table};
 use anyhow::Result;
 use devbay_host::internals::core::exec::queue::THREADS_MAX;
 use devbay_host::internals::core::units::{count, percent};
@@ -18,9 +19,9 @@ use devbay_host::internals::simulate::{
     HandOver, Limit, Limits, Machine, Replay, Work, limits, replay, saturation,
 };
 use devbay_host::trace::{Recorder, Recording, clock_ns};
-use devbay_host::{Checks, Error, ErrorKind, Model, RunOptions, Session, Tensor};
+use devbay_host::{Checks, Error, ErrorKind, Model, Session, Tensor};
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Threads that have all of the memory's bandwidth, each of them as much of it as one alone has. Processors of many cores have it with
 /// fewer threads than cores.
@@ -184,7 +185,7 @@ fn measure_chunks(
     }
     session.device().name().clone_into(device);
     let mut recordings: Vec<Recording> = Vec::new();
-    run(&session, &given, arguments, seconds, || recordings.push(recorder.take()))?;
+    run_many(&session, &given, arguments, (seconds, RUNS), || recordings.push(recorder.take()))?;
     // The first has the runs that are not measured.
     Ok(Work::of(recordings.get(1..).unwrap_or_default(), clock_ns()))
 }
@@ -195,43 +196,12 @@ fn measure(arguments: &Arguments, model: &Model, n: usize, seconds: f64) -> Resu
     let (_chosen, session, inputs) = session(arguments, model, &plugins, None)?;
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
     let (mut times, mut begin) = (Vec::new(), None);
-    run(&session, &given, arguments, seconds, || {
+    run_many(&session, &given, arguments, (seconds, RUNS), || {
         let now = Instant::now();
         times.extend(begin.replace(now).map(|begin: Instant| (now - begin).as_nanos() as f64));
     })?;
     times.sort_by(f64::total_cmp);
     Ok(times.get(times.len() / 2).copied().unwrap_or(f64::NAN))
-}
-
-/// Runs a session; `ran` is called after each run, also after the last of those that are not measured.
-fn run(
-    session: &Session,
-    given: &[(&str, &Tensor)],
-    arguments: &Arguments,
-    seconds: f64,
-    mut ran: impl FnMut(),
-) -> Result<()> {
-    let options = RunOptions { cancel: Some(interrupt::cancel()), ..RunOptions::default() };
-    let first = session.run_with(given, &options)?;
-    let views = session.in_order(given)?;
-    let mut memory: Vec<Vec<u8>> = first.iter().map(|tensor| vec![0u8; tensor.bytes().len()]).collect();
-    for _ in 0..arguments.warmup {
-        once(session, &views, &mut memory, &options)?;
-    }
-    ran();
-    let deadline = Instant::now() + Duration::from_secs_f64(seconds);
-    let (least, most) = match arguments.runs {
-        0 => RUNS,
-        runs => (runs, runs),
-    };
-    for n in 0..most {
-        if n >= least && Instant::now() >= deadline {
-            break;
-        }
-        once(session, &views, &mut memory, &options)?;
-        ran();
-    }
-    Ok(())
 }
 
 /// What was simulated and measured.

@@ -180,6 +180,21 @@ impl ChunkCall {
     }
 }
 
+/// The services of a context, and the loop's body, which a plugin may have left out.
+///
+/// # Safety
+/// As [`services`].
+#[inline(always)]
+unsafe fn told<'a>(
+    ctx: *mut c_void,
+    body: Option<ChunkFn>,
+    arg: *mut c_void,
+) -> Option<(&'a Services, ChunkCall)> {
+    let body = body?;
+    // SAFETY: as this function (# Safety).
+    Some((unsafe { services(ctx) }, ChunkCall { body, arg }))
+}
+
 unsafe extern "C" fn parallel_for(
     ctx: *mut c_void,
     n: u64,
@@ -187,12 +202,10 @@ unsafe extern "C" fn parallel_for(
     body: Option<ChunkFn>,
     arg: *mut c_void,
 ) -> Status {
-    let Some(body) = body else {
+    // SAFETY: B2: the plugin passes the context of its table, which is alive until `destroy`.
+    let Some((services, call)) = (unsafe { told(ctx, body, arg) }) else {
         return DEVBAY_STATUS_INVALID;
     };
-    // SAFETY: B2: the plugin passes the context of its table, which is alive until `destroy`.
-    let services = unsafe { services(ctx) };
-    let call = ChunkCall { body, arg };
     // Threads that help are in the same call of the plugin's.
     let here = calls::here();
     let run = |begin, end, slot| calls::within(here, || call.run(begin, end, slot));
@@ -208,12 +221,10 @@ unsafe extern "C" fn timed_parallel_for(
     body: Option<ChunkFn>,
     arg: *mut c_void,
 ) -> Status {
-    let Some(body) = body else {
+    // SAFETY: B2: the plugin passes the context of its table, which is alive until `destroy`.
+    let Some((services, call)) = (unsafe { told(ctx, body, arg) }) else {
         return DEVBAY_STATUS_INVALID;
     };
-    // SAFETY: B2: the plugin passes the context of its table, which is alive until `destroy`.
-    let services = unsafe { services(ctx) };
-    let call = ChunkCall { body, arg };
     let laps = trace::begin_laps();
     services.queue.parallel_for(n, grain, &|begin, end, slot| {
         let status = call.run(begin, end, slot);

@@ -1,8 +1,8 @@
 //! Vectors of i32 that sum products of bytes: four unsigned bytes of a row with four signed ones for each sum.
 //!
 //! Every sum is exact modulo 2^32, whatever the instructions: products of pairs are added without saturation, and so all
-//! instruction sets give the same bits. As with [`Lanes`](super::Lanes), making a vector asks for the instructions and having one shows that
-//! they are there.
+//! instruction sets give the same bits. As with [`Lanes`](super::Lanes), making a vector asks for the instructions and having
+//! one shows that they are there.
 
 #[cfg(target_arch = "aarch64")]
 use super::Lanes;
@@ -143,19 +143,19 @@ macro_rules! dots {
             #[inline(always)]
             unsafe fn bytes(from: *const i8) -> $bytes {
                 // SAFETY: the processor has the instructions, and `from` holds a vector (# Safety of `Dots::bytes`).
-                let $from = unsafe { $load(from.cast()) };
-                // SAFETY: the processor has the instructions (# Safety of `Dots::bytes`).
-                #[allow(unused_unsafe, reason = "where bytes stay as they are")]
-                unsafe { $load_bytes }
+                unsafe {
+                    let $from = $load(from.cast());
+                    $load_bytes
+                }
             }
 
             #[inline(always)]
             unsafe fn quad(x: [u8; 4]) -> $quad {
                 // SAFETY: the processor has the instructions (# Safety of `Dots::quad`).
-                let $x = unsafe { $splat(i32::from_ne_bytes(x)) };
-                // SAFETY: the processor has the instructions (# Safety of `Dots::quad`).
-                #[allow(unused_unsafe, reason = "where bytes stay as they are")]
-                unsafe { $make_quad }
+                unsafe {
+                    let $x = $splat(i32::from_ne_bytes(x));
+                    $make_quad
+                }
             }
 
             #[inline(always)]

@@ -27,6 +27,34 @@ macro_rules! unrolled {
 
 pub(crate) use unrolled;
 
+/// [`Lanes::places`] and [`Lanes::pick`] of vectors of four that have no instruction for them.
+macro_rules! four_places {
+    () => {
+        type Places = [usize; 4];
+
+        #[inline(always)]
+        unsafe fn places(places: &[i32; 16], more: i32) -> [usize; 4] {
+            let mut all = [0; 4];
+            for (place, from) in all.iter_mut().zip(places) {
+                *place = from.wrapping_add(more) as usize % 4;
+            }
+            all
+        }
+
+        #[inline(always)]
+        fn pick(self, places: [usize; 4]) -> Self {
+            let (mut whole, mut picked) = ([0.0; 4], [0.0; 4]);
+            // SAFETY: there is room for four numbers.
+            unsafe { self.store(whole.as_mut_ptr()) };
+            for (picked, place) in picked.iter_mut().zip(places) {
+                *picked = whole[place % 4];
+            }
+            // SAFETY: there is a vector, so there are its instructions; there are four numbers.
+            unsafe { Self::load(picked.as_ptr()) }
+        }
+    };
+}
+
 /// A vector of f32.
 ///
 /// # Invariants
@@ -242,29 +270,6 @@ pub unsafe fn read<L: Lanes>(from: *const f32, n: usize) -> L {
 pub unsafe fn write<L: Lanes>(values: L, to: *mut f32, n: usize) {
     // SAFETY: there is room for `n` elements, at most a vector (# Safety).
     unsafe { if n == L::N { values.store(to) } else { values.store_first(to, n) } }
-}
-
-/// Places of four elements: [`Lanes::places`] of vectors that have no instruction for them.
-#[inline(always)]
-fn places_of_four(places: &[i32; 16], more: i32) -> [usize; 4] {
-    let mut all = [0; 4];
-    for (place, from) in all.iter_mut().zip(places) {
-        *place = from.wrapping_add(more) as usize % 4;
-    }
-    all
-}
-
-/// [`Lanes::pick`] of such vectors.
-#[inline(always)]
-fn pick_of_four<L: Lanes>(from: L, places: [usize; 4]) -> L {
-    let (mut whole, mut picked) = ([0.0; 4], [0.0; 4]);
-    // SAFETY: a vector of four numbers fits.
-    unsafe { from.store(whole.as_mut_ptr()) };
-    for (picked, place) in picked.iter_mut().zip(places) {
-        *picked = whole[place % 4];
-    }
-    // SAFETY: there is a vector, so there are its instructions; there are four numbers.
-    unsafe { L::load(picked.as_ptr()) }
 }
 
 /// One number, with the arithmetic of an instruction set.

@@ -1,6 +1,6 @@
 //! Vectors of aarch64: NEON.
 
-use super::{Lanes, pick_of_four, places_of_four};
+use super::Lanes;
 use core::arch::aarch64::*;
 
 /// Four numbers: NEON, which every aarch64 has. Its `fma` rounds once.
@@ -10,7 +10,6 @@ pub struct F32x4Fused(float32x4_t);
 impl Lanes for F32x4Fused {
     const N: usize = 4;
     const TAKES_ELEMENTS: bool = true;
-    type Places = [usize; 4];
     type Half = Self;
 
     #[inline(always)]
@@ -144,15 +143,7 @@ impl Lanes for F32x4Fused {
         }
     }
 
-    #[inline(always)]
-    unsafe fn places(places: &[i32; 16], more: i32) -> [usize; 4] {
-        places_of_four(places, more)
-    }
-
-    #[inline(always)]
-    fn pick(self, places: [usize; 4]) -> Self {
-        pick_of_four(self, places)
-    }
+    four_places!();
 
     #[inline(always)]
     fn sums([a, b, c, d]: [Self; 4]) -> [f32; 4] {

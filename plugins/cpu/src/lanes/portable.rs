@@ -1,6 +1,6 @@
 //! Vectors of processors that the others are not for.
 
-use super::{Lanes, pick_of_four, places_of_four};
+use super::Lanes;
 
 /// Four numbers without instructions of their own, for other processors; its `fma` rounds twice.
 #[derive(Clone, Copy)]
@@ -8,7 +8,6 @@ pub struct F32x4([f32; 4]);
 
 impl Lanes for F32x4 {
     const N: usize = 4;
-    type Places = [usize; 4];
     type Half = Self;
 
     #[inline(always)]
@@ -75,15 +74,7 @@ impl Lanes for F32x4 {
         Self(core::array::from_fn(|i| if b.0[i].is_nan() { b.0[i] } else { self.0[i] }))
     }
 
-    #[inline(always)]
-    unsafe fn places(places: &[i32; 16], more: i32) -> [usize; 4] {
-        places_of_four(places, more)
-    }
-
-    #[inline(always)]
-    fn pick(self, places: [usize; 4]) -> Self {
-        pick_of_four(self, places)
-    }
+    four_places!();
 
     #[inline(always)]
     fn sums(vectors: [Self; 4]) -> [f32; 4] {

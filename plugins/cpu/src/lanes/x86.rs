@@ -1,6 +1,6 @@
 //! Vectors of x86-64: SSE2, AVX2 and AVX-512.
 
-use super::{Lanes, Pairs, pick_of_four, places_of_four};
+use super::{Lanes, Pairs};
 use core::arch::x86_64::*;
 
 macro_rules! lanes {
@@ -172,17 +172,7 @@ lanes! {
         _mm_or_ps(_mm_and_ps(is_nan, b), _mm_andnot_ps(is_nan, a))
     }; {
 
-    type Places = [usize; 4];
-
-    #[inline(always)]
-    unsafe fn places(places: &[i32; 16], more: i32) -> [usize; 4] {
-        places_of_four(places, more)
-    }
-
-    #[inline(always)]
-    fn pick(self, places: [usize; 4]) -> Self {
-        pick_of_four(self, places)
-    }
+    four_places!();
 
     #[inline(always)]
     fn div(self, b: Self) -> Self {
