@@ -660,6 +660,28 @@ mod tests {
         }
     }
 
+    /// Steps far beyond an image, which phases would have to span.
+    #[test]
+    fn steps_may_be_longer_than_images() {
+        let x: Vec<u8> = (0..2 * 25).collect();
+        let w: Vec<u8> = (1..=2 * 9).collect();
+        for step in [5, 1000, 1 << 20] {
+            let attrs = [("strides", Value::Ints(vec![step, step])), ("group", Value::Int(2))];
+            let sum = |group: usize| -> i32 {
+                let term =
+                    |k: usize| i32::from(x[group * 25 + k / 3 * 5 + k % 3]) * i32::from(w[group * 9 + k]);
+                (0..9).map(term).sum()
+            };
+            let inputs = [Some(Array::of(&[1, 2, 5, 5], &x)), Some(Array::of(&[2, 1, 3, 3], &w))];
+            for isa in isas() {
+                let output = [Some(Array::empty::<i32>(&[1, 2, 1, 1]))];
+                let found = run_with_constants(isa, "ConvInteger", &attrs, &inputs, &output, 2);
+                let expected = Array::of(&[1, 2, 1, 1], &[sum(0), sum(1)]);
+                assert_eq!(found.expect("convolves")[0], Some(expected), "{isa:?}, {step}");
+            }
+        }
+    }
+
     /// Pointwise convolutions of many channels, whose images are lines.
     #[test]
     fn pointwise_convolutions_are_exact() {

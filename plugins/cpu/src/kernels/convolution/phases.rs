@@ -7,6 +7,11 @@ use super::conv_integer::Spatial;
 use devbay_plugin_api::reserve::{self, Size};
 use devbay_plugin_api::sdk::Result;
 
+/// Bytes of phases for each element of an image and a result, at most, unless they are few.
+const GAPS_MAX: usize = 8;
+/// Bytes that are few.
+const SMALL: usize = 16 << 10;
+
 /// How planes are divided.
 pub(super) struct Phases {
     pub rows: Spatial,
@@ -19,10 +24,10 @@ pub(super) struct Phases {
 }
 
 impl Phases {
-    /// None if there are three dimensions.
+    /// None if there are three dimensions, or if phases would be much larger than images and results.
     ///
     /// # Errors
-    /// Out of memory for taps or planes that are larger than a process can have.
+    /// Out of memory for taps.
     pub(super) fn new(spatial: &[Spatial; 3]) -> Result<Option<Self>> {
         let [planes, rows, cols] = *spatial;
         if [planes.input, planes.output, planes.filter] != [1; 3] || planes.pad != 0 {
@@ -30,8 +35,12 @@ impl Phases {
         }
         let reach = |s: &Spatial| (s.filter - 1) * s.dilation / s.stride;
         let (height, width) = (rows.output + reach(&rows), cols.output + reach(&cols));
-        // Checked before products of these are made.
-        (Size::of(rows.stride) * cols.stride * height * width).get("a plane")?;
+        // Checked before products of these are made. Steps beyond the image leave gaps that nothing sees.
+        let size = (Size::of(rows.stride) * cols.stride * height * width).saturated();
+        let seen = (Size::of(rows.input) * cols.input + Size::of(rows.output) * cols.output).saturated();
+        if size > seen.saturating_mul(GAPS_MAX).saturating_add(SMALL) {
+            return Ok(None);
+        }
         let n_taps = (Size::of(rows.filter) * cols.filter).get("taps")?;
         let each = |i: usize| {
             let (y, x) = (i / cols.filter * rows.dilation, i % cols.filter * cols.dilation);
