@@ -93,17 +93,15 @@ pub fn measure_sessions(
     for process in processes {
         let name = process.subject.clone();
         let loaded = process.load(n_threads, case.model, case.inputs);
-        let loaded = match loaded {
+        let agreed = loaded.and_then(|outputs| ensure_agree(&outputs, expected, case.tolerance));
+        let agreed = match agreed {
             Err(error) if process.may_refuse => {
-                eprintln!("{name} does not load {}: {error:#}", case.model.display());
+                eprintln!("{name} is left out of {}: {error:#}", case.model.display());
                 None
             }
-            loaded => peers.unless_required(&name, loaded)?,
+            agreed => peers.unless_required(&name, agreed)?,
         };
-        if let Some(outputs) = loaded {
-            ensure_agree(&outputs, expected, case.tolerance).context(name)?;
-            theirs.push(process.runs(1.0));
-        }
+        theirs.extend(agreed.map(|()| process.runs(1.0)));
     }
     subjects.splice(0..0, theirs);
     let mut figures = passes(&mut subjects, n_passes, moment)?;

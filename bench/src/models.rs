@@ -1,4 +1,4 @@
-//! `models`: trained models beside onnxruntime and OpenVINO, each on all of its recorded inputs.
+//! `models`: trained models beside rten, onnxruntime and OpenVINO, each on all of its recorded inputs.
 //!
 //! They are in the folder that `DEVBAY_MODELS` names, filled by `cargo xtask models`. Outputs are compared with the recorded
 //! ones before anything is timed; a model that differs is reported, and the others continue.
@@ -45,7 +45,7 @@ impl Recorded {
 pub fn run(rows: &mut Rows, peers: &Peers, n_passes: usize) -> Result<()> {
     let Some(mut cases) = recorded(peers)? else { return Ok(()) };
     cases.retain(|recorded| rows.want(&recorded.name));
-    let mut processes = peers.start(&[Peer::Onnxruntime, Peer::Openvino])?;
+    let mut processes = peers.start(&[Peer::Rten, Peer::Onnxruntime, Peer::Openvino])?;
     let runtimes: Vec<_> = setup::thread_counts().map(setup::runtime).collect::<Result<_>>()?;
     let mut failed = Vec::new();
     for recorded in &cases {

@@ -96,6 +96,11 @@ impl Peer {
             Self::Tensorflow => "tensorflow",
         }
     }
+
+    /// Returns whether it lacks ops of some models that devbay runs.
+    fn may_refuse(self) -> bool {
+        matches!(self, Self::Rten | Self::Openvino)
+    }
 }
 
 impl Peers {
@@ -108,7 +113,7 @@ impl Peers {
         for &peer in peers {
             let mut started =
                 self.unless_required(peer.name(), self.command(peer).and_then(Process::start))?;
-            started.iter_mut().for_each(|process| process.may_refuse = peer == Peer::Openvino);
+            started.iter_mut().for_each(|process| process.may_refuse = peer.may_refuse());
             processes.extend(started);
         }
         Ok(processes)
