@@ -23,7 +23,7 @@ use crate::kernels::numbers::widen;
 use crate::kernels::product::epilogue::{Activation, Addresses, FinishFn, Tile, finish};
 use crate::kernels::product::micro::{
     Dst, KC, Left, Micro, NR, Right, as_f32s_mut, layout_id, pack_left, pack_right, packed_left_len,
-    packed_left_size, packed_right_len, packed_right_size, to_f32s,
+    packed_left_size, packed_right_len, packed_right_size, to_weights,
 };
 use crate::stream::CpuStream;
 use devbay_ops::{descriptor, descriptor_of};
@@ -395,7 +395,7 @@ fn by_pixels(conv: Conv) -> Result<Prepared> {
     let packed_bytes = (Size::of(packed_len) * 4).get(PACKED)?;
     let id = layout_id(&[1, NR as u64, groups as u64, c_out as u64, k as u64]);
     Ok(prepared.with_packed(1, id, packed_bytes, 64, move |src, dst| {
-        pack_rows(&to_f32s(src)?, groups, c_out, k, as_f32s_mut(dst)?);
+        pack_rows(&to_weights(src)?, groups, c_out, k, as_f32s_mut(dst)?);
         Ok(())
     }))
 }
@@ -567,7 +567,7 @@ fn by_channels(conv: Conv) -> Result<Prepared> {
     let packed_bytes = (Size::of(packed_len) * 4).get(PACKED)?;
     let id = layout_id(&[2, mr as u64, groups as u64, c_out as u64, k as u64]);
     Ok(prepared.with_packed(1, id, packed_bytes, 64, move |src, dst| {
-        pack_columns(&to_f32s(src)?, groups, c_out, k, mr, as_f32s_mut(dst)?);
+        pack_columns(&to_weights(src)?, groups, c_out, k, mr, as_f32s_mut(dst)?);
         Ok(())
     }))
 }

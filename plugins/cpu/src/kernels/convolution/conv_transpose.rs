@@ -9,7 +9,7 @@ use crate::kernels::product::epilogue::Addresses;
 use crate::kernels::product::epilogue::{Activation, FinishFn, Tile, finish};
 use crate::kernels::product::micro::{
     Dst, KC, Left, Micro, NR, Right, as_f32s_mut, layout_id, pack_right, packed_right_len, packed_right_size,
-    to_f32s,
+    to_weights,
 };
 use crate::stream::CpuStream;
 use devbay_ops::descriptor;
@@ -99,7 +99,7 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     let id = layout_id(&[5, NR as u64, groups as u64, rows as u64, k as u64]);
     let packed_bytes = (packed_size * 4).get("a transposed convolution's packed weights")?;
     Ok(prepared.with_packed(1, id, packed_bytes, 64, move |src, dst| {
-        pack(&to_f32s(src)?, groups, rows, k, as_f32s_mut(dst)?);
+        pack(&to_weights(src)?, groups, rows, k, as_f32s_mut(dst)?);
         Ok(())
     }))
 }

@@ -10,7 +10,7 @@ use crate::device::CpuDevice;
 use crate::isa::{Arith, Isa};
 use crate::kernels::product::epilogue::Activation;
 use crate::kernels::product::matmul::{Addend, Product};
-use crate::kernels::product::micro::{as_f32s_mut, layout_id, to_f32s};
+use crate::kernels::product::micro::{as_f32s_mut, layout_id, to_weights};
 use crate::lanes::{Lanes, unrolled};
 use devbay_plugin_api::abi::{BufferRef, DEVBAY_STATUS_OK, LaunchFn, Status, Stream};
 use devbay_plugin_api::sdk::{PrepareRequest, Prepared};
@@ -37,7 +37,7 @@ pub(crate) fn prepare(request: &PrepareRequest<'_, CpuDevice>, product: &Product
     let prepared = unsafe { Prepared::raw(launch, ()) };
     let id = layout_id(&[4, n as u64, u64::from(transposed)]);
     Some(prepared.with_packed(1, id, n * n * 4, 64, move |src, dst| {
-        let (src, dst) = (to_f32s(src)?, as_f32s_mut(dst)?);
+        let (src, dst) = (to_weights(src)?, as_f32s_mut(dst)?);
         for i in 0..n {
             for j in 0..n {
                 dst[i * n + j] = if transposed { src[j * n + i] } else { src[i * n + j] };

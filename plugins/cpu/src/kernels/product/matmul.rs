@@ -1,6 +1,7 @@
 //! Matrix products: MatMul, Gemm and their fused forms.
 //!
-//! `C[r][c] = sum_k A[r][k] * B[k][c]`, vectors along `c`. B is packed into panels of columns, once by the host if it
+//! `C[r][c] = sum_k A[r][k] * B[k][c]`, vectors along `c`. Most products with a constant B are made in tiles of our own
+//! (`tiled.rs`), the others by the micro-kernels of the gemm crate. B is packed into panels of columns, once by the host if it
 //! is constant, else in each launch; rows of A are read where they are. Work is divided into units of one panel
 //! and some rows.
 
@@ -12,10 +13,9 @@ use crate::kernels::numbers::widen;
 use crate::kernels::product::dense;
 use crate::kernels::product::epilogue::{Activation, Addresses, FinishFn, Tile, finish};
 use crate::kernels::product::micro::{
-    Dst, KC, Left, Micro, NR, Right, as_f32s_mut, layout_id, packed_left_len, packed_left_size, to_f32s,
+    Dst, KC, Left, Micro, NR, Right, as_f32s_mut, layout_id, packed_left_len, packed_left_size, to_weights,
 };
-#[cfg(target_arch = "x86_64")]
-use crate::kernels::product::rounded;
+use crate::kernels::product::tiled;
 use crate::stream::CpuStream;
 use devbay_ops::{descriptor, descriptor_of};
 use devbay_plugin_api::reserve::{self, Size};
@@ -271,8 +271,7 @@ fn finish_prepare(request: &PrepareRequest<'_, CpuDevice>, mut product: Product)
     if let Some(prepared) = dense::prepare(request, &product) {
         return Ok(prepared);
     }
-    #[cfg(target_arch = "x86_64")]
-    if let Some(prepared) = rounded::prepare(request, &product) {
+    if let Some(prepared) = tiled::prepare(request, &product) {
         return prepared;
     }
     // Each product of the batch says which packed B is its own.
@@ -300,7 +299,7 @@ fn finish_prepare(request: &PrepareRequest<'_, CpuDevice>, mut product: Product)
     }
     let id = layout_id(&[3, mr as u64, k as u64, columns as u64, u64::from(transposed)]);
     Ok(prepared.with_packed(1, id, len * 4, 64, move |src, dst| {
-        pack_b(&to_f32s(src)?, k, columns, transposed, mr, as_f32s_mut(dst)?);
+        pack_b(&to_weights(src)?, k, columns, transposed, mr, as_f32s_mut(dst)?);
         Ok(())
     }))
 }

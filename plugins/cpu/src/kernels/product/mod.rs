@@ -14,8 +14,7 @@ pub(super) mod micro;
 pub(super) mod pairs;
 pub(super) mod panels;
 pub(super) mod product_any;
-#[cfg(target_arch = "x86_64")]
-pub(super) mod rounded;
-#[cfg(test)]
-mod rounded_tests;
 pub(super) mod tile;
+pub(super) mod tiled;
+#[cfg(test)]
+mod tiled_tests;

@@ -114,15 +114,8 @@ impl Pairs {
     /// # Errors
     /// Without memory for a panel.
     pub fn pack_matrix(&self, src: &[f32], k: usize, columns: usize, dst: &mut [f32]) -> Result<()> {
-        let panels = Panels::of(columns, k, &self.tiles);
-        self.pack_by(columns, k, 1, dst, |panel, to| {
-            let (first, n) = panels.columns(panel);
-            for (row, to) in src.chunks_exact(columns).zip(to.chunks_exact_mut(panels.width(panel))) {
-                let (to, beyond) = to.split_at_mut(n);
-                to.copy_from_slice(&row[first..first + n]);
-                beyond.fill(0.0);
-            }
-        })
+        let numbers = Panels::of(columns, k, &self.tiles);
+        self.pack_by(columns, k, 1, dst, |panel, to| numbers.pack_matrix_one(panel, src, to))
     }
 
     /// Packs panels whose numbers a function gives: whole vectors for each tap and channel.

@@ -110,6 +110,24 @@ impl Panels {
         }
     }
 
+    /// Writes the panels of a matrix of the terms by the columns.
+    pub fn pack_matrix(&self, src: &[f32], dst: &mut [f32]) {
+        for panel in 0..self.n {
+            let dst = &mut dst[self.at(panel)..][..self.k * self.width(panel)];
+            self.pack_matrix_one(panel, src, dst);
+        }
+    }
+
+    /// Writes one of the panels that [`Panels::pack_matrix`] writes.
+    pub fn pack_matrix_one(&self, panel: usize, src: &[f32], dst: &mut [f32]) {
+        let (first, columns) = self.columns(panel);
+        for (row, dst) in src.chunks_exact(self.columns).zip(dst.chunks_exact_mut(self.width(panel))) {
+            let (dst, beyond) = dst.split_at_mut(columns);
+            dst.copy_from_slice(&row[first..first + columns]);
+            beyond.fill(0.0);
+        }
+    }
+
     /// Columns of a panel, whole vectors.
     pub fn width(&self, panel: usize) -> usize {
         self.vectors(panel).len() * self.lanes

@@ -18,7 +18,7 @@ mod tests;
 
 use crate::device::CpuDevice;
 use crate::kernels::cost;
-use crate::kernels::product::micro::{as_f32s_mut, layout_id, to_f32s};
+use crate::kernels::product::micro::{as_f32s_mut, layout_id, to_weights};
 use crate::kernels::product::tile::Tiles;
 use crate::kernels::recurrent::cell::{self, CellFn, CellStep, UNITS};
 use crate::kernels::recurrent::panels::{PARTS, Weights, parts};
@@ -200,7 +200,7 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>, cell: Cell) -> Result<Prepar
         let of = if i == BIAS - 1 { [10, resets_after.into()] } else { [11, weights.parts[0].k as u64] };
         let id = layout_id(&[of.as_slice(), &layer].concat());
         prepared = prepared.with_packed(i + 1, id, bytes, 64, move |src, dst| {
-            let (src, dst) = (to_f32s(src)?, as_f32s_mut(dst)?);
+            let (src, dst) = (to_weights(src)?, as_f32s_mut(dst)?);
             match i + 1 == BIAS {
                 true => weights.pack_biases(&src, dst, resets_after),
                 false => weights.pack(&src, dst),

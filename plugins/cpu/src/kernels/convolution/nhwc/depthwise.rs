@@ -13,7 +13,7 @@ use crate::dispatch;
 use crate::isa::{Arith, Isa};
 use crate::kernels::geometry::pixels::{Line, Seen};
 use crate::kernels::product::epilogue::Addresses;
-use crate::kernels::product::micro::{as_f32s_mut, layout_id, to_f32s};
+use crate::kernels::product::micro::{as_f32s_mut, layout_id, to_weights};
 use crate::lanes::{Lanes, read, unrolled, write};
 use crate::stream::CpuStream;
 use devbay_plugin_api::reserve::Size;
@@ -97,7 +97,7 @@ pub(super) fn prepare(conv: Conv, isa: Isa) -> Result<Prepared> {
     }
     let id = layout_id(&[8, channels as u64, c_in as u64, n_taps as u64]);
     Ok(prepared.with_room(rooms, 64)?.with_packed(1, id, bytes, 64, move |src, dst| {
-        pack(&to_f32s(src)?, [channels, c_in, n_taps], as_f32s_mut(dst)?);
+        pack(&to_weights(src)?, [channels, c_in, n_taps], as_f32s_mut(dst)?);
         Ok(())
     }))
 }

@@ -9,7 +9,7 @@ use super::header::{HEADER, is_finite, mark_finite};
 use crate::device::CpuDevice;
 use crate::kernels::geometry::pixels::{Groups, Line};
 use crate::kernels::product::epilogue::Addresses;
-use crate::kernels::product::micro::{as_f32s_mut, layout_id, to_f32s};
+use crate::kernels::product::micro::{as_f32s_mut, layout_id, to_weights};
 use crate::kernels::product::panels::Panels;
 use crate::kernels::product::tile::{Job, ROWS_MAX, Run, Segment, TERMS_MAX};
 use crate::stream::CpuStream;
@@ -54,7 +54,7 @@ pub(super) fn prepare(conv: Conv) -> Result<Prepared> {
     }
     let id = layout_id(&[5, lanes, groups as u64, c_out as u64, c_in as u64, n_taps as u64]);
     Ok(Prepared::new(direct).with_packed(1, id, bytes, 64, move |src, dst| {
-        pack(&to_f32s(src)?, &panels, groups, [c_out, c_in, n_taps], as_f32s_mut(dst)?);
+        pack(&to_weights(src)?, &panels, groups, [c_out, c_in, n_taps], as_f32s_mut(dst)?);
         Ok(())
     }))
 }

@@ -8,7 +8,7 @@ use super::direct::Direct;
 use super::header::{HEADER, mark_finite};
 use crate::device::CpuDevice;
 use crate::kernels::product::epilogue::Addresses;
-use crate::kernels::product::micro::{as_f32s_mut, layout_id, to_f32s};
+use crate::kernels::product::micro::{as_f32s_mut, layout_id, to_weights};
 use crate::kernels::product::pairs::{INFINITE, Pairs};
 use crate::kernels::product::tile::ROWS_MAX;
 use crate::stream::CpuStream;
@@ -50,7 +50,7 @@ pub(super) fn prepare(conv: Conv, pairs: Pairs) -> Result<Prepared> {
     let id = layout_id(&[15, groups as u64, c_out as u64, c_in as u64, n_taps as u64]);
     let kernel = Rounded { pairs, rows, direct, of_slot };
     Ok(Prepared::new(kernel).with_room(workspace, 64)?.with_packed(1, id, bytes, 64, move |src, dst| {
-        let src = to_f32s(src)?;
+        let src = to_weights(src)?;
         let dst = mark_finite(&src, INFINITE, as_f32s_mut(dst)?);
         for (group, dst) in dst.chunks_exact_mut(len.max(1)).enumerate().take(groups) {
             pairs.pack(&src[group * c_out * c_in * n_taps..], [c_out, c_in, n_taps], dst)?;

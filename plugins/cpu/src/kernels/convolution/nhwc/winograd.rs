@@ -16,7 +16,7 @@ use crate::device::CpuDevice;
 use crate::dispatch;
 use crate::isa::{Arith, Isa};
 use crate::kernels::product::epilogue::Addresses;
-use crate::kernels::product::micro::{as_f32s_mut, layout_id, to_f32s};
+use crate::kernels::product::micro::{as_f32s_mut, layout_id, to_weights};
 use crate::kernels::product::panels::Panels;
 use crate::kernels::product::tile::{Job, Segment, Tail};
 use crate::lanes::{Lanes, read, write};
@@ -96,7 +96,7 @@ pub(super) fn prepare(conv: Conv, isa: Isa) -> Result<Prepared> {
     let kernel = Winograd { direct, panels, rows, columns, n_tiles, n_blocks, before, behind };
     let id = layout_id(&[7, lanes, c_out as u64, c_in as u64]);
     Ok(Prepared::new(kernel).with_room(workspace, 64)?.with_packed(1, id, bytes, 64, move |src, dst| {
-        let (src, dst) = (to_f32s(src)?, as_f32s_mut(dst)?);
+        let (src, dst) = (to_weights(src)?, as_f32s_mut(dst)?);
         let (directly, transformed) = dst.split_at_mut(HEADER + of_direct.len());
         direct::pack(&src, &of_direct, 1, [c_out, c_in, 9], directly);
         pack(&src, &panels, c_in, transform, transformed);

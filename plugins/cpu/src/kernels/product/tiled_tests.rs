@@ -1,4 +1,4 @@
-//! Products of pairs of bf16 beside f64, and what a permission to round may change.
+//! Products with a constant B beside f64, of numbers and of pairs of bf16, and what a permission to round may change.
 //!
 //! On processors without the instructions the same products are made of f32, and stay within the same bounds.
 
@@ -150,7 +150,9 @@ fn what_is_not_finite_is_seen_by_its_row_or_column() {
             let at = chance.below(operands[side].len());
             operands[side][at] = special;
             let expected = case.exact(&operands);
-            for found in case.found(DEVBAY_NUMERICS_BF16, &operands) {
+            let found = [DEVBAY_NUMERICS_BF16, DEVBAY_NUMERICS_STRICT]
+                .map(|numerics| case.found(numerics, &operands));
+            for found in found.iter().flatten() {
                 for (at, (&found, &[expected, _])) in found.iter().zip(&expected).enumerate() {
                     let same = found.is_nan() == expected.is_nan()
                         && found.is_finite() == expected.is_finite()
@@ -158,6 +160,21 @@ fn what_is_not_finite_is_seen_by_its_row_or_column() {
                     assert!(same, "{special}: {at}: {found} for {expected}");
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn subnormal_weights_are_zeros_of_their_sign() {
+    let case = Case::matmul([1, 1, 4]);
+    let least = f32::MIN_POSITIVE;
+    let below = f32::from_bits(least.to_bits() - 1);
+    for factor in [1.0, -1.0, f32::MAX] {
+        let operands = [vec![factor], vec![below, -below, least, -least], Vec::new()];
+        for found in case.found(DEVBAY_NUMERICS_STRICT, &operands) {
+            // A sum that begins with a zero has its sign in common with the product, or is a positive zero.
+            assert!(found[..2].iter().all(|&y| y == 0.0), "{found:?}");
+            assert_eq!(found[2..], [least * factor, -least * factor]);
         }
     }
 }

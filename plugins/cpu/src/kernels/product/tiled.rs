@@ -1,55 +1,74 @@
-//! Matrix products whose factors are rounded to bf16 ([`Pairs`]): rows of A in the workspace, and a constant B when it is
-//! packed.
+//! Products with a constant B: tiles of rows and packed panels, with what follows the sums done in registers where that is simple.
+//!
+//! Where the host permits it and the processor multiplies pairs of bf16, factors are rounded to them (`pairs.rs`): rows of A in
+//! the workspace, B when it is packed.
 
 use crate::device::CpuDevice;
 use crate::kernels::product::epilogue::{Activation, Addresses, FinishFn, Tile};
 use crate::kernels::product::matmul::{Addend, Product};
-use crate::kernels::product::micro::{as_f32s_mut, layout_id, to_f32s};
+use crate::kernels::product::micro::{as_f32s_mut, layout_id, to_weights};
+#[cfg(target_arch = "x86_64")]
 use crate::kernels::product::pairs::Pairs;
 use crate::kernels::product::panels::Panels;
-use crate::kernels::product::tile::{Job, Quick, Segment, TERMS_MAX, Tail};
+use crate::kernels::product::tile::{Job, Quick, Segment, TERMS_MAX, Tail, Tiles};
 use crate::stream::CpuStream;
 use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 
-/// Rows of a unit, at most: of a thousand pairs, they stay in the second-level cache while panels pass.
+/// Rows of a unit, at most: of a thousand terms, they stay in the second-level cache while panels pass.
 const ROWS: usize = 96;
+/// Operations of a chunk: fewer are not worth another thread.
+const FLOPS_MIN: usize = 200_000;
 
-/// A kernel for the product, if the host permits it to round, and it is one of these: one matrix, or a few that share a constant
-/// B, in the order of their rows.
+/// A kernel for the product, if it is one of these: one matrix, or a few that share a constant B, in the order of their rows.
 pub(crate) fn prepare(
     request: &PrepareRequest<'_, CpuDevice>,
     product: &Product,
 ) -> Option<Result<Prepared>> {
-    let pairs = Pairs::permitted(request)?;
     let fits = product.packed
         && product.batch == [(0, 0)]
         && !product.a_transposed
         && product.scale == 1.0
-        && product.k > 1
+        && product.k > 0
         && product.rows > 0;
-    fits.then(|| prepare_pairs(product, pairs))
+    if !fits {
+        return None;
+    }
+    #[cfg(target_arch = "x86_64")]
+    if let Some(pairs) = Pairs::permitted(request).filter(|_| product.k > 1) {
+        return Some(prepare_pairs(product, pairs));
+    }
+    Some(prepare_numbers(product, Tiles::of(request.device.isa)))
 }
 
-fn prepare_pairs(product: &Product, pairs: Pairs) -> Result<Prepared> {
-    let Product { host, rows, columns, k, b_transposed, addend, beta, activation, finish, .. } = *product;
-    let panels = Panels::of(columns, Pairs::of_row(k), &pairs.tiles);
+fn prepare_numbers(product: &Product, tiles: Tiles) -> Result<Prepared> {
+    let Product { columns, k, b_transposed, .. } = *product;
+    let kernel = Tiled::of(product, tiles, k);
+    let panels = kernel.panels;
     let bytes = (panels.size() * 4).get("packed weights")?;
-    let workspace = Size::of(rows) * (4 * panels.k);
-    // What tiles add in registers: numbers of a column or an element, once.
-    let of_tile = match Quick::of(activation) {
-        Ok(quick) if addend == Addend::None => Some(quick),
-        Ok(quick) if matches!(addend, Addend::Columns | Addend::All) && beta == 1.0 => Some(quick),
-        _ => None,
-    };
-    let flops = Size::of(2 * ROWS.min(rows)) * panels.widest() * pairs.tiles.lanes * panels.k;
-    let grain = (200_000 / flops.saturated().max(1)).max(1);
-    let kernel =
-        Rounded { host, pairs, rows, columns, k, panels, addend, beta, activation, of_tile, finish, grain };
+    let [lanes, vectors] = [tiles.lanes, tiles.vectors].map(|n| n as u64);
+    let id = layout_id(&[17, lanes, vectors, k as u64, columns as u64, u64::from(b_transposed)]);
+    Ok(Prepared::new(kernel).with_packed(1, id, bytes, 64, move |src, dst| {
+        let (src, dst) = (to_weights(src)?, as_f32s_mut(dst)?);
+        if b_transposed {
+            panels.pack(&src, 1, dst)
+        } else {
+            panels.pack_matrix(&src, dst)
+        }
+        Ok(())
+    }))
+}
+
+#[cfg(target_arch = "x86_64")]
+fn prepare_pairs(product: &Product, pairs: Pairs) -> Result<Prepared> {
+    let Product { rows, columns, k, b_transposed, .. } = *product;
+    let kernel = Tiled { pairs: Some((pairs, k)), ..Tiled::of(product, pairs.tiles, Pairs::of_row(k)) };
+    let bytes = (kernel.panels.size() * 4).get("packed weights")?;
+    let workspace = Size::of(rows) * (4 * kernel.panels.k);
     let id = layout_id(&[12, k as u64, columns as u64, u64::from(b_transposed)]);
     let prepared = Prepared::new(kernel).with_room(workspace, 64)?;
     Ok(prepared.with_packed(1, id, bytes, 64, move |src, dst| {
-        let (src, dst) = (to_f32s(src)?, as_f32s_mut(dst)?);
+        let (src, dst) = (to_weights(src)?, as_f32s_mut(dst)?);
         if b_transposed {
             pairs.pack(&src, [columns, k, 1], dst)
         } else {
@@ -58,12 +77,15 @@ fn prepare_pairs(product: &Product, pairs: Pairs) -> Result<Prepared> {
     }))
 }
 
-struct Rounded {
+struct Tiled {
     host: Host,
-    pairs: Pairs,
+    tiles: Tiles,
+    /// What rounds A, and the numbers of its rows, if terms are pairs.
+    #[cfg(target_arch = "x86_64")]
+    pairs: Option<(Pairs, usize)>,
     rows: usize,
     columns: usize,
-    k: usize,
+    /// The panels of B, whose terms are numbers or pairs.
     panels: Panels,
     addend: Addend,
     beta: f32,
@@ -75,20 +97,54 @@ struct Rounded {
     grain: usize,
 }
 
-impl Launch<CpuDevice> for Rounded {
+impl Tiled {
+    /// The kernel of a product of so many terms, which are numbers unless pairs are set.
+    fn of(product: &Product, tiles: Tiles, terms: usize) -> Self {
+        let Product { host, rows, columns, addend, beta, activation, finish, .. } = *product;
+        let panels = Panels::of(columns, terms, &tiles);
+        // What tiles add in registers: numbers of a column or an element, once.
+        let of_tile = match Quick::of(activation) {
+            Ok(quick) if addend == Addend::None => Some(quick),
+            Ok(quick) if matches!(addend, Addend::Columns | Addend::All) && beta == 1.0 => Some(quick),
+            _ => None,
+        };
+        let flops = Size::of(2 * ROWS.min(rows)) * panels.widest() * tiles.lanes * panels.k;
+        let grain = (FLOPS_MIN / flops.saturated().max(1)).max(1);
+        Self {
+            host,
+            tiles,
+            #[cfg(target_arch = "x86_64")]
+            pairs: None,
+            rows,
+            columns,
+            panels,
+            addend,
+            beta,
+            activation,
+            of_tile,
+            finish,
+            grain,
+        }
+    }
+}
+
+impl Launch<CpuDevice> for Tiled {
     fn launch(&self, _stream: &CpuStream, operands: &mut Operands<'_>) -> Result<()> {
         let mut addresses = Addresses::of(operands);
-        let rounded = operands.workspace_ptr::<f32>();
-        // SAFETY: A has the rows, and the workspace, which is this launch's, room for their pairs.
-        unsafe { self.pairs.round(&self.host, addresses.x.0, [self.rows, self.k], rounded)? };
-        addresses.x = SendPtr(rounded);
+        #[cfg(target_arch = "x86_64")]
+        if let Some((pairs, k)) = self.pairs {
+            let rounded = operands.workspace_ptr::<f32>();
+            // SAFETY: A has the rows, and the workspace, which is this launch's, room for their pairs.
+            unsafe { pairs.round(&self.host, addresses.x.0, [self.rows, k], rounded)? };
+            addresses.x = SendPtr(rounded);
+        }
         let blocks = self.rows.div_ceil(ROWS);
         self.host.parallel_for(blocks * self.panels.n, self.grain, |units, _| {
             let mut pace = self.host.pace();
             for unit in units {
                 let (panel, block) = (unit % self.panels.n, unit / self.panels.n);
                 let rows = [block, block + 1].map(|block| self.rows * block / blocks);
-                // SAFETY: units write disjoint parts of the result, A is rounded and B packed.
+                // SAFETY: units write disjoint parts of the result, A is of the kernel's terms and B packed.
                 unsafe { self.unit(rows, panel, &addresses, &mut pace)? };
             }
             Ok(())
@@ -96,11 +152,11 @@ impl Launch<CpuDevice> for Rounded {
     }
 }
 
-impl Rounded {
+impl Tiled {
     /// One panel of columns, some rows.
     ///
     /// # Safety
-    /// The addresses are the launch's, of pairs of A and a packed B; no other thread works on these rows of these columns.
+    /// The addresses are the launch's, of the terms of A and a packed B; no other thread works on these rows of these columns.
     ///
     /// # Errors
     /// CANCELLED if the run is to end.
@@ -111,7 +167,7 @@ impl Rounded {
         addresses: &Addresses,
         pace: &mut Pace<'_>,
     ) -> Result<()> {
-        let tiles = &self.pairs.tiles;
+        let tiles = &self.tiles;
         let (k, vectors, n) = (self.panels.k, self.panels.vectors(panel).len(), end - begin);
         let (column, columns) = self.panels.columns(panel);
         let weights = addresses.w.at(self.panels.at(panel));
@@ -141,7 +197,7 @@ impl Rounded {
                     adds: k0 > 0,
                     tail: tail.as_ref().filter(|_| k0 + len == k),
                 };
-                // SAFETY: the rows and the panel have these pairs, and the tile is this thread's (# Safety); so it is of what
+                // SAFETY: the rows and the panel have these terms, and the tile is this thread's (# Safety); so it is of what
                 // is added, one number for each element or column.
                 unsafe { tiles.run(vectors, rows, &job) };
             }
