@@ -1,5 +1,6 @@
 //! Softmax and LogSoftmax along any axis. The largest element is subtracted first, so that no exponential
-//! overflows.
+//! overflows. Shares that would be subnormal are 0: what multiplies them, as attention does, would take a hundred times as long
+//! on some processors.
 
 use crate::device::CpuDevice;
 use crate::dispatch;
@@ -143,14 +144,16 @@ unsafe fn short_rows<A: Arith, const LOGARITHM: bool>(x: *const f32, y: *mut f32
         }
     }
     let to = powers.as_mut_ptr();
-    blocks!(true, n_rows * n, to, [v = y.cast_const()] => math::exp::<A>(v));
+    blocks!(true, n_rows * n, to, [v = y.cast_const()] => math::exp_or_zero::<A>(v));
     for (row, powers) in powers.chunks_exact(n).take(n_rows).enumerate() {
         let y = y.wrapping_add(row * n);
         let sum: f64 = powers.iter().map(|&power| f64::from(power)).sum();
-        let last = if LOGARITHM { sum.ln() } else { 1.0 / sum } as f32;
-        for (i, power) in powers.iter().enumerate() {
+        let last = Last::of::<LOGARITHM>(sum);
+        for (i, &power) in powers.iter().enumerate() {
             // SAFETY: the row is one of `y` (# Safety), where its differences are.
-            unsafe { y.add(i).write(if LOGARITHM { y.add(i).read() - last } else { power * last }) };
+            unsafe {
+                y.add(i).write(if LOGARITHM { y.add(i).read() - last.number } else { last.share(power) })
+            };
         }
     }
 }
@@ -168,26 +171,50 @@ unsafe fn rows<L: Lanes, const LOGARITHM: bool>(x: *const f32, y: *mut f32, n_ro
         // SAFETY: the row is one of `x` (# Safety, 1).
         *largest = unsafe { largest_of(x.wrapping_add(row * n), n) };
     }
-    // A factor of each row, or its subtrahend.
-    let mut last = [0f32; ROWS_MAX];
+    let mut last = [Last::default(); ROWS_MAX];
     for (row, (last, &largest)) in last.iter_mut().zip(&largest[..n_rows]).enumerate() {
         let (x, y) = (x.wrapping_add(row * n), y.wrapping_add(row * n));
         // SAFETY: the row is one of both operands (# Safety, 1), and nothing of it is written yet.
         let sum = unsafe { exponentials::<L, LOGARITHM>(x, y, n, largest) };
-        *last = if LOGARITHM { sum.ln() } else { 1.0 / sum } as f32;
+        *last = Last::of::<LOGARITHM>(sum);
     }
     for (row, (&last, &largest)) in last.iter().zip(&largest[..n_rows]).enumerate() {
         let y = y.wrapping_add(row * n);
         let from = if LOGARITHM { x.wrapping_add(row * n) } else { y.cast_const() };
-        let last = like(largest, last);
+        let (least, zero, last) = (like(largest, last.least), like(largest, 0.0), like(largest, last.number));
         for at in (0..n).step_by(L::N) {
             let n = L::N.min(n - at);
             // SAFETY: the elements are of the row (# Safety, 1).
             let v = unsafe { lanes::read::<L>(from.add(at), n) };
-            let v = if LOGARITHM { v.sub(largest).sub(last) } else { v.mul(last) };
+            let v = if LOGARITHM { v.sub(largest).sub(last) } else { v.if_below(least, zero, v).mul(last) };
             // SAFETY: the elements are of the row (# Safety, 1), and were read before.
             unsafe { lanes::write(v, y.add(at), n) };
         }
+    }
+}
+
+/// What turns the exponentials of a row into shares, or its differences into logarithms.
+#[derive(Clone, Copy, Default)]
+struct Last {
+    /// A factor, or a subtrahend.
+    number: f32,
+    /// The least exponential whose share is a normal number.
+    least: f32,
+}
+
+impl Last {
+    /// Of a row whose exponentials have this sum.
+    #[inline(always)]
+    fn of<const LOGARITHM: bool>(sum: f64) -> Self {
+        let number = if LOGARITHM { sum.ln() } else { 1.0 / sum } as f32;
+        // A little more, as factor and product are rounded.
+        Self { number, least: (sum * (1.000_001 * f64::from(f32::MIN_POSITIVE))) as f32 }
+    }
+
+    /// The share of an exponential.
+    #[inline(always)]
+    fn share(self, power: f32) -> f32 {
+        (if power < self.least { 0.0 } else { power }) * self.number
     }
 }
 
@@ -272,7 +299,7 @@ unsafe fn exponentials<L: Lanes, const ONLY_SUM: bool>(
         while at + VECTORS * L::N <= end {
             unrolled!(k below VECTORS {
                 // SAFETY: the vector ends at `n` or before.
-                let e = vectors::exp_of_negative(unsafe { L::load(x.add(at + k * L::N)) }.sub(largest));
+                let e = vectors::exp_or_zero(unsafe { L::load(x.add(at + k * L::N)) }.sub(largest));
                 if !ONLY_SUM {
                     // SAFETY: the vector ends at `n` or before, and was read before.
                     unsafe { e.store(y.add(at + k * L::N)) };
@@ -284,7 +311,7 @@ unsafe fn exponentials<L: Lanes, const ONLY_SUM: bool>(
         while at < end {
             let n = L::N.min(end - at);
             // SAFETY: as many numbers are left.
-            let e = vectors::exp_of_negative(unsafe { lanes::read::<L>(x.add(at), n) }.sub(largest));
+            let e = vectors::exp_or_zero(unsafe { lanes::read::<L>(x.add(at), n) }.sub(largest));
             if !ONLY_SUM {
                 // SAFETY: as many numbers are left, and were read before.
                 unsafe { lanes::write(e, y.add(at), n) };
@@ -323,7 +350,7 @@ unsafe fn softmax_columns<A: Arith>(x: *const f32, y: *mut f32, plan: &Plan, ite
         // SAFETY: the tile lies within the operand, and its row is written after this.
         let row = unsafe { slice(x.add(at), width) };
         for (((value, sum), &largest), &x) in values.iter_mut().zip(&mut *sums).zip(&*largest).zip(row) {
-            *value = math::exp::<A>(x - largest);
+            *value = math::exp_or_zero::<A>(x - largest);
             *sum += f64::from(*value);
         }
         if !logarithm {
@@ -331,18 +358,17 @@ unsafe fn softmax_columns<A: Arith>(x: *const f32, y: *mut f32, plan: &Plan, ite
             unsafe { core::ptr::copy_nonoverlapping(values.as_ptr(), y.add(at), width) };
         }
     }
-    // Turns a row into its results: a factor, or a subtrahend.
-    let mut last = [0f32; TILE];
+    let mut last = [Last::default(); TILE];
     let last = &mut last[..width];
     for (last, &sum) in last.iter_mut().zip(&*sums) {
-        *last = if logarithm { sum.ln() } else { 1.0 / sum } as f32;
+        *last = if logarithm { Last::of::<true>(sum) } else { Last::of::<false>(sum) };
     }
     let source = if logarithm { x } else { y.cast_const() };
     for at in rows {
         // SAFETY: the tile lies within the operand, and its row is written after this.
         let row = unsafe { slice(source.add(at), width) };
         for (((value, &last), &largest), &x) in values.iter_mut().zip(&*last).zip(&*largest).zip(row) {
-            *value = if logarithm { (x - largest) - last } else { x * last };
+            *value = if logarithm { (x - largest) - last.number } else { last.share(x) };
         }
         // SAFETY: the tile lies within the output, and the values are locals.
         unsafe { core::ptr::copy_nonoverlapping(values.as_ptr(), y.add(at), width) };
@@ -434,6 +460,21 @@ mod tests {
                         }
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn shares_are_normal_numbers_or_zeros() {
+        for shape @ [outer, n, inner] in [[5, 9, 1], [5, 70, 1], [2, 40, 70]] {
+            // From 0 down to -99.9: exponentials below the normal numbers, and sums that make shares of others so.
+            let along = |at: usize| at / inner % n;
+            let x: Vec<f32> =
+                (0..outer * n * inner).map(|at| (along(at) * 919 % 1000) as f32 / -10.0).collect();
+            for isa in isas() {
+                let y = found(isa, "Softmax", shape, &x);
+                assert!(y.iter().all(|y| !y.is_subnormal()) && y.contains(&0.0), "{isa:?}");
+                assert!(y.iter().any(|&y| y > 0.0 && y < 1e-30), "{isa:?}: smaller ones stay");
             }
         }
     }

@@ -22,6 +22,8 @@ pub(super) const EXP: [f32; 5] = [0.499_999_94, 0.166_665_21, 0.041_668_39, 0.00
 /// Arguments of the exponential beyond which it is infinite or 0.
 pub(super) const EXP_MAX: f32 = 89.0;
 pub(super) const EXP_MIN: f32 = -104.0;
+/// From here on the exponential is a normal number.
+pub(super) const EXP_NORMAL: f32 = -87.336;
 /// (tanh(x) / x - 1) / x^2 in z = x^2 up to 0.625^2, relative error of tanh 2^-27.8.
 pub(super) const TANH: [f32; 5] = [-0.333_332_8, 0.133_314_42, -0.053_739_715, 0.020_639_088, -0.005_704_987];
 /// Numbers below are small ones for the tangent.
@@ -86,6 +88,13 @@ pub(crate) fn exp<A: Arith>(x: f32) -> f32 {
     // Twice, because 2^k alone leaves the range of normal numbers at both ends.
     let half = k >> 1;
     y * power_of_two(half) * power_of_two(k.wrapping_sub(half))
+}
+
+/// As [`exp`], but 0 for what would be subnormal: some processors take microseconds for each product with such a number.
+#[inline(always)]
+pub(crate) fn exp_or_zero<A: Arith>(x: f32) -> f32 {
+    let e = exp::<A>(if x < EXP_NORMAL { EXP_NORMAL } else { x });
+    if x < EXP_NORMAL { 0.0 } else { e }
 }
 
 /// The natural logarithm within 1 ulp; log(0) = -inf, NaN below 0, subnormal arguments included.

@@ -1,7 +1,7 @@
 //! Elementary functions of vectors that are already in registers. Each has the bits of the function of the same name in
 //! [`math`](super::math), whose comments state the errors.
 
-use super::math::{EXP, EXP_MAX, EXP_MIN, LN2_HIGH, LN2_LOW, ROUND, TANH, TANH_SMALL};
+use super::math::{EXP, EXP_MAX, EXP_MIN, EXP_NORMAL, LN2_HIGH, LN2_LOW, ROUND, TANH, TANH_SMALL};
 use crate::lanes::Lanes;
 
 /// The same number everywhere, for a vector's processor.
@@ -41,6 +41,13 @@ pub(crate) fn exp<L: Lanes>(x: L) -> L {
 #[inline(always)]
 pub(crate) fn exp_of_negative<L: Lanes>(x: L) -> L {
     exp_within(x.at_least(like(x, EXP_MIN)))
+}
+
+/// As [`exp_of_negative`], but 0 for what would be subnormal.
+#[inline(always)]
+pub(crate) fn exp_or_zero<L: Lanes>(x: L) -> L {
+    let limit = like(x, EXP_NORMAL);
+    x.if_below(limit, like(x, 0.0), exp_within(x.at_least(limit)))
 }
 
 /// 1 / (1 + e^-x).
@@ -87,6 +94,21 @@ mod tests {
                     let same = found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan();
                     assert!(same, "{name}({x}) = {found}, not {expected}");
                 }
+            }
+            let mut numbers = [0.0; 16];
+            // SAFETY: 16 numbers are enough.
+            unsafe { exp_or_zero(vector).store(numbers.as_mut_ptr()) };
+            for (x, found) in x.iter().zip(numbers).filter(|(x, _)| x.is_nan() || **x <= 0.0) {
+                let (expected, all) = (math::exp_or_zero::<A>(*x), math::exp::<A>(*x));
+                let same = found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan();
+                assert!(same, "exp_or_zero({x}) = {found}, not {expected}");
+                // It leaves out what is subnormal, and one number in a thousand above it.
+                let near =
+                    expected.to_bits() == all.to_bits() || expected == 0.0 && all < 1.001 * f32::MIN_POSITIVE;
+                assert!(
+                    near && !expected.is_subnormal() || x.is_nan(),
+                    "exp_or_zero({x}) = {expected}, not {all}"
+                );
             }
         }
     }

@@ -138,12 +138,16 @@ impl Launch<CpuDevice> for Tiled {
             unsafe { pairs.round(&self.host, addresses.x.0, [self.rows, k], rounded)? };
             addresses.x = SendPtr(rounded);
         }
-        let blocks = self.rows.div_ceil(ROWS);
+        // Blocks of whole tiles of the widest panel: only the last tile has fewer rows than fit the registers.
+        let rows_of_tile = self.tiles.rows(self.panels.widest().max(1));
+        let n_tiles = self.rows.div_ceil(rows_of_tile);
+        let blocks = n_tiles.div_ceil((ROWS / rows_of_tile).max(1));
         self.host.parallel_for(blocks * self.panels.n, self.grain, |units, _| {
             let mut pace = self.host.pace();
             for unit in units {
                 let (panel, block) = (unit % self.panels.n, unit / self.panels.n);
-                let rows = [block, block + 1].map(|block| self.rows * block / blocks);
+                let rows =
+                    [block, block + 1].map(|block| (n_tiles * block / blocks * rows_of_tile).min(self.rows));
                 // SAFETY: units write disjoint parts of the result, A is of the kernel's terms and B packed.
                 unsafe { self.unit(rows, panel, &addresses, &mut pace)? };
             }
