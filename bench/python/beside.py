@@ -65,14 +65,20 @@ class Devbay:
         return np.load(folder / "y.npz")["y"]
 
 
-def row(name, model, inputs, arguments, folder):
-    """Prints a row, and returns the shares of onnxruntime's time and of the faster one's."""
+def row(name, model, inputs, arguments, folder, operations=None, peak=float("nan")):
+    """Prints a row, and returns the shares of onnxruntime's time and of the faster one's.
+
+    With a number of operations the row ends with their share of the peak, in operations a nanosecond.
+    """
     path = str(folder / "model.onnx")
     onnx.save(model, path)
     np.savez(folder / "x.npz", **inputs)
     devbay = Devbay(arguments, folder)
     runners = []
     for make in (onnxruntime_runner, openvino_runner):
+        if make is openvino_runner and arguments.no_openvino:
+            runners.append(None)
+            continue
         try:
             runners.append(make(path, inputs, arguments.threads))
             runners[-1]()
@@ -90,8 +96,9 @@ def row(name, model, inputs, arguments, folder):
         for _ in range(arguments.turns)
     ]
     ours, of_ort, of_ov = np.min(times, axis=0)
+    share = "" if operations is None else f" {operations / ours / 1e6 / peak:6.2f}"
     print(
-        f"{name:38} {ours:9.4f} {of_ort:9.4f} {of_ov:9.4f} {ours / of_ort:6.2f} {ours / of_ov:6.2f} {error:9.1e}",
+        f"{name:38} {ours:9.4f} {of_ort:9.4f} {of_ov:9.4f} {ours / of_ort:6.2f} {ours / of_ov:6.2f} {error:9.1e}{share}",
         flush=True,
     )
     return ours / of_ort, ours / np.nanmin([of_ort, of_ov])
@@ -105,16 +112,20 @@ def parser(doc):
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--devbay", default="target/release/devbay", help="the command")
     parser.add_argument("--plugin", help="a plugin in place of the command's own")
+    parser.add_argument("--no-openvino", action="store_true", help="beside onnxruntime alone")
     return parser
 
 
-def table(cases, arguments):
-    """Prints a table of cases: their names, and functions that make each one's model and inputs."""
+def table(cases, arguments, peak=float("nan")):
+    """Prints a table of cases: their names, functions that make each one's model and inputs, and perhaps their numbers of
+    operations, of which the peak, in operations a nanosecond, is the most that a thread can do."""
     chosen = [c for c in cases if not arguments.filters or any(f in c[0] for f in arguments.filters)]
     if not chosen:
         raise SystemExit(f"no name has one of {arguments.filters} in it")
-    print(f"{'':38} {'devbay':>9} {'ort':>9} {'openvino':>9} {'/ort':>6} {'/ov':>6} {'error':>9}")
+    share = f" {'peak':>6}" if any(len(case) > 2 for case in chosen) else ""
+    print(f"{'':38} {'devbay':>9} {'ort':>9} {'openvino':>9} {'/ort':>6} {'/ov':>6} {'error':>9}{share}")
     with tempfile.TemporaryDirectory() as folder:
-        ratios = np.array([row(name, *make(), arguments, pathlib.Path(folder)) for name, make in chosen])
+        place = pathlib.Path(folder)
+        ratios = np.array([row(name, *make(), arguments, place, *more, peak=peak) for name, make, *more in chosen])
     of_ort, of_best = np.exp(np.nanmean(np.log(ratios), axis=0))
     print(f"geometric mean of {len(chosen)}: {of_ort:.2f} of onnxruntime, {of_best:.2f} of the faster one")
