@@ -17,7 +17,7 @@ use crate::cancel::look;
 use crate::error::Result;
 use crate::kernel::KernelTable;
 use crate::program::{DEVBAY_DOMAIN, Node, Op, Program, Region, ValueId, catalogue};
-use crate::tensor::{DType, F32, I32, Tensor, TensorType};
+use crate::tensor::{DType, F32, I8, I32, Tensor, TensorType};
 use devbay_plugin_api::reserve;
 use std::collections::HashMap;
 
@@ -154,16 +154,35 @@ impl Side {
     }
 }
 
-/// Returns the steps of sums, one for each scale of `b` where `a` has one; None if a sum of `k` products and a bias may leave
+/// Returns the steps of sums, one for each scale of `b` where `a` has one; None if a sum of `k` products may leave
 /// 32 bits, or if steps in units of `y` are not usual numbers.
-fn steps(a: &Side, b: &Side, y: f32, k: usize, bias: u64) -> Option<Vec<f32>> {
-    let most = (a.scales.reach() * b.scales.reach()).checked_mul(k as u64)?.checked_add(bias)?;
+fn steps(a: &Side, b: &Side, y: f32, k: usize) -> Option<Vec<f32>> {
+    let most = (a.scales.reach() * b.scales.reach()).checked_mul(k as u64)?;
     i32::try_from(most).ok()?;
     let [a] = a.scales.scales[..] else { return None };
     let is_finite = |step: f32| (step * 2f32.powi(31)).is_finite();
     let steps: Vec<f32> = b.scales.scales.iter().map(|b| a * b).collect();
     let is_usual = |step: &f32| step.is_normal() && is_finite(*step) && is_finite(step / y);
     steps.iter().all(is_usual).then_some(steps)
+}
+
+/// Returns Some if no sum and its bias may leave 32 bits, for each filter. Quantisers give filters of next to nothing biases of next
+/// to 2^31, so that the weights themselves count, if they are constant.
+fn fits_with(program: &Program, x: &Side, w: &Side, k: usize, bias: &[i32]) -> Option<()> {
+    let zero = |filter: usize| w.scales.zeros[if w.scales.zeros.len() == 1 { 0 } else { filter }];
+    let weights = program.constant(w.bytes);
+    let is_signed = w.scales.dtype == I8;
+    for (filter, bias) in bias.iter().enumerate() {
+        let all = weights.and_then(|weights| weights.bytes().chunks_exact(k.max(1)).nth(filter));
+        let weight = |byte: &u8| if is_signed { i32::from(*byte as i8) } else { i32::from(*byte) };
+        let sum = match all {
+            Some(all) => all.iter().map(|byte| u64::from(weight(byte).abs_diff(zero(filter)))).sum(),
+            None => w.scales.reach().checked_mul(k as u64)?,
+        };
+        let most = x.scales.reach().checked_mul(sum)?.checked_add(bias.unsigned_abs().into())?;
+        i32::try_from(most).ok()?;
+    }
+    Some(())
 }
 
 /// Returns a bias of `n` numbers in steps of sums; None if it is not constant, or not of whole steps.
@@ -259,13 +278,14 @@ impl Lowered {
             return None;
         }
         let k = of_filter.iter().try_fold(1usize, |k, &extent| k.checked_mul(extent))?;
-        let all = steps(&x, &w, y.scale, k, 0)?;
+        let all = steps(&x, &w, y.scale, k)?;
         let bias = match node.input(2) {
             Some(id) => Some(bias_of(search, id, &all, *filters)?),
             None => None,
         };
-        let most = bias.iter().flatten().map(|bias| bias.unsigned_abs().into()).max().unwrap_or(0);
-        steps(&x, &w, y.scale, k, most)?;
+        if let Some(bias) = &bias {
+            fits_with(search.program, &x, &w, k, bias)?;
+        }
         let mut operands = vec![x.value(), x.scales(), x.zeros(), w.value(), w.scales(), w.zeros()];
         operands.extend(result(y));
         operands.extend(bias.map(Operand::Bias));
@@ -276,7 +296,7 @@ impl Lowered {
 
     fn product(search: &Search<'_>, node: &Node, y: Linear) -> Option<Self> {
         let (a, b, k) = sides(search, node, false)?;
-        steps(&a, &b, y.scale, k, 0)?;
+        steps(&a, &b, y.scale, k)?;
         let mut operands = vec![a.value(), a.scales(), a.zeros(), b.value(), b.scales(), b.zeros()];
         operands.extend(result(y));
         Some(Self::new(Op::of(catalogue::find("", "QLinearMatMul")?), node, operands, y.dtype))
@@ -293,7 +313,7 @@ impl Lowered {
         }
         let is_turned = is_gemm && node.int("transB", 0) != 0;
         let (a, b, k) = sides(search, node, is_turned)?;
-        let steps = steps(&a, &b, 1.0, k, 0)?;
+        let steps = steps(&a, &b, 1.0, k)?;
         let matrix = match is_turned {
             true => program.constant(b.bytes).map(|_| Operand::Transposed(b.bytes))?,
             false => b.value(),

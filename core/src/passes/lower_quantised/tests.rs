@@ -204,11 +204,7 @@ fn gemms_keep_their_bias() {
 
 #[test]
 fn what_moves_elements_moves_bytes() {
-    let cases: [(&[&str], &[&str]); 6] = [
-        (
-            &["%v: f32[1,2,2,2] = MaxPool@22(%dx) {kernel_shape = [2, 2], strides = [2, 2]}"],
-            &["%y: u8[1,2,2,2] = MaxPool@22(%x) {kernel_shape = [2, 2], strides = [2, 2]}"],
-        ),
+    let cases: [(&[&str], &[&str]); 5] = [
         (
             &["%v: f32[1,4,4,4] = Concat@13(%dx, %dx) {axis = 1}"],
             &["%y: u8[1,4,4,4] = Concat@13(%x, %x) {axis = 1}"],
@@ -259,7 +255,7 @@ fn a_byte_that_is_quantised_again_is_the_same_byte() {
     stays(&[other, "return %y"], &[0, 1, 2, 5]);
 }
 
-/// A conversion in front of a transposition may be the end of a convolution. A pool may have NaN to compare.
+/// A conversion in front of a transposition may be the end of a convolution. A Relu makes 0 of no NaN.
 #[test]
 fn conversions_move_in_front_of_what_keeps_all_elements() {
     let exp = "%v: f32[1,2,4,4] = Exp@13(%f)";
@@ -272,8 +268,38 @@ fn conversions_move_in_front_of_what_keeps_all_elements() {
         "return %y",
     ];
     check(&[exp, turned, end, "return %y"], &[0, 2], &after);
-    let pool = "%u: f32[1,2,2,2] = MaxPool@22(%v) {kernel_shape = [2, 2], strides = [2, 2]}";
-    stays(&[exp, pool, "%y: u8[1,2,2,2] = QuantizeLinear@28(%u, %s, %z)", "return %y"], &[0, 2]);
+    let relu = "%u: f32[1,2,4,4] = Relu@14(%v)";
+    stays(&[exp, relu, "%y: u8[1,2,4,4] = QuantizeLinear@28(%u, %s, %z)", "return %y"], &[0, 2]);
+}
+
+/// A bias next to 2^31 fits if the filter is next to nothing.
+#[test]
+fn the_weights_of_a_filter_decide_about_its_bias() {
+    for (weights, fits) in [("[1, -2, 0, 0]", true), ("[1, -2, 9, 0]", false)] {
+        let weights = format!("%w = const i8[2,2,1,1] {weights}");
+        let bias = "%b = const i32[2] [4, 2147483000]";
+        let before = [
+            &*weights,
+            SCALES,
+            DEQUANTISED,
+            bias,
+            "%bs = const f32[2] [0.25, 0.125]",
+            "%db: f32[2] = DequantizeLinear@28(%b, %bs) {axis = 0}",
+            "%c: f32[1,2,4,4] = Conv@22(%dx, %dw, %db)",
+            &END.replace("%e", "%c"),
+            "return %y",
+        ];
+        if !fits {
+            stays(&before, &[0, 1, 2, 5]);
+            continue;
+        }
+        let mut after = in_integers("%y");
+        after[2] = weights.clone();
+        let product = after.pop().expect("a product").replace("%yz)", "%yz, %b)");
+        after.extend([bias.to_owned(), product]);
+        let after: Vec<&str> = after.iter().map(String::as_str).chain(["return %y"]).collect();
+        check(&before, &[], &after);
+    }
 }
 
 #[test]
