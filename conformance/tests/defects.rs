@@ -44,6 +44,7 @@ const OPS: &[&str] = &[
     "numerics.softmax",
     "numerics.fusedconv",
     "numerics.matmulintegertofloat",
+    "numerics.quantisedelementwise",
     "specials.relu",
     "specials.fusedconv",
     "specials.nhwcfusedconv",

@@ -133,7 +133,7 @@ const KERNEL_ARROWS: &[(&str, &[&str])] = &[
     ("recurrent", &["cost", "geometry", "numbers", "product"]),
     ("signal", &["cost", "geometry", "numbers", "types"]),
     ("image", &["cost", "geometry", "numbers", "types"]),
-    ("quantised", &["convolution", "cost", "geometry", "numbers", "product"]),
+    ("quantised", &["convolution", "cost", "elementwise", "geometry", "numbers", "product"]),
     ("learning", &["cost", "geometry", "numbers", "types"]),
     ("ml", &["cost", "geometry", "numbers"]),
 ];

@@ -35,7 +35,8 @@ const fn fused(name: &'static str, inputs: &'static str, outputs: &'static str) 
 /// Sigmoid, Tanh, Silu) and `activation_params` (its numbers). FusedConv's Z has the result's shape and is added before the
 /// activation; FusedMatMul's bias has the last dimension. MatMulIntegerToFloat is MatMulInteger, cast to f32, times the
 /// scale, plus the bias, each rounded. Nhwc ops are the ops without that word, on images whose channels come
-/// last. [`read::Philox`](crate::read::Philox) defines Philox.
+/// last. QuantisedElementwise is FusedElementwise between conversions from and to bytes. [`read::Philox`](crate::read::Philox)
+/// defines Philox.
 #[rustfmt::skip]
 const DEVBAY: &[OpRow] = &[
     fused("FusedConv", "X W B? Z?", "Y").with("activation:string? activation_params:floats? auto_pad:string? dilations:ints? group:int? kernel_shape:ints? pads:ints? strides:ints?").work(Work::Convolution).infer(fused_conv),
@@ -47,6 +48,7 @@ const DEVBAY: &[OpRow] = &[
     fused("NhwcFusedConv", "X W B? Z?", "Y").with("activation:string? activation_params:floats? auto_pad:string? dilations:ints? group:int? kernel_shape:ints? pads:ints? strides:ints?").work(Work::Convolution).infer(nhwc_fused_conv),
     fused("NhwcMaxPool", "X", "Y").with("auto_pad:string=NOTSET ceil_mode:int=0 dilations:ints? kernel_shape:ints pads:ints? strides:ints?").cannot_fail().work(Work::Pooling).infer(nhwc_pool),
     fused("Philox", "seed shape:1!", "values:2").with("dtype:int=1 key:ints? stream:int").cannot_fail().shaped_by(1).infer(philox),
+    fused("QuantisedElementwise", "a b:1? c:2? d:3? e:4? f:5? g:6?", "Y:7").with("constants:floats? operands:ints ops:strings params:floats scales:floats to:int zero_points:ints").work(Work::Chain).infer(quantised_elementwise),
 ];
 
 /// Returns an op of another domain, in its only version.

@@ -2,9 +2,9 @@
 //! trials of the plain op, then what is added, then the activation. Of elementwise ops: each op that may be among them,
 //! between others.
 
-use super::index::word;
+use super::index::{onnx_dtype, word};
 use super::*;
-use super::{convolutions, pools, products};
+use super::{convolutions, pools, products, quantised};
 use crate::functions::{FUNCTIONS, Function};
 use crate::ops::{broadcast_index, random};
 
@@ -67,7 +67,67 @@ pub(super) const OPS: &[OpTrials] = &[
         dtypes: FLOATS,
         make: |dtype, dice, i| pools::max_pool_alone(dtype, dice, i).channels_last(&[0]),
     },
+    OpTrials { domain: "devbay", op: "QuantisedElementwise", dtypes: &[F32, I8, U8], make: line_of_bytes },
 ];
+
+/// `Relu(x + y * 0.75)` or with other ops in their places, where x is of the dtype, and y of another one now and then. The
+/// result is quantised, but for every fourth.
+fn line_of_bytes(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
+    let y_dtype = [dtype, U8, I8, F32][i as usize % 4];
+    let to = [I8, U8, dtype, F32][(i / 2) as usize % 4];
+    let shape = [1 + dice.below(3) as i64, 1 + dice.below(40) as i64, 1 + dice.below(600) as i64];
+    let others: [&[i64]; 5] = [&[], &shape[2..], &[shape[1], 1], &[shape[0], 1, shape[2]], &shape];
+    let other = others[i as usize % others.len()];
+    let bytes = |dtype: DType| [I8, U8].contains(&dtype);
+    let scale =
+        |dtype: DType, dice: &mut Dice| if bytes(dtype) { 0.01 + dice.below(50) as f32 / 512.0 } else { 1.0 };
+    let scales = [scale(dtype, dice), scale(y_dtype, dice), scale(to, dice)];
+    let zero = |dtype: DType, dice: &mut Dice| match dtype {
+        I8 => dice.below(200) as i64 - 100,
+        U8 => dice.below(256) as i64,
+        _ => 0,
+    };
+    let zeros = [zero(dtype, dice), zero(y_dtype, dice), zero(to, dice)];
+    let range = |dtype: DType| if bytes(dtype) { (-128.0, 255.0) } else { (-4.0, 4.0) };
+    let x = random(dtype, dice, &shape, range(dtype));
+    let y = random(y_dtype, dice, other, range(y_dtype));
+    let (joint, join): (&str, fn(f64, f64) -> f64) = match i % 3 {
+        1 => ("Sub", |a, b| a - b),
+        2 => ("Max", f64::max),
+        _ => ("Add", |a, b| a + b),
+    };
+    let number = |value: f64, of: usize| (value - zeros[of] as f64) * f64::from(scales[of]);
+    let (mut values, mut bounds) = (Vec::new(), Vec::new());
+    for (at, &x) in x.values.iter().enumerate() {
+        let (x, y) = (number(x, 0), 0.75 * number(y.values[broadcast_index(at, &shape, other)], 1));
+        let value = join(x, y).max(0.0);
+        // A product for each operand, that with the factor, and the sum.
+        let error = sum_bound(F32, 4, x.abs() + y.abs());
+        let (value, bound) = match bytes(to) {
+            true => {
+                let scale = f64::from(scales[2]);
+                let error = error / scale + sum_bound(F32, 1, value / scale);
+                quantised::quantised(to, value / scale, error, zeros[2] as f64)
+            }
+            false => (value, error),
+        };
+        values.push(value);
+        bounds.push(bound);
+    }
+    Trial {
+        attributes: vec![
+            ("ops", AttrValue::Strings(["Mul", joint, "Relu"].map(str::to_owned).to_vec())),
+            ("operands", AttrValue::Ints(vec![1, -1, 0, 2, 3, 3])),
+            ("params", AttrValue::Floats(vec![0.0; 6])),
+            ("constants", AttrValue::Floats(vec![0.75])),
+            ("scales", AttrValue::Floats(scales.to_vec())),
+            ("zero_points", AttrValue::Ints(zeros.to_vec())),
+            ("to", onnx_dtype(to)),
+        ],
+        inputs: vec![Some(x), Some(y)],
+        outputs: vec![Expected::within(to, &shape, values, bounds)],
+    }
+}
 
 /// A product of integers as f32, by one scale or by one for each column, with a bias for every third.
 fn scaled(trial: Trial, dice: &mut Dice, i: u64) -> Trial {

@@ -51,7 +51,8 @@ fn fuse(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) ->
             continue;
         }
         let members = search.group(last, &gone);
-        let Some(node) = search.node(&members, &region.nodes[last]) else { continue };
+        let several = members.len() > 1;
+        let Some(node) = search.node(&members, &region.nodes[last]).filter(|_| several) else { continue };
         members.iter().for_each(|&at| gone[at] = true);
         fused += members.len() - 1;
         made.insert(last, node);
@@ -61,6 +62,17 @@ fn fuse(program: &Program, region: &mut Region, stay: &dyn Fn(&Node) -> bool) ->
     let kept = nodes.filter_map(|(at, node)| made.remove(&at).or_else(|| (!gone[at]).then_some(node)));
     region.nodes = kept.collect();
     Ok(fused)
+}
+
+/// Returns a node as a fused one, which has one op if it is none yet; None for a node that cannot be fused.
+pub(super) fn as_fused(program: &Program, uses: &Uses, node: &Node) -> Option<Node> {
+    if node.op == Op::devbay("FusedElementwise", 1) {
+        return Some(node.clone());
+    }
+    let step = step_of(program, node)?;
+    let makers = HashMap::from([(step.output, 0)]);
+    let steps = [Some(step)];
+    Search { program, uses, steps: &steps, makers: &makers }.node(&BTreeSet::from([0]), node)
 }
 
 /// An op that may be fused.
@@ -199,10 +211,10 @@ impl Search<'_> {
         inputs.len() <= INPUTS_MAX && constants.len() <= CONSTANTS_MAX
     }
 
-    /// Returns the fused node in place of the group's last one; None if it would be none, or have another shape.
+    /// Returns the fused node in place of the group's last one; None if it would have another shape.
     fn node(&self, members: &BTreeSet<usize>, last: &Node) -> Option<Node> {
         let (inputs, constants) = self.leaves(members);
-        if members.len() < 2 || inputs.is_empty() || !self.gives_shape(&inputs, last) {
+        if inputs.is_empty() || !self.gives_shape(&inputs, last) {
             return None;
         }
         let order: Vec<usize> = members.iter().copied().collect();

@@ -14,10 +14,12 @@ pub mod fuse_attention;
 pub mod fuse_elementwise;
 pub mod fuse_integers;
 pub mod fuse_norms;
+pub mod fuse_quantised;
 pub mod hoist_concat;
 pub mod hoist_loop_invariants;
 pub mod lower_conv_transpose;
 pub mod lower_einsum;
+pub mod lower_quantised;
 mod made;
 pub mod narrow_dtypes;
 mod range;
@@ -135,6 +137,12 @@ pub const PASSES: &[Pass] = &[
         run: |program, around| hoist_loop_invariants::run(program, around.stay),
     },
     Pass {
+        name: lower_quantised::NAME,
+        doc: "keeps ops between DequantizeLinear and QuantizeLinear in integers",
+        moments: &[Moment::Device],
+        run: lower_quantised::run,
+    },
+    Pass {
         name: "fuse-attention",
         doc: "fuses attention, written as products, a Softmax and transpositions, into one op",
         moments: &[Moment::Device],
@@ -181,6 +189,12 @@ pub const PASSES: &[Pass] = &[
         doc: "fuses consecutive elementwise ops into one",
         moments: &[Moment::Device],
         run: |program, around| fuse_elementwise::run(program, around.kernels, around.stay),
+    },
+    Pass {
+        name: "fuse-quantised",
+        doc: "fuses conversions to and from bytes into elementwise ops",
+        moments: &[Moment::Device],
+        run: |program, around| fuse_quantised::run(program, around.kernels, around.stay),
     },
 ];
 

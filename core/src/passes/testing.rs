@@ -9,7 +9,7 @@ use crate::program::fold::Evaluator;
 use crate::program::text::{parse, print};
 use crate::program::verify::verify;
 use crate::program::{Node, Program};
-use crate::tensor::{DType, F16, F32, I8, I64, Tensor, U8};
+use crate::tensor::{DType, F16, F32, I8, I32, I64, Tensor, U8};
 use std::cell::RefCell;
 
 /// A device so slow that a convolution takes longer than its image's bytes.
@@ -36,7 +36,8 @@ impl Evaluator for Casts {
 }
 
 /// The kernels of a device that has LayerNormalization, Gelu, HardSwish, Exp and Attention on f32, Add and Relu on f16 too, a Resize whose
-/// scales are f32, products of bytes that are scaled, and convolutions, pools and means of f32 with channels last.
+/// scales are f32, products of bytes that are scaled or quantised, moves of bytes and chains of ops on them, and convolutions, pools and means of f32 with
+/// channels last.
 fn kernels() -> KernelTable {
     let kernel = |op: &str, since_version, n_inputs| of_types(op, since_version, n_inputs, &[F32]);
     let resize = KernelDef { input_typevars: vec![0, 1], ..of_types("Resize", 19, (1, 4), &[F32, F16]) };
@@ -56,7 +57,33 @@ fn kernels() -> KernelTable {
         |op: &str, n_inputs| KernelDef { domain: "devbay".to_owned(), ..of_types(op, 1, n_inputs, &[F32]) };
     let mean = KernelDef { input_typevars: vec![0, 1], ..kernel("ReduceMean", 18, (1, 2)) };
     let mean = KernelDef { typevars: vec![vec![F32], vec![I64]], ..mean };
+    let quantised = |op: &str, since_version, n_inputs, input_typevars: &[u8]| KernelDef {
+        typevars: vec![vec![U8, I8], vec![F32], vec![U8, I8], vec![U8, I8], vec![I32]],
+        input_typevars: input_typevars.to_vec(),
+        output_typevars: vec![3],
+        ..of_types(op, since_version, n_inputs, &[])
+    };
+    let of_bytes = |op: &str, since_version, n_inputs, input_typevars: &[u8]| KernelDef {
+        typevars: vec![vec![U8, I8], vec![I64]],
+        input_typevars: input_typevars.to_vec(),
+        n_outputs: (1, 2),
+        ..of_types(op, since_version, n_inputs, &[])
+    };
+    let chain = KernelDef { domain: "devbay".to_owned(), ..of_types("QuantisedElementwise", 1, (1, 7), &[]) };
+    let chain = KernelDef { typevars: vec![vec![F32, U8, I8]; 8], output_typevars: vec![7], ..chain };
+    let chain = KernelDef { input_typevars: vec![0, 1, 2, 3, 4, 5, 6], ..chain };
     KernelTable::new(vec![
+        chain,
+        quantised("QLinearConv", 10, (8, 9), &[0, 1, 0, 2, 1, 2, 1, 3, 4]),
+        quantised("QLinearMatMul", 21, (8, 8), &[0, 1, 0, 2, 1, 2, 1, 3]),
+        of_bytes("Concat", 13, (1, 8), &[0]),
+        of_bytes("Max", 13, (1, 8), &[0]),
+        of_bytes("Min", 13, (1, 8), &[0]),
+        of_bytes("MaxPool", 12, (1, 1), &[0]),
+        of_bytes("Pad", 21, (2, 4), &[0, 1, 0, 1]),
+        of_bytes("Slice", 13, (3, 5), &[0, 1]),
+        of_bytes("Split", 18, (1, 2), &[0, 1]),
+        of_bytes("Transpose", 21, (1, 1), &[0]),
         nhwc("NhwcFusedConv", (2, 4)),
         nhwc("NhwcMaxPool", (1, 1)),
         nhwc("NhwcAveragePool", (1, 1)),

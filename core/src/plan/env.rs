@@ -6,14 +6,15 @@ use super::memory::constants::{ConstantPool, PackCounts};
 use super::place::kernel_cache::KernelCache;
 use super::specialise::ahead::{PackedConstant, Specialised};
 use super::specialise::fold_cache::FoldCache;
-use super::specialise::specialise;
+use super::specialise::quantised::multiplies_bytes;
+use super::specialise::{Folds, specialise};
 use super::steps::OwnStep;
 use super::{cost, feedback, tasks};
 use crate::device::Device;
 use crate::error::Result;
 use crate::kernel::{KernelDef, Numerics};
 use crate::passes::narrow_dtypes::{Narrowed, Narrowing};
-use crate::passes::{self, Applied, Around, FOLD_CONSTANTS, Moment, Switches};
+use crate::passes::{self, Applied, Around, FOLD_CONSTANTS, Moment, Switches, lower_quantised};
 use crate::program::{Node, Program};
 use crate::tensor::TensorType;
 use crate::trace::Recorder;
@@ -261,7 +262,8 @@ impl Env {
     /// As [`specialise()`] and [`passes::run`].
     pub fn specialised(&self, program: &Program, types: &[TensorType]) -> Result<(Program, Vec<Applied>)> {
         let folds = self.options.passes.runs(FOLD_CONSTANTS);
-        let mut specialised = specialise(program, types, folds, &mut *self.executor.evaluator(self))?;
+        let mut specialised =
+            specialise(program, types, self.folds(folds), &mut *self.executor.evaluator(self))?;
         let (before, after) = (program.n_nodes(), specialised.n_nodes());
         let folded = Applied { name: FOLD_CONSTANTS, changes: before.saturating_sub(after), before, after };
         let mut applied = if folds { vec![folded] } else { Vec::new() };
@@ -274,7 +276,13 @@ impl Env {
     /// # Errors
     /// As [`specialise()`].
     pub(crate) fn typed_again(&self, ahead: &Specialised, types: &[TensorType]) -> Result<Program> {
-        specialise(&ahead.program, types, false, &mut *self.executor.evaluator(self))
+        specialise(&ahead.program, types, self.folds(false), &mut *self.executor.evaluator(self))
+    }
+
+    /// The nodes that specialising runs: all on constants or few, but for weights that a pass makes integers of.
+    pub fn folds(&self, all: bool) -> Folds {
+        let lowers = self.options.passes.runs(lower_quantised::NAME);
+        Folds { all, keeps_bytes: lowers && multiplies_bytes(self.device.kernels()) }
     }
 
     /// Returns the constants that kernels of the plans that are there have in layouts of their own.

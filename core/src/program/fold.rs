@@ -7,6 +7,10 @@ use super::Node;
 use crate::error::Result;
 use crate::tensor::{Tensor, TensorType};
 
+/// Results larger than this are not folded unless their operands are as large: a filled or repeated tensor
+/// is cheaper to make than to keep.
+pub const FOLDED_BYTES_MAX: usize = 1 << 20;
+
 /// Runs a node on constants.
 pub trait Evaluator {
     /// The results, or None if this evaluator cannot run the node, which is then left in the program.

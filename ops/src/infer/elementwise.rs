@@ -3,7 +3,7 @@
 use super::extent::{broadcast, broadcasts_to};
 use super::{InferFn, Node, invalid};
 use crate::onnx_types::dtype_from_onnx;
-use crate::types::{BOOL, DType, TensorType, dtype_name};
+use crate::types::{BOOL, DType, F32, I8, TensorType, U8, dtype_name};
 use crate::{AttrRef, OpRow, Takes};
 use devbay_plugin_api::sdk::Result;
 
@@ -83,6 +83,36 @@ pub fn variadic(node: &Node<'_>) -> Result<Vec<TensorType>> {
 
 /// Infers devbay's FusedElementwise: a list of ops, each with two operands and two numbers.
 pub fn fused_elementwise(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    check_steps(node)?;
+    variadic(node)
+}
+
+/// Infers devbay's QuantisedElementwise: the same with a scale and a zero point for each operand, and for the result.
+pub fn quantised_elementwise(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    check_steps(node)?;
+    let n = node.types.len() + 1;
+    let n_zeros = node.ints("zero_points").unwrap_or_default().len();
+    if node.attr("scales") != Some(AttrRef::Floats(n)) || n_zeros != n {
+        return Err(invalid(format!(
+            "expected {n} scales and zero points, of the operands and of the result"
+        )));
+    }
+    let dtype = dtype_from_onnx(node.int("to", 0))?;
+    let types = (0..node.types.len()).map(|i| node.required(i)).collect::<Result<Vec<_>>>()?;
+    if let Some(wrong) =
+        types.iter().map(|ty| ty.dtype).chain([dtype]).find(|dtype| ![F32, I8, U8].contains(dtype))
+    {
+        return Err(invalid(format!(
+            "expected operands and a result of f32, i8 or u8, found {}",
+            dtype_name(wrong)
+        )));
+    }
+    let shapes: Vec<_> = types.iter().map(|ty| ty.shape.as_deref()).collect();
+    node.result(dtype, broadcast(&shapes)?)
+}
+
+/// Checks a list of ops, each with two operands and two numbers.
+fn check_steps(node: &Node<'_>) -> Result<()> {
     let wrong = |name: &str, what: &str| invalid(format!("expected {what} as attribute {name}"));
     let Some(AttrRef::Strings(n)) = node.attr("ops").filter(|_| !node.types.is_empty()) else {
         return Err(wrong("ops", "names of ops"));
@@ -101,7 +131,7 @@ pub fn fused_elementwise(node: &Node<'_>) -> Result<Vec<TensorType>> {
     if node.attr("params") != Some(AttrRef::Floats(2 * n)) {
         return Err(wrong("params", "two numbers for each op"));
     }
-    variadic(node)
+    Ok(())
 }
 
 /// Infers Where: a condition and two operands.
@@ -186,6 +216,22 @@ mod tests {
         check(&op("0,-2,1,1"), "f32[2]", "error: expected two places for each op");
         check(&op("0,1"), "f32[2] f32[2]", "error: expected two places for each op");
         check("FusedElementwise", "f32[2]", "error: expected names of ops as attribute ops");
+    }
+
+    #[test]
+    fn quantised_chains() {
+        let op = |scales: &str, zeros: &str, to: i64| {
+            let steps = "ops=[Add] operands=[0,1] params=[0.0,0.0]";
+            format!("QuantisedElementwise {steps} scales=[{scales}] zero_points=[{zeros}] to={to}")
+        };
+        check(&op("0.5,1.0,2.0", "3,0,-7", 3), "u8[2,1] f32[3]", "i8[2,3]");
+        check(&op("0.5,1.0,2.0", "3,0,0", 1), "u8[2,1] i8[3]", "f32[2,3]");
+        let wrong = "error: expected 3 scales and zero points, of the operands and of the result";
+        check(&op("0.5,1.0", "3,0,-7", 3), "u8[2,1] f32[3]", wrong);
+        check(&op("0.5,1.0,2.0", "3,0", 3), "u8[2,1] f32[3]", wrong);
+        let wrong = "error: expected operands and a result of f32, i8 or u8, found i32";
+        check(&op("0.5,1.0,2.0", "3,0,-7", 6), "u8[2,1] f32[3]", wrong);
+        check(&op("0.5,1.0,2.0", "3,0,-7", 3), "u8[2,1] i32[3]", wrong);
     }
 
     #[test]

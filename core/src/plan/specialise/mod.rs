@@ -10,22 +10,20 @@
 
 pub mod ahead;
 pub(crate) mod fold_cache;
+pub mod quantised;
 
 use crate::cancel::look;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::control::unroll::constant_trips;
 use crate::program::catalogue::{self, OpKind};
-use crate::program::fold::Evaluator;
+use crate::program::fold::{Evaluator, FOLDED_BYTES_MAX};
 use crate::program::infer;
 pub use crate::program::scan::ScanLayout;
 use crate::program::scan::resolve_axis;
 use crate::program::{Node, Program, Region, Value, ValueId};
 use crate::progress::{Counter, Phase};
 use crate::tensor::{Dim, Tensor, TensorType, bytes_of, n_elements};
-
-/// Results larger than this are not folded unless their operands are as large: a filled or repeated tensor
-/// is cheaper to make than to keep.
-const FOLDED_BYTES_MAX: usize = 1 << 20;
+use std::collections::HashSet;
 
 /// Number of times that the types of a loop's carried values are widened before they are given up.
 const WIDENINGS_MAX: usize = 4;
@@ -33,8 +31,16 @@ const WIDENINGS_MAX: usize = 4;
 /// Bytes of results that are folded in any case, because types may depend on them.
 const SHAPE_BYTES_MAX: usize = 1 << 10;
 
-/// Makes the program for inputs of given types, one for each input of `program`; the seed's type may be left out. Without
-/// `folds`, nodes on constants are run here only where types may depend on them.
+/// The nodes on constants that specialising runs.
+#[derive(Clone, Copy)]
+pub struct Folds {
+    /// True for all nodes, false for those on whose results types may depend.
+    pub all: bool,
+    /// True if weights of products stay bytes ([`quantised`]).
+    pub keeps_bytes: bool,
+}
+
+/// Makes the program for inputs of given types, one for each input of `program`; the seed's type may be left out.
 ///
 /// # Errors
 /// For types that do not fit each other, naming the node: [`ErrorKind::InvalidInput`] if the program is right for the types that
@@ -42,7 +48,7 @@ const SHAPE_BYTES_MAX: usize = 1 << 10;
 pub fn specialise(
     program: &Program,
     inputs: &[TensorType],
-    folds: bool,
+    folds: Folds,
     evaluator: &mut dyn Evaluator,
 ) -> Result<Program> {
     let type_of = |id: ValueId| program.value(id).ty.clone();
@@ -67,14 +73,15 @@ pub fn specialise(
 fn specialise_for(
     program: &Program,
     inputs: &[TensorType],
-    folds: bool,
+    folds: Folds,
     evaluator: &mut dyn Evaluator,
 ) -> Result<Program> {
     let mut specialiser = Specialiser {
         source: program,
         out: Program { name: program.name.clone(), ..Program::default() },
         map: vec![None; program.values.len()],
-        folds,
+        folds: folds.all,
+        bytes: if folds.keeps_bytes { quantised::operands_of_products(program) } else { HashSet::new() },
         evaluator,
     };
     for (&id, ty) in program.main.inputs.iter().zip(inputs) {
@@ -97,6 +104,8 @@ struct Specialiser<'a> {
     map: Vec<Option<ValueId>>,
     /// True if all nodes on constants are run, not only those that types may depend on.
     folds: bool,
+    /// Values of the source that are left dequantised.
+    bytes: HashSet<ValueId>,
     evaluator: &'a mut dyn Evaluator,
 }
 
@@ -180,6 +189,7 @@ impl Specialiser<'_> {
             && def.is_some_and(|def| def.is_pure())
             && worth_folding(&types, &constants)
             && (self.folds || shapes_may_depend_on(&types))
+            && !node.outputs.iter().flatten().any(|id| self.bytes.contains(id))
             && let Some(results) = self.fold(node, &constants, &types)?
         {
             // Results without a reader are not made.

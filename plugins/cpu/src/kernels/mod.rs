@@ -73,6 +73,7 @@ const LISTS: &[List] = &[
     movement::random::KERNELS,
     signal::windows::KERNELS,
     reduction::scan::KERNELS,
+    quantised::elementwise::KERNELS,
     quantised::scales::KERNELS,
     quantised::quantised_any::KERNELS,
     product::matmul_integer::KERNELS,

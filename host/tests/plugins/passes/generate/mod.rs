@@ -13,6 +13,7 @@
 mod images;
 mod patterns;
 mod products;
+mod quantised;
 mod regions;
 mod shapes;
 
@@ -134,6 +135,8 @@ const KINDS: &[Kind] = &[
     Maker::einsum,
     Maker::int_product,
     Maker::int_product,
+    Maker::quantised,
+    Maker::quantised,
     Maker::conv_transpose,
     Maker::conv_transpose,
     Maker::reordered,

@@ -21,11 +21,11 @@ use std::mem::MaybeUninit;
 type Request<'a> = PrepareRequest<'a, CpuDevice>;
 
 /// Elements of a strip.
-const STRIP: usize = 512;
+pub(crate) const STRIP: usize = 512;
 /// Results that are kept for later ops at one time, at most.
 const SLOTS_MAX: usize = 12;
 /// Inputs, at most.
-const INPUTS_MAX: usize = 7;
+pub(crate) const INPUTS_MAX: usize = 7;
 
 /// Operations that take as long as a strip's way through a step of one: loads and a store. Of steps alone on 64 x 1024
 /// elements, from Sigmoid with 25 to Mish with 90, each took as long as one cheap step for 3 to 7 operations.
@@ -35,11 +35,14 @@ const STEP_FLOPS: u64 = 5;
 pub const KERNELS: &[Kernel<CpuDevice>] = &[descriptor_of("devbay", "FusedElementwise", 1, prepare)
     .types(&[TypeVar::of(&[F32])])
     .in_place(&[0])
-    .cost(|request| {
-        let steps = fused_steps(request)?;
-        cost::per_output(request, steps.iter().map(|step| flops(step.op).div_ceil(STEP_FLOPS)).sum())
-    })
+    .cost(cost_of_steps)
     .doc("elementwise ops one after the other, strip by strip")];
+
+/// The cost of the steps that attributes list.
+pub(crate) fn cost_of_steps(request: &Request<'_>) -> Result<Cost> {
+    let steps = fused_steps(request)?;
+    cost::per_output(request, steps.iter().map(|step| flops(step.op).div_ceil(STEP_FLOPS)).sum())
+}
 
 /// Operations for an element, roughly.
 fn flops(op: &str) -> u64 {
@@ -95,10 +98,12 @@ struct PlacedStep {
     to: Option<usize>,
 }
 
-struct Fused {
+/// Ops of a chain, and how its operands are broadcast.
+pub(crate) struct Fused {
     host: Host,
     plan: Broadcast<INPUTS_MAX>,
-    n_inputs: usize,
+    /// Operands.
+    pub n_inputs: usize,
     steps: Vec<PlacedStep>,
     grain: usize,
     /// Multiplies by 1: brings a row that is broadcast into a slot.
@@ -106,24 +111,7 @@ struct Fused {
 }
 
 fn prepare(request: &Request<'_>) -> Result<Prepared> {
-    let steps = fused_steps(request)?;
-    let n_inputs = request.inputs.len();
-    if n_inputs > INPUTS_MAX {
-        return Err(Error::unsupported(format!("{n_inputs} inputs, {INPUTS_MAX} are the most")));
-    }
-    let out = extents(request.required_output(0)?)?;
-    let inputs: Vec<_> = (0..n_inputs).map(|i| extents(request.required_input(i)?)).collect::<Result<_>>()?;
-    let mut shapes: [&[usize]; INPUTS_MAX] = [&[]; INPUTS_MAX];
-    shapes.iter_mut().zip(&inputs).for_each(|(shape, input)| *shape = input);
-    let isa = request.device.isa;
-    Ok(Prepared::new(Fused {
-        host: request.host,
-        plan: Broadcast::new(&out, shapes)?,
-        n_inputs,
-        grain: grain(steps.iter().map(|step| flops(step.op)).sum()),
-        steps: placed(&steps, isa)?,
-        copy: binary::body::<Mul<f32>>(isa),
-    }))
+    Fused::of(request).map(Prepared::new)
 }
 
 /// The steps with slots for their results; a slot is free again behind its last reader.
@@ -176,15 +164,16 @@ fn placed(steps: &[FusedStep<'_>], isa: Isa) -> Result<Vec<PlacedStep>> {
 
 /// Memory of a chunk: a strip for each result that is kept, and one for a row that is broadcast. What a step reads here,
 /// one before it wrote; filling all of it first would take longer than a small launch.
-type Slots = MaybeUninit<[[f32; STRIP]; SLOTS_MAX + 1]>;
+pub(crate) type Slots = MaybeUninit<[[f32; STRIP]; SLOTS_MAX + 1]>;
 
 /// Rows of a strip: where the inputs are, and how the loops walk over them.
-struct Strip<'a> {
-    inputs: [*const f32; INPUTS_MAX],
-    y: *mut f32,
-    rows: &'a Rows<INPUTS_MAX>,
-    n_rows: usize,
-    n_cols: usize,
+pub(crate) struct Strip<'a> {
+    pub inputs: [*const f32; INPUTS_MAX],
+    pub y: *mut f32,
+    /// How the inputs go on from row to row, and from column to column.
+    pub rows: &'a Rows<INPUTS_MAX>,
+    pub n_rows: usize,
+    pub n_cols: usize,
 }
 
 impl Strip<'_> {
@@ -204,6 +193,56 @@ impl Strip<'_> {
 }
 
 impl Fused {
+    /// The chain that a node's attributes list.
+    pub(crate) fn of(request: &Request<'_>) -> Result<Self> {
+        let steps = fused_steps(request)?;
+        let n_inputs = request.inputs.len();
+        if n_inputs > INPUTS_MAX {
+            return Err(Error::unsupported(format!("{n_inputs} inputs, {INPUTS_MAX} are the most")));
+        }
+        let out = extents(request.required_output(0)?)?;
+        let inputs: Vec<_> =
+            (0..n_inputs).map(|i| extents(request.required_input(i)?)).collect::<Result<_>>()?;
+        let mut shapes: [&[usize]; INPUTS_MAX] = [&[]; INPUTS_MAX];
+        shapes.iter_mut().zip(&inputs).for_each(|(shape, input)| *shape = input);
+        let isa = request.device.isa;
+        Ok(Self {
+            host: request.host,
+            plan: Broadcast::new(&out, shapes)?,
+            n_inputs,
+            grain: grain(steps.iter().map(|step| flops(step.op)).sum()),
+            steps: placed(&steps, isa)?,
+            copy: binary::body::<Mul<f32>>(isa),
+        })
+    }
+
+    /// Calls `body` for each strip of the result, in parallel, with memory of its thread's own: with the first element of each
+    /// operand and of the result, the rows, and how many rows and columns of them there are. Chunks are apart.
+    pub(crate) fn each_strip<M>(
+        &self,
+        memory: impl Fn() -> M + Sync,
+        body: impl Fn(&mut M, [usize; INPUTS_MAX], usize, (&Rows<INPUTS_MAX>, usize, usize)) + Sync,
+    ) -> Result<()> {
+        self.host.parallel_for(self.plan.len(), self.grain, |range, _| {
+            let mut memory = memory();
+            self.plan.walk(range, |first, at, rows| {
+                let rows_per_strip = (STRIP / rows.n_cols).max(1);
+                for row in (0..rows.n_rows).step_by(rows_per_strip) {
+                    for col in (0..rows.n_cols).step_by(STRIP) {
+                        let mut starts = first;
+                        for (i, start) in starts.iter_mut().enumerate() {
+                            *start += row * rows.steps[i] + col * rows.inner[i];
+                        }
+                        let n_rows = rows_per_strip.min(rows.n_rows - row);
+                        let n_cols = STRIP.min(rows.n_cols - col);
+                        body(&mut memory, starts, at + row * rows.n_cols + col, (rows, n_rows, n_cols));
+                    }
+                }
+            });
+            Ok(())
+        })
+    }
+
     /// Where an operand's rows stand one behind the other: where it is, or a copy.
     ///
     /// # Safety
@@ -226,7 +265,7 @@ impl Fused {
     /// # Safety
     /// The strip's rows lie within the operands, and no other thread writes its part of the result; it is no longer than
     /// [`STRIP`].
-    unsafe fn run(&self, strip: &Strip<'_>, memory: &mut Slots) {
+    pub(crate) unsafe fn run(&self, strip: &Strip<'_>, memory: &mut Slots) {
         let slots: *mut [f32; STRIP] = memory.as_mut_ptr().cast();
         let n = strip.n_rows * strip.n_cols;
         for step in &self.steps {
@@ -266,31 +305,14 @@ impl Launch<CpuDevice> for Fused {
             *input = SendPtr(operands.input_ptr::<f32>(i).cast_mut());
         }
         let y = SendPtr(operands.output_ptr::<f32>(0));
-        self.host.parallel_for(self.plan.len(), self.grain, |range, _| {
-            let mut memory = Slots::uninit();
-            self.plan.walk(range, |first, at, rows| {
-                let rows_per_strip = (STRIP / rows.n_cols).max(1);
-                for row in (0..rows.n_rows).step_by(rows_per_strip) {
-                    for col in (0..rows.n_cols).step_by(STRIP) {
-                        let mut starts = [std::ptr::null(); INPUTS_MAX];
-                        for (i, start) in starts.iter_mut().enumerate() {
-                            let at = first[i] + row * rows.steps[i] + col * rows.inner[i];
-                            *start = inputs[i].at(at).cast_const();
-                        }
-                        let strip = Strip {
-                            inputs: starts,
-                            y: y.at(at + row * rows.n_cols + col),
-                            rows,
-                            n_rows: rows_per_strip.min(rows.n_rows - row),
-                            n_cols: STRIP.min(rows.n_cols - col),
-                        };
-                        // SAFETY: the rows lie within the operands (`walk`, whose shapes `prepare` was told); chunks
-                        // are apart.
-                        unsafe { self.run(&strip, &mut memory) };
-                    }
-                }
-            });
-            Ok(())
+        self.each_strip(Slots::uninit, |memory, first, at, (rows, n_rows, n_cols)| {
+            let mut starts = [std::ptr::null(); INPUTS_MAX];
+            for (i, start) in starts.iter_mut().enumerate() {
+                *start = inputs[i].at(first[i]).cast_const();
+            }
+            let strip = Strip { inputs: starts, y: y.at(at), rows, n_rows, n_cols };
+            // SAFETY: the rows lie within the operands (`walk`, whose shapes `prepare` was told); chunks are apart.
+            unsafe { self.run(&strip, memory) };
         })
     }
 }

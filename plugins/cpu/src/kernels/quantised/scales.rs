@@ -55,13 +55,13 @@ fn round_half_even(x: f32) -> f32 {
 
 /// Scale and zero point of a run of elements.
 #[derive(Clone, Copy)]
-struct Linear {
-    scale: f32,
-    zero: f32,
+pub(super) struct Linear {
+    pub scale: f32,
+    pub zero: f32,
 }
 
 /// An integer that can be dequantised.
-trait Quantised: Element + Default {
+pub(super) trait Quantised: Element + Default {
     /// Its value less a zero point, as f32.
     fn less(self, zero: Self) -> f32;
 }
@@ -99,7 +99,7 @@ unsafe fn quantize_body<A: Arith>(x: *const f32, y: *mut u8, n: usize, linear: L
 }
 
 dispatch! {
-    fn quantize_run(x: *const f32, y: *mut u8, n: usize, linear: Linear, low: f32, high: f32)
+    pub(super) fn quantize_run(x: *const f32, y: *mut u8, n: usize, linear: Linear, low: f32, high: f32)
         = quantize_body
 }
 
@@ -128,7 +128,7 @@ unsafe fn dequantize_body<A: Arith, T: Quantised>(
 }
 
 dispatch! {
-    fn dequantize_run<T: Quantised>(
+    pub(super) fn dequantize_run<T: Quantised>(
         x: *const u8, y: *mut f32, n: usize, scale: f32, zero: *const u8
     ) = dequantize_body
 }
