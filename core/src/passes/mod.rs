@@ -11,6 +11,7 @@ pub mod fold_pads;
 pub mod fold_scales;
 pub mod fuse;
 pub mod fuse_attention;
+pub mod fuse_dequantized;
 pub mod fuse_elementwise;
 pub mod fuse_integers;
 pub mod fuse_norms;
@@ -169,6 +170,12 @@ pub const PASSES: &[Pass] = &[
         doc: "fuses the scaling of a product of 8-bit integers into it",
         moments: &[Moment::Device],
         run: |program, around| fuse_integers::run(program, around.kernels, around.stay),
+    },
+    Pass {
+        name: fuse_dequantized::NAME,
+        doc: "multiplies by quantised weights, and gathers rows of them, without making floats of all",
+        moments: &[Moment::Device],
+        run: fuse_dequantized::run,
     },
     Pass {
         name: "fuse-tails",

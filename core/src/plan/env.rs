@@ -6,15 +6,15 @@ use super::memory::constants::{ConstantPool, PackCounts};
 use super::place::kernel_cache::KernelCache;
 use super::specialise::ahead::{PackedConstant, Specialised};
 use super::specialise::fold_cache::FoldCache;
-use super::specialise::specialise;
+use super::specialise::{Folds, specialise};
 use super::steps::OwnStep;
 use super::{cost, feedback, tasks};
 use crate::device::Device;
 use crate::error::Result;
 use crate::kernel::{KernelDef, Numerics};
 use crate::passes::narrow_dtypes::{Narrowed, Narrowing};
-use crate::passes::{self, Applied, Around, FOLD_CONSTANTS, Moment, Switches};
-use crate::program::{Node, Program};
+use crate::passes::{self, Applied, Around, FOLD_CONSTANTS, Moment, Switches, fuse_dequantized};
+use crate::program::{DEVBAY_DOMAIN, Node, Program};
 use crate::tensor::TensorType;
 use crate::trace::Recorder;
 use devbay_plugin_api::abi::{DEVBAY_DEVICE_KIND_CPU, LaunchFn};
@@ -260,8 +260,17 @@ impl Env {
     /// # Errors
     /// As [`specialise()`] and [`passes::run`].
     pub fn specialised(&self, program: &Program, types: &[TensorType]) -> Result<(Program, Vec<Applied>)> {
-        let folds = self.options.passes.runs(FOLD_CONSTANTS);
-        let mut specialised = specialise(program, types, folds, &mut *self.executor.evaluator(self))?;
+        let runs = |pass| self.options.passes.runs(pass);
+        let folds = runs(FOLD_CONSTANTS);
+        // The pass that fuses weights needs them as they are.
+        let fuses =
+            runs(fuse_dequantized::NAME) && self.device.kernels().has(DEVBAY_DOMAIN, fuse_dequantized::FUSED);
+        let what = match (folds, fuses) {
+            (false, _) => Folds::ForShapes,
+            (true, false) => Folds::All,
+            (true, true) => Folds::ButWeights,
+        };
+        let mut specialised = specialise(program, types, what, &mut *self.executor.evaluator(self))?;
         let (before, after) = (program.n_nodes(), specialised.n_nodes());
         let folded = Applied { name: FOLD_CONSTANTS, changes: before.saturating_sub(after), before, after };
         let mut applied = if folds { vec![folded] } else { Vec::new() };
@@ -274,7 +283,7 @@ impl Env {
     /// # Errors
     /// As [`specialise()`].
     pub(crate) fn typed_again(&self, ahead: &Specialised, types: &[TensorType]) -> Result<Program> {
-        specialise(&ahead.program, types, false, &mut *self.executor.evaluator(self))
+        specialise(&ahead.program, types, Folds::ForShapes, &mut *self.executor.evaluator(self))
     }
 
     /// Returns the constants that kernels of the plans that are there have in layouts of their own.

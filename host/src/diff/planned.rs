@@ -13,7 +13,7 @@ use devbay_core::passes::Moment;
 use devbay_core::plan::ahead::Specialised;
 use devbay_core::plan::extract::extract;
 use devbay_core::plan::section::StepKind;
-use devbay_core::plan::specialise::specialise;
+use devbay_core::plan::specialise::{Folds, specialise};
 use devbay_core::plan::{Env, Plan};
 use devbay_core::program::{Node, Program, Region, ValueId};
 use devbay_core::tensor::{Tensor, TensorType};
@@ -196,7 +196,7 @@ impl Planned {
                 |id: &ValueId| program.value(*id).ty.as_ref().is_some_and(|ty| ty.known_shape().is_some());
             if !program.main.nodes.iter().flat_map(|node| node.outputs.iter().flatten()).all(is_typed) {
                 // Types that depended on data are known now.
-                program = specialise(&program, &types, false, &mut Evaluate::new(&self.env))?;
+                program = specialise(&program, &types, Folds::ForShapes, &mut Evaluate::new(&self.env))?;
             }
             let plan = Plan::build(program, &self.env)?;
             if cone.nodes.len() == self.program.main.nodes.len() {

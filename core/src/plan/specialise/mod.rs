@@ -15,17 +15,15 @@ use crate::cancel::look;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::control::unroll::constant_trips;
 use crate::program::catalogue::{self, OpKind};
-use crate::program::fold::Evaluator;
+use crate::program::fold::{Evaluator, fold, worth_folding};
 use crate::program::infer;
 pub use crate::program::scan::ScanLayout;
 use crate::program::scan::resolve_axis;
+use crate::program::weights;
 use crate::program::{Node, Program, Region, Value, ValueId};
 use crate::progress::{Counter, Phase};
 use crate::tensor::{Dim, Tensor, TensorType, bytes_of, n_elements};
-
-/// Results larger than this are not folded unless their operands are as large: a filled or repeated tensor
-/// is cheaper to make than to keep.
-const FOLDED_BYTES_MAX: usize = 1 << 20;
+use std::collections::HashSet;
 
 /// Number of times that the types of a loop's carried values are widened before they are given up.
 const WIDENINGS_MAX: usize = 4;
@@ -33,8 +31,18 @@ const WIDENINGS_MAX: usize = 4;
 /// Bytes of results that are folded in any case, because types may depend on them.
 const SHAPE_BYTES_MAX: usize = 1 << 10;
 
-/// Makes the program for inputs of given types, one for each input of `program`; the seed's type may be left out. Without
-/// `folds`, nodes on constants are run here only where types may depend on them.
+/// The nodes on constants that are run here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Folds {
+    /// Those that types may depend on.
+    ForShapes,
+    /// All.
+    All,
+    /// All but those that widen quantised weights, if that saves enough ([`weights::kept`]): a pass fuses them.
+    ButWeights,
+}
+
+/// Makes the program for inputs of given types, one for each input of `program`; the seed's type may be left out.
 ///
 /// # Errors
 /// For types that do not fit each other, naming the node: [`ErrorKind::InvalidInput`] if the program is right for the types that
@@ -42,7 +50,7 @@ const SHAPE_BYTES_MAX: usize = 1 << 10;
 pub fn specialise(
     program: &Program,
     inputs: &[TensorType],
-    folds: bool,
+    folds: Folds,
     evaluator: &mut dyn Evaluator,
 ) -> Result<Program> {
     let type_of = |id: ValueId| program.value(id).ty.clone();
@@ -67,7 +75,7 @@ pub fn specialise(
 fn specialise_for(
     program: &Program,
     inputs: &[TensorType],
-    folds: bool,
+    folds: Folds,
     evaluator: &mut dyn Evaluator,
 ) -> Result<Program> {
     let mut specialiser = Specialiser {
@@ -75,6 +83,7 @@ fn specialise_for(
         out: Program { name: program.name.clone(), ..Program::default() },
         map: vec![None; program.values.len()],
         folds,
+        kept: if folds == Folds::ButWeights { weights::kept(program) } else { HashSet::new() },
         evaluator,
     };
     for (&id, ty) in program.main.inputs.iter().zip(inputs) {
@@ -95,8 +104,9 @@ struct Specialiser<'a> {
     out: Program,
     /// New number of each value of the source.
     map: Vec<Option<ValueId>>,
-    /// True if all nodes on constants are run, not only those that types may depend on.
-    folds: bool,
+    folds: Folds,
+    /// Results of nodes on constants that are not run: quantised weights as numbers.
+    kept: HashSet<ValueId>,
     evaluator: &'a mut dyn Evaluator,
 }
 
@@ -179,8 +189,9 @@ impl Specialiser<'_> {
         if known
             && def.is_some_and(|def| def.is_pure())
             && worth_folding(&types, &constants)
-            && (self.folds || shapes_may_depend_on(&types))
-            && let Some(results) = self.fold(node, &constants, &types)?
+            && (self.folds != Folds::ForShapes || shapes_may_depend_on(&types))
+            && !node.outputs.iter().flatten().any(|id| self.kept.contains(id))
+            && let Some(results) = fold(&mut *self.evaluator, node, &constants, &types)?
         {
             // Results without a reader are not made.
             for (&id, tensor) in node.outputs.iter().flatten().zip(results) {
@@ -230,28 +241,6 @@ impl Specialiser<'_> {
         }
         let declared = node.outputs.iter().map(|id| id.and_then(|id| self.source.value(id).ty.clone()));
         Ok(declared.collect::<Option<_>>().unwrap_or_default())
-    }
-
-    fn fold(
-        &mut self,
-        node: &Node,
-        constants: &[Option<Tensor>],
-        types: &[TensorType],
-    ) -> Result<Option<Vec<Tensor>>> {
-        let def = catalogue::find(&node.op.domain, &node.op.name);
-        if def.is_some_and(|def| def.kind == OpKind::View) {
-            let shape = types.first().and_then(TensorType::known_shape);
-            let (Some(shape), Some(Some(tensor)), Some(ty)) = (shape, constants.first(), types.first())
-            else {
-                return Ok(None);
-            };
-            return Ok(Some(vec![match ty.dtype == tensor.dtype() {
-                true => tensor.reshaped(&shape)?,
-                // BitCast: the same bytes mean something else.
-                false => Tensor::from_bytes(ty.dtype, &shape, tensor.bytes())?,
-            }]));
-        }
-        self.evaluator.evaluate(node, constants)
     }
 
     fn control(&mut self, node: &Node, inputs: Vec<Option<ValueId>>, out: &mut Vec<Node>) -> Result<()> {
@@ -542,14 +531,4 @@ fn widened(a: &TensorType, b: &TensorType) -> Option<TensorType> {
 fn shapes_may_depend_on(types: &[TensorType]) -> bool {
     let bytes = |ty: &TensorType| bytes_of(ty.dtype, n_elements(&ty.known_shape()?)?);
     types.iter().all(|ty| bytes(ty).is_none_or(|bytes| bytes <= SHAPE_BYTES_MAX))
-}
-
-fn worth_folding(types: &[TensorType], constants: &[Option<Tensor>]) -> bool {
-    let result: Option<usize> = types
-        .iter()
-        .map(|ty| ty.known_shape().and_then(|shape| n_elements(&shape)).and_then(|n| bytes_of(ty.dtype, n)))
-        .sum();
-    let operands: usize = constants.iter().flatten().map(|tensor| tensor.bytes().len()).sum();
-    // Results of unknown extent are small when their operands are constants.
-    result.is_none_or(|result| result <= FOLDED_BYTES_MAX.max(operands))
 }

@@ -75,6 +75,7 @@ const LISTS: &[List] = &[
     reduction::scan::KERNELS,
     quantised::scales::KERNELS,
     quantised::quantised_any::KERNELS,
+    product::matmul_dequantized::KERNELS,
     product::matmul_integer::KERNELS,
     convolution::conv_integer::KERNELS,
     quantised::qlinear::KERNELS,

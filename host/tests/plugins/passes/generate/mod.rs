@@ -134,6 +134,7 @@ const KINDS: &[Kind] = &[
     Maker::einsum,
     Maker::int_product,
     Maker::int_product,
+    Maker::quantised_weights,
     Maker::conv_transpose,
     Maker::conv_transpose,
     Maker::reordered,
