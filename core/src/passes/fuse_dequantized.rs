@@ -498,7 +498,7 @@ mod tests {
 
     #[test]
     fn casts_with_zero_points_of_whole_numbers() {
-        let cast = "%c: f32[4,3] = Cast@25(%w) {to = 1}";
+        let cast = "%c: f32[4,3] = Cast@28(%w) {to = 1}";
         let lines = |zero, scale| {
             let sub = "%n: f32[4,3] = Sub@14(%c, %z)";
             let mul = "%d: f32[4,3] = Mul@14(%s, %n)";

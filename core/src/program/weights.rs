@@ -119,7 +119,7 @@ mod tests {
         let tied = "  %d = DequantizeLinear@28(%w, %s)\n  %t = Transpose@25(%d) {perm = [1, 0]}\n\
                     \u{20} %y = MatMul@13(%x, %t)\n  %z = Gather@13(%d, %i)\n";
         assert_eq!(n_kept(512, tied, "%y, %z"), 1);
-        let cast = "  %c = Cast@25(%w) {to = 1}\n  %b = Sub@14(%c, %s)\n  %d = Mul@14(%s, %b)\n\
+        let cast = "  %c = Cast@28(%w) {to = 1}\n  %b = Sub@14(%c, %s)\n  %d = Mul@14(%s, %b)\n\
                     \u{20} %y = MatMul@13(%x, %d)\n";
         assert_eq!(n_kept(512, cast, "%y"), 1);
     }

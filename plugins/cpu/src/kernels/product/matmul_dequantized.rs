@@ -105,6 +105,8 @@ struct Small {
     rest: Option<(FinishFn, Activation)>,
     /// Numbers of the workspace that a slot has.
     scratch: usize,
+    /// True if there is a workspace.
+    has_room: bool,
 }
 
 fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
@@ -128,7 +130,7 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     let counts = [b.n_elements(), scale.n_elements(), zero.map_or(0, TensorView::n_elements)];
     let n_scales = (Size::of(weights.n_blocks()) * columns).get(WHAT)?;
     for (count, what) in [(Some(counts[1]), "scales"), (zero.map(|_| counts[2]), "zero points")] {
-        if let Some(count) = count.filter(|&count| count != 1 && count != n_scales) {
+        if let Some(count) = count.filter(|&count| k > 0 && count != 1 && count != n_scales) {
             let blocks = weights.n_blocks();
             return Err(Error::invalid(format!("{count} {what} for {blocks} blocks of {columns} columns")));
         }
@@ -146,7 +148,8 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     let scratch = if rows <= FEW { 0 } else { TERMS.min(k) * weights.panels.widest() * tiles.lanes };
     let mut room = Size::of(scratch * 4) * request.host.n_slots();
     let mut parts = [Part::Absent; 3];
-    let operands = [Some(b), Some(scale), zero];
+    // A sum of nothing has no weights.
+    let operands = if k == 0 { [None; 3] } else { [Some(b), Some(scale), zero] };
     for (part, (operand, size)) in parts.iter_mut().zip(operands.into_iter().zip(sizes)) {
         let Some(operand) = operand else { continue };
         let size = size.get(WHAT)?;
@@ -159,9 +162,21 @@ fn prepare(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
         };
     }
     let small = SmallTiles::of(request.device.isa, weights.stored);
-    let (host, has_bias) = (request.host, bias.is_some());
-    let kernel =
-        Small { host, weights, tiles, small, rows, parts, counts, has_bias, activation, rest, scratch };
+    let (host, has_bias, has_room) = (request.host, bias.is_some(), room.get(WHAT)? > 0);
+    let kernel = Small {
+        host,
+        weights,
+        tiles,
+        small,
+        rows,
+        parts,
+        counts,
+        has_bias,
+        activation,
+        rest,
+        scratch,
+        has_room,
+    };
     let mut prepared = Prepared::new(kernel).with_room(room, 64)?;
     for (i, part) in parts.into_iter().enumerate() {
         if let Part::Packed = part {
@@ -202,7 +217,7 @@ impl Launch<CpuDevice> for Small {
         let x = input(A);
         let bias = if self.has_bias { input(BIAS) } else { std::ptr::null_mut() };
         let y = operands.output_ptr::<f32>(0);
-        let workspace = operands.workspace_ptr::<u8>();
+        let workspace = if self.has_room { operands.workspace_ptr::<u8>() } else { std::ptr::null_mut() };
         for (i, part) in self.parts.into_iter().enumerate() {
             weights[i] = match part {
                 Part::Packed => weights[i],
