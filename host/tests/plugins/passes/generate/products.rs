@@ -126,7 +126,7 @@ impl Maker {
         let terms = i64::from(is_turned);
         wide = if form == 0 {
             let zero = self.number(-2.0);
-            let scale = self.numbers_and(SPECIALS, &[], number, size);
+            let scale = self.numbers_and(FACTORS, &[], number, size);
             wide = self.widened_by("Cast", &[weights], &[("to", AttrValue::Int(ONNX_F32))], wide)?;
             wide = self.widened_by("Sub", &[wide.id, zero], &[], wide)?;
             self.widened_by("Mul", &[scale, wide.id], &[], wide)?
@@ -145,7 +145,7 @@ impl Maker {
                     vec![("axis", AttrValue::Int(terms)), ("block_size", AttrValue::Int(2))],
                 ),
             };
-            let scale = self.numbers_and(SPECIALS, &extents, number, size);
+            let scale = self.numbers_and(FACTORS, &extents, number, size);
             let n_zeros: usize = extents.iter().product();
             let zeros: Vec<i8> = (0..n_zeros).map(|i| (i % 5) as i8 - 2).collect();
             let zeros = Tensor::from_elements(&extents, &zeros).expect("a tensor");
