@@ -43,6 +43,7 @@ const OPS: &[&str] = &[
     "numerics.matmul",
     "numerics.softmax",
     "numerics.fusedconv",
+    "numerics.matmuldequantized",
     "numerics.matmulintegertofloat",
     "numerics.quantisedelementwise",
     "specials.relu",

@@ -33,7 +33,8 @@ const fn fused(name: &'static str, inputs: &'static str, outputs: &'static str) 
 /// devbay's own ops, sorted by name: fused ops that passes create (docs/fused-ops.md), and Philox, which import creates.
 /// Convolutions and products take the attributes `activation` (a name: empty, Relu, LeakyRelu, Clip, HardSigmoid, HardSwish,
 /// Sigmoid, Tanh, Silu) and `activation_params` (its numbers). FusedConv's Z has the result's shape and is added before the
-/// activation; FusedMatMul's bias has the last dimension. MatMulIntegerToFloat is MatMulInteger, cast to f32, times the
+/// activation; FusedMatMul's bias has the last dimension. MatMulDequantized is FusedMatMul of a quantised B, whose blocks of
+/// `block_size` terms have a scale for each column; 0 is one block of all terms. MatMulIntegerToFloat is MatMulInteger, cast to f32, times the
 /// scale, plus the bias, each rounded. Nhwc ops are the ops without that word, on images whose channels come
 /// last. QuantisedElementwise is FusedElementwise between conversions from and to bytes. [`read::Philox`](crate::read::Philox)
 /// defines Philox.
@@ -43,6 +44,7 @@ const DEVBAY: &[OpRow] = &[
     fused("FusedElementwise", "inputs+~", "Y").with("constants:floats? operands:ints ops:strings params:floats").work(Work::Chain).infer(fused_elementwise),
     fused("FusedGemm", "A B C?", "Y").with("activation:string? activation_params:floats? alpha:float? beta:float? transA:int? transB:int?").work(Work::Product).infer(fused_gemm),
     fused("FusedMatMul", "A B bias?", "Y").with("activation:string? activation_params:floats?").work(Work::Product).infer(fused_matmul),
+    fused("MatMulDequantized", "A B:1 scale zero_point:1? bias?", "Y").with("activation:string? activation_params:floats? block_size:int=0 transB:int=0").work(Work::Product).infer(matmul_dequantized),
     fused("MatMulIntegerToFloat", "A B:1 scale:2 a_zero_point? b_zero_point:1? bias:2?", "Y:2").with("activation:string? activation_params:floats?").work(Work::Product).infer(matmul_integer_to_float),
     fused("NhwcAveragePool", "X", "Y").with("auto_pad:string=NOTSET ceil_mode:int=0 count_include_pad:int=0 dilations:ints? kernel_shape:ints pads:ints? strides:ints?").cannot_fail().work(Work::Pooling).infer(nhwc_pool),
     fused("NhwcFusedConv", "X W B? Z?", "Y").with("activation:string? activation_params:floats? auto_pad:string? dilations:ints? group:int? kernel_shape:ints? pads:ints? strides:ints?").work(Work::Convolution).infer(nhwc_fused_conv),

@@ -38,6 +38,12 @@ pub(super) const OPS: &[OpTrials] = &[
     },
     OpTrials {
         domain: "devbay",
+        op: "MatMulDequantized",
+        dtypes: &[I8, U8],
+        make: |dtype, dice, i| finished(by_quantised(dtype, dice, i), 4, i),
+    },
+    OpTrials {
+        domain: "devbay",
         op: "MatMulIntegerToFloat",
         dtypes: &[I8, U8],
         make: |dtype, dice, i| finished(scaled(products::mat_mul_integer(dtype, dice, i), dice, i), 5, i),
@@ -145,6 +151,45 @@ fn scaled(trial: Trial, dice: &mut Dice, i: u64) -> Trial {
     let bounds = values.iter().map(|value| sum_bound(F32, 2, value.abs())).collect();
     let outputs = vec![Expected::within(F32, &sums.shape, values, bounds)];
     Trial { attributes: Vec::new(), inputs: vec![a, b, Some(scale), a_zero, b_zero, bias], outputs }
+}
+
+/// A product by weights that are quantised in blocks, or with one scale for all, as they are or transposed.
+fn by_quantised(dtype: DType, dice: &mut Dice, i: u64) -> Trial {
+    let (m, k, n) = (1 + dice.below(20) as i64, 1 + dice.below(70) as i64, 1 + dice.below(40) as i64);
+    let block = [0, 16, 7, 32][i as usize % 4];
+    let n_blocks = if block == 0 { 1 } else { (k + block - 1) / block };
+    let is_turned = i % 3 == 1;
+    let shape = |rows: i64| if is_turned { [n, rows] } else { [rows, n] };
+    let of_scale = if i % 5 == 4 { vec![] } else { shape(n_blocks).to_vec() };
+    let a = random(F32, dice, &[if i % 4 == 3 { &[3][..] } else { &[] }, &[m, k]].concat(), (-1.0, 1.0));
+    let b = random(dtype, dice, &shape(k), (-128.0, 255.0));
+    let scale = random(F32, dice, &of_scale, (0.001, 0.01));
+    let zero = (i % 2 == 1).then(|| random(dtype, dice, &of_scale, (-128.0, 255.0)));
+    let bias = (i % 3 != 1).then(|| random(F32, dice, &[n], (-1.0, 1.0)));
+    let weight = |term: i64, column: i64| {
+        let at = |[rows, columns]: [i64; 2], row: i64| {
+            (if is_turned { column * columns + row } else { row * columns + column }) as usize
+                % (rows * columns) as usize
+        };
+        let block = term.checked_div(block).unwrap_or(0);
+        let of_block = at(shape(n_blocks), block) % scale.values.len();
+        (b.values[at(shape(k), term)] - zero.as_ref().map_or(0.0, |zero| zero.values[of_block]))
+            * scale.values[of_block]
+    };
+    let (mut values, mut bounds) = (Vec::new(), Vec::new());
+    for (row, column) in
+        (0..a.values.len() as i64 / k).flat_map(|row| (0..n).map(move |column| (row, column)))
+    {
+        let term = |p: i64| a.values[(row * k + p) as usize] * weight(p, column);
+        values.push((0..k).map(term).sum());
+        bounds.push(sum_bound(F32, k as usize + 4, (0..k).map(|p| term(p).abs()).sum()));
+    }
+    let shape = [&a.shape[..a.shape.len() - 1], &[n]].concat();
+    Trial {
+        attributes: vec![("block_size", AttrValue::Int(block)), ("transB", AttrValue::Int(is_turned.into()))],
+        inputs: vec![Some(a), Some(b), Some(scale), zero, bias],
+        outputs: vec![Expected::within(F32, &shape, values, bounds)],
+    }
 }
 
 /// A convolution, what is added to it, and an activation.

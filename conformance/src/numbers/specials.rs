@@ -29,6 +29,7 @@ pub(super) const OTHERS: &[(&str, &str)] = &[
     (DEVBAY_DOMAIN, "FusedElementwise"),
     (DEVBAY_DOMAIN, "FusedGemm"),
     (DEVBAY_DOMAIN, "FusedMatMul"),
+    (DEVBAY_DOMAIN, "MatMulDequantized"),
     (DEVBAY_DOMAIN, "MatMulIntegerToFloat"),
     (DEVBAY_DOMAIN, "NhwcFusedConv"),
     (DEVBAY_DOMAIN, "NhwcMaxPool"),
@@ -105,6 +106,10 @@ pub(super) fn trials(domain: &str, op: &str, dtype: DType) -> Vec<Trial> {
         "FusedGemm" => many(of(PRODUCTS.len()), |dtype, dice, i| {
             product(dtype, dice, i, "Gemm", Some(activation_of(i, PRODUCTS.len())))
         }),
+        "MatMulDequantized" if dtype == F32 => many(of(PRODUCTS.len()), |_, dice, i| {
+            dequantised_product(dice, i, activation_of(i, PRODUCTS.len()))
+        }),
+        "MatMulDequantized" => Vec::new(),
         "MatMulIntegerToFloat" if dtype == F32 => {
             many(of(PRODUCTS.len()), |_, dice, i| integer_product(dice, i, activation_of(i, PRODUCTS.len())))
         }
@@ -413,6 +418,31 @@ fn integer_product(dice: &mut Dice, i: usize, activation: &Activation) -> Trial 
     }
     let outputs = vec![finished(F32, &[m, n], &sums, Some(activation))];
     let inputs = vec![Some(a), Some(b), Some(scale), None, None, bias];
+    Trial { attributes: activated(Vec::new(), Some(activation)), inputs, outputs }
+}
+
+/// A product by quantised weights, with special numbers among the rows, the scales and the biases; some weights are 0.
+fn dequantised_product(dice: &mut Dice, i: usize, activation: &Activation) -> Trial {
+    let [m, k, n] = PRODUCTS[i % PRODUCTS.len()];
+    let b = random(U8, dice, &[k, n], (0.0, 255.0));
+    let (a, scale) = match i % 3 {
+        0 => (random(F32, dice, &[m, k], (-1.0, 1.0)), sprinkled(F32, dice, &[1, n], 3)),
+        _ => (sprinkled(F32, dice, &[m, k], 5), random(F32, dice, &[1, n], (0.001, 0.01))),
+    };
+    // Each column's first weight is its zero point.
+    let zero = HostTensor::new(U8, &[1, n], b.values[..n as usize].to_vec());
+    let bias = (i % 4 != 1).then(|| sprinkled(F32, dice, &[n], 5));
+    let mut sums = vec![Sum::default(); (m * n) as usize];
+    for (at, sum) in sums.iter_mut().enumerate() {
+        let (row, col) = (at as i64 / n, at as i64 % n);
+        for p in 0..k {
+            let weight = b.values[(p * n + col) as usize] - zero.values[col as usize];
+            sum.add(a.values[(row * k + p) as usize] * (weight * scale.values[col as usize]));
+        }
+        bias.iter().for_each(|bias| sum.add(bias.values[col as usize]));
+    }
+    let outputs = vec![finished(F32, &[m, n], &sums, Some(activation))];
+    let inputs = vec![Some(a), Some(b), Some(scale), Some(zero), bias];
     Trial { attributes: activated(Vec::new(), Some(activation)), inputs, outputs }
 }
 

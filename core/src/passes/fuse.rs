@@ -2,13 +2,13 @@
 //!
 //! The results are ops of devbay's domain (docs/fused-ops.md): `FusedConv` 1 is Conv 11 with inputs X, W, B and
 //! Z, where Z is added to the result, and `NhwcFusedConv` 1 the same on images whose channels come last; `FusedMatMul` 1 is
-//! MatMul 13 with a bias over the last axis, as `MatMulIntegerToFloat` 1 has it ([`super::fuse_integers`]); `FusedGemm` 1 is
-//! Gemm 13. All of them apply `activation` last. A device that has no kernel for one keeps the plain ops.
+//! MatMul 13 with a bias over the last axis, as `MatMulIntegerToFloat` 1 ([`super::fuse_integers`]) and `MatMulDequantized` 1
+//! ([`super::fuse_dequantized`]) have it; `FusedGemm` 1 is Gemm 13. All of them apply `activation` last. A device that has no kernel for one keeps the plain ops.
 //!
 //! Runs on specialised programs: types must be known to tell a residual addition from a broadcast.
 
 use super::uses::Uses;
-use super::{clip_limits, each_region, fuse_integers};
+use super::{clip_limits, each_region, fuse_dequantized, fuse_integers};
 use crate::cancel::look;
 use crate::error::Result;
 use crate::kernel::KernelTable;
@@ -101,6 +101,7 @@ fn fused_of(op: &Op) -> Option<&'static str> {
         ("", "Gemm") | (DEVBAY_DOMAIN, "FusedGemm") => "FusedGemm",
         ("", "MatMul") | (DEVBAY_DOMAIN, "FusedMatMul") => "FusedMatMul",
         (DEVBAY_DOMAIN, fuse_integers::FUSED) => fuse_integers::FUSED,
+        (DEVBAY_DOMAIN, fuse_dequantized::FUSED) => fuse_dequantized::FUSED,
         _ => return None,
     })
 }
@@ -133,6 +134,7 @@ fn with_tail(head: &Node, tail: &Tail, kernels: &KernelTable) -> Option<Node> {
             let at = match fused {
                 "FusedMatMul" => 2,
                 fuse_integers::FUSED => 5,
+                fuse_dequantized::FUSED => 4,
                 _ => return None,
             };
             if head.input(at).is_some() {
@@ -204,7 +206,7 @@ fn addition_of(
             {
                 Some((input, Tail::Residual(other)))
             }
-            "MatMul" | "FusedMatMul" | fuse_integers::FUSED
+            "MatMul" | "FusedMatMul" | fuse_integers::FUSED | fuse_dequantized::FUSED
                 if added.len() == 1 && result.last() == added.last() =>
             {
                 Some((input, Tail::Bias(other)))

@@ -21,9 +21,10 @@ mod tests;
 use super::{Around, dead_code, each_region};
 use crate::cancel::look;
 use crate::error::Result;
-use crate::program::fold::FOLDED_BYTES_MAX;
-use crate::program::{Node, Program, Region, ValueId};
-use crate::tensor::{Tensor, bytes_of, n_elements};
+use crate::program::fold::worth_folding;
+use crate::program::{Node, Program, Region, ValueId, weights};
+use crate::tensor::Tensor;
+use std::collections::HashSet;
 
 /// The pass's name: specialising asks whether it runs.
 pub const NAME: &str = "lower-quantised";
@@ -44,13 +45,15 @@ pub fn run(program: &mut Program, around: &Around<'_>) -> Result<usize> {
     Ok(changes)
 }
 
-/// Dequantises the constants that are left, if specialising would have, and returns their number.
+/// Dequantises the constants that are left, if specialising would have and no later pass wants them, and returns their number.
 fn fold(program: &mut Program, region: &mut Region, around: &Around<'_>) -> Result<usize> {
+    let kept = if around.fuses_weights { weights::kept(program) } else { HashSet::new() };
+    let is_kept = |node: &Node| node.output(0).is_some_and(|id| kept.contains(&id));
     let mut folded = 0;
     let mut kept = Vec::with_capacity(region.nodes.len());
     for node in std::mem::take(&mut region.nodes) {
         look()?;
-        match constants(program, &node).filter(|_| !(around.stay)(&node)) {
+        match constants(program, &node).filter(|_| !(around.stay)(&node) && !is_kept(&node)) {
             Some(constants) if node.op.is("DequantizeLinear") => {
                 let results = around.evaluate(&node, &constants).map_err(|e| e.at_node(node.label()))?;
                 if let (Some([result]), Some(output)) = (results.as_deref(), node.output(0)) {
@@ -67,15 +70,13 @@ fn fold(program: &mut Program, region: &mut Region, around: &Around<'_>) -> Resu
     Ok(folded)
 }
 
-/// Returns the operands of a node, if all are constant and its result is no larger than what is folded.
+/// Returns the operands of a node, if all are constant and its result is worth keeping in their place.
 fn constants(program: &Program, node: &Node) -> Option<Vec<Option<Tensor>>> {
     let constant = |id: &Option<ValueId>| match *id {
         Some(id) => program.constant(id).cloned().map(Some),
         None => Some(None),
     };
     let constants: Vec<Option<Tensor>> = node.inputs.iter().map(constant).collect::<Option<_>>()?;
-    let ty = program.value(node.output(0)?).ty.as_ref()?;
-    let result = bytes_of(ty.dtype, n_elements(&ty.known_shape()?)?)?;
-    let operands: usize = constants.iter().flatten().map(|tensor| tensor.bytes().len()).sum();
-    (result <= FOLDED_BYTES_MAX.max(operands)).then_some(constants)
+    let ty = program.value(node.output(0)?).ty.clone()?;
+    worth_folding(&[ty], &constants).then_some(constants)
 }

@@ -11,6 +11,7 @@ pub mod fold_pads;
 pub mod fold_scales;
 pub mod fuse;
 pub mod fuse_attention;
+pub mod fuse_dequantized;
 pub mod fuse_elementwise;
 pub mod fuse_integers;
 pub mod fuse_norms;
@@ -179,6 +180,12 @@ pub const PASSES: &[Pass] = &[
         run: |program, around| fuse_integers::run(program, around.kernels, around.stay),
     },
     Pass {
+        name: fuse_dequantized::NAME,
+        doc: "multiplies by quantised weights, and gathers rows of them, without making floats of all",
+        moments: &[Moment::Device],
+        run: fuse_dequantized::run,
+    },
+    Pass {
         name: "fuse-tails",
         doc: "fuses biases, residual additions and activations into the preceding convolution or product",
         moments: &[Moment::Device],
@@ -205,6 +212,8 @@ pub const FOLD_CONSTANTS: &str = "fold-constants";
 pub struct Around<'a> {
     /// The kernels of the device that has most of the program; none before devices matter.
     pub kernels: &'a KernelTable,
+    /// True if [`fuse_dequantized`] runs, and the device has kernels for what it makes.
+    pub fuses_weights: bool,
     /// Usual rates, to choose between programs that differ in rounding. Not those of the device: results would have other bits
     /// once it was measured, or with streams of another kind.
     pub rates: Rates,

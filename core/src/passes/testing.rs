@@ -9,7 +9,7 @@ use crate::program::fold::Evaluator;
 use crate::program::text::{parse, print};
 use crate::program::verify::verify;
 use crate::program::{Node, Program};
-use crate::tensor::{DType, F16, F32, I8, I32, I64, Tensor, U8};
+use crate::tensor::{DType, F16, F32, I8, I32, I64, Tensor, U4, U8};
 use std::cell::RefCell;
 
 /// A device so slow that a convolution takes longer than its image's bytes.
@@ -36,8 +36,8 @@ impl Evaluator for Casts {
 }
 
 /// The kernels of a device that has LayerNormalization, Gelu, HardSwish, Exp and Attention on f32, Add and Relu on f16 too, a Resize whose
-/// scales are f32, products of bytes that are scaled or quantised, moves of bytes and chains of ops on them, and convolutions, pools and means of f32 with
-/// channels last.
+/// scales are f32, products of bytes that are scaled or quantised, products by quantised weights, moves of bytes and chains of ops on them, and
+/// convolutions, pools and means of f32 with channels last.
 fn kernels() -> KernelTable {
     let kernel = |op: &str, since_version, n_inputs| of_types(op, since_version, n_inputs, &[F32]);
     let resize = KernelDef { input_typevars: vec![0, 1], ..of_types("Resize", 19, (1, 4), &[F32, F16]) };
@@ -53,6 +53,15 @@ fn kernels() -> KernelTable {
     let integers = KernelDef { domain: "devbay".to_owned(), output_typevars: vec![2], ..integers };
     let integers = KernelDef { input_typevars: vec![0, 1, 2, 0, 1, 2], ..integers };
     let integers = KernelDef { typevars: vec![vec![U8, I8], vec![U8, I8], vec![F32]], ..integers };
+    let dequantised = of_types("MatMulDequantized", 1, (3, 5), &[F32]);
+    let dequantised =
+        KernelDef { domain: "devbay".to_owned(), input_typevars: vec![0, 1, 0, 1, 0], ..dequantised };
+    let dequantised = KernelDef { typevars: vec![vec![F32], vec![U8, I8, U4]], ..dequantised };
+    let gather = KernelDef { input_typevars: vec![0, 1], ..of_types("Gather", 13, (2, 2), &[F32, U8, I8]) };
+    let gather = KernelDef { typevars: vec![vec![F32, U8, I8], vec![I64]], ..gather };
+    let widens =
+        KernelDef { input_typevars: vec![0, 1, 0], ..of_types("DequantizeLinear", 28, (2, 3), &[U8, I8]) };
+    let widens = KernelDef { typevars: vec![vec![U8, I8], vec![F32]], output_typevars: vec![1], ..widens };
     let nhwc =
         |op: &str, n_inputs| KernelDef { domain: "devbay".to_owned(), ..of_types(op, 1, n_inputs, &[F32]) };
     let mean = KernelDef { input_typevars: vec![0, 1], ..kernel("ReduceMean", 18, (1, 2)) };
@@ -90,6 +99,9 @@ fn kernels() -> KernelTable {
         mean,
         product,
         integers,
+        dequantised,
+        gather,
+        widens,
         attention,
         cast,
         kernel("LayerNormalization", 17, (2, 3)),
@@ -174,6 +186,7 @@ fn around_narrowed<T>(narrow: Option<Narrowing>, f: impl FnOnce(&Around<'_>) -> 
     let (kernels, narrowed, mut evaluator) = (kernels(), Narrowed::default(), Casts);
     f(&Around {
         kernels: &kernels,
+        fuses_weights: true,
         rates: RATES,
         narrow: narrow.map(|narrowing| (narrowing, &narrowed)),
         stay: &|node| &*node.name == "pinned",

@@ -14,8 +14,10 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::kernel::{KernelDef, Numerics};
 use crate::passes::narrow_dtypes::{Narrowed, Narrowing};
-use crate::passes::{self, Applied, Around, FOLD_CONSTANTS, Moment, Switches, lower_quantised};
-use crate::program::{Node, Program};
+use crate::passes::{
+    self, Applied, Around, FOLD_CONSTANTS, Moment, Switches, fuse_dequantized, lower_quantised,
+};
+use crate::program::{DEVBAY_DOMAIN, Node, Program};
 use crate::tensor::TensorType;
 use crate::trace::Recorder;
 use devbay_plugin_api::abi::{DEVBAY_DEVICE_KIND_CPU, LaunchFn};
@@ -247,6 +249,7 @@ impl Env {
         let mut evaluator = self.executor.evaluator(self);
         let around = Around {
             kernels: self.device.kernels(),
+            fuses_weights: self.fuses_weights(),
             rates: cost::Rates::of_kind(DEVBAY_DEVICE_KIND_CPU, false),
             stay: &|node: &Node| self.is_pinned(node),
             narrow: self.options.narrow.map(|narrowing| (narrowing, &self.narrowed)),
@@ -279,10 +282,20 @@ impl Env {
         specialise(&ahead.program, types, self.folds(false), &mut *self.executor.evaluator(self))
     }
 
-    /// The nodes that specialising runs: all on constants or few, but for weights that a pass makes integers of.
+    /// The nodes that specialising runs: all on constants or few, but for weights that a pass wants as they are.
     pub fn folds(&self, all: bool) -> Folds {
         let lowers = self.options.passes.runs(lower_quantised::NAME);
-        Folds { all, keeps_bytes: lowers && multiplies_bytes(self.device.kernels()) }
+        Folds {
+            all,
+            keeps_bytes: lowers && multiplies_bytes(self.device.kernels()),
+            keeps_weights: all && self.fuses_weights(),
+        }
+    }
+
+    /// Returns whether a pass fuses quantised weights with their products.
+    fn fuses_weights(&self) -> bool {
+        self.options.passes.runs(fuse_dequantized::NAME)
+            && self.device.kernels().has(DEVBAY_DOMAIN, fuse_dequantized::FUSED)
     }
 
     /// Returns the constants that kernels of the plans that are there have in layouts of their own.

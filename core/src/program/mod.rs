@@ -17,6 +17,7 @@ pub(crate) mod same;
 pub mod scan;
 pub mod text;
 pub mod verify;
+pub mod weights;
 
 use crate::error::{Error, ErrorKind};
 use crate::tensor::{Tensor, TensorType, U32};

@@ -62,6 +62,11 @@ pub(super) fn agree_shape(what: &str, a: Shape, b: Shape) -> Result<Shape> {
     }
 }
 
+/// Returns whether two shapes may be the same.
+pub(super) fn agree_all(a: &[Dim], b: &[Dim]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| agree(a, b).is_some())
+}
+
 /// Computes ONNX's (NumPy's) multidirectional broadcasting. The rank is known only if all ranks are.
 pub(super) fn broadcast(shapes: &[Option<&[Dim]>]) -> Result<Shape> {
     let Some(shapes) = shapes.iter().copied().collect::<Option<Vec<_>>>() else {

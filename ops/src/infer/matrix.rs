@@ -1,6 +1,6 @@
 //! Products of matrices.
 
-use super::extent::{Shape, agree, agree_shape, broadcast, broadcasts_to, show};
+use super::extent::{Shape, agree, agree_all, agree_shape, broadcast, broadcasts_to, show};
 use super::{Node, invalid};
 use crate::AttrRef;
 use crate::types::{Dim, I32, TensorType};
@@ -28,6 +28,55 @@ pub fn matmul_integer_to_float(node: &Node<'_>) -> Result<Vec<TensorType>> {
             .ok_or_else(|| invalid(format!("expected a bias of {last} elements, found {bias}")))?;
     }
     node.result(dtype, shape)
+}
+
+/// Infers devbay's MatMulDequantized: numbers times a matrix that is quantised in blocks along its terms.
+pub fn matmul_dequantized(node: &Node<'_>) -> Result<Vec<TensorType>> {
+    let dtype = node.shared_dtype(&[0, 2, 4])?;
+    node.shared_dtype(&[1, 3])?;
+    node.required(2)?;
+    activation(node)?;
+    let transposed = node.flag("transB", false)?;
+    let (depth, columns) = matrix(node, 1, transposed)?;
+    let block = node.int("block_size", 0);
+    let block = usize::try_from(block)
+        .map_err(|_| invalid(format!("expected blocks of 0 or more elements, found {block}")))?;
+    let n_blocks = match (block, depth.known()) {
+        (0, _) => Dim::Known(1),
+        (_, Some(depth)) => Dim::Known(depth.div_ceil(block)),
+        _ => Dim::unknown(),
+    };
+    let by_block = if transposed { [columns.clone(), n_blocks] } else { [n_blocks, columns.clone()] };
+    let is_one = |shape: &[Dim]| shape.iter().all(|dim| dim.known() == Some(1));
+    let scale = node.shape(2);
+    if let Some(scale) = scale.filter(|scale| !is_one(scale) && !agree_all(scale, &by_block)) {
+        let text = format!("expected one scale or scales of {}, found {}", show(&by_block), show(scale));
+        return Err(invalid(text));
+    }
+    if let (Some(scale), Some(zeros)) = (scale, node.shape(3))
+        && !agree_all(scale, zeros)
+    {
+        let text = format!("expected zero points of {}, found {}", show(scale), show(zeros));
+        return Err(invalid(text));
+    }
+    node.expect_rank(4, 1)?;
+    if let Some([bias]) = node.shape(4)
+        && agree(&columns, bias).is_none()
+    {
+        return Err(invalid(format!("expected a bias of {columns} elements, found {bias}")));
+    }
+    let mut shape = match node.shape(0) {
+        None => return node.result(dtype, None),
+        Some([]) => return Err(scalar(0)),
+        Some(shape) => shape.to_vec(),
+    };
+    if let Some(last) = shape.last_mut() {
+        if agree(last, &depth).is_none() {
+            return Err(differ(node, 0, 1));
+        }
+        *last = columns;
+    }
+    node.result(dtype, Some(shape))
 }
 
 /// Infers devbay's FusedMatMul: a bias of the last dimension, then an activation.
@@ -177,5 +226,21 @@ mod tests {
             "f32[2,3] f32[3,4]",
             "error: expected an activation of Relu, LeakyRelu",
         );
+    }
+
+    #[test]
+    fn of_quantised_weights() {
+        check("MatMulDequantized block_size=2", "f32[n,3] i8[3,4] f32[2,4] i8[2,4] f32[4]", "f32[n,4]");
+        check("MatMulDequantized transB=1", "f32[5,n,3] u4[4,3] f32[4,1]", "f32[5,n,4]");
+        check("MatMulDequantized", "f32[3] u8[3,4] f32[] u8[]", "f32[4]");
+        check(
+            "MatMulDequantized",
+            "f32[2,3] u8[3,4] f32[4]",
+            "error: one scale or scales of [1,4], found [4]",
+        );
+        check("MatMulDequantized", "f32[2,3] u8[3,4] f32[1,4] u8[4]", "error: zero points of [1,4]");
+        check("MatMulDequantized", "f32[2,3] u8[4,4] f32[]", "error: a shared dimension");
+        check("MatMulDequantized block_size=-1", "f32[2,3] u8[3,4] f32[]", "error: blocks of 0 or more");
+        check("MatMulDequantized", "f32[2,3] u8[3,4] f32[] - f32[5]", "error: a bias of 4 elements, found 5");
     }
 }

@@ -1,7 +1,7 @@
 //! Quantised numbers, with a scale and a zero point.
 
 use super::conv_pool::conv_shape;
-use super::extent::{agree, axis, show};
+use super::extent::{agree_all, axis, show};
 use super::matrix::product_shape;
 use super::{Node, invalid};
 use crate::onnx_types::dtype_from_onnx;
@@ -57,11 +57,6 @@ fn check_scales(node: &Node<'_>) -> Result<()> {
         show(x),
         show(scale)
     )))
-}
-
-/// Returns whether two shapes may be the same.
-fn agree_all(a: &[Dim], b: &[Dim]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| agree(a, b).is_some())
 }
 
 /// Infers DequantizeLinear: the result has the type that the node names, else the scale's.

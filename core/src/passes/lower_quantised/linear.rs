@@ -22,8 +22,9 @@ impl Linear {
     /// Returns the byte that QuantizeLinear makes of a number.
     pub fn of(self, number: f32) -> i32 {
         let [low, high] = self.range();
+        let quotient = number / self.scale;
         // NaN becomes the lowest, as in the kernels.
-        let x = (number / self.scale).max(-65536.0).min(65536.0);
+        let x = if quotient.is_nan() { -65536.0 } else { quotient.clamp(-65536.0, 65536.0) };
         (x.round_ties_even() as i32 + self.zero).clamp(low, high)
     }
 }

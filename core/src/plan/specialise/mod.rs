@@ -16,10 +16,11 @@ use crate::cancel::look;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::control::unroll::constant_trips;
 use crate::program::catalogue::{self, OpKind};
-use crate::program::fold::{Evaluator, FOLDED_BYTES_MAX};
+use crate::program::fold::{Evaluator, fold, worth_folding};
 use crate::program::infer;
 pub use crate::program::scan::ScanLayout;
 use crate::program::scan::resolve_axis;
+use crate::program::weights;
 use crate::program::{Node, Program, Region, Value, ValueId};
 use crate::progress::{Counter, Phase};
 use crate::tensor::{Dim, Tensor, TensorType, bytes_of, n_elements};
@@ -36,8 +37,10 @@ const SHAPE_BYTES_MAX: usize = 1 << 10;
 pub struct Folds {
     /// True for all nodes, false for those on whose results types may depend.
     pub all: bool,
-    /// True if weights of products stay bytes ([`quantised`]).
+    /// True if weights of products of integers stay bytes ([`quantised`]).
     pub keeps_bytes: bool,
+    /// True if quantised weights of other products stay as they are where that saves enough ([`weights::kept`]).
+    pub keeps_weights: bool,
 }
 
 /// Makes the program for inputs of given types, one for each input of `program`; the seed's type may be left out.
@@ -76,12 +79,16 @@ fn specialise_for(
     folds: Folds,
     evaluator: &mut dyn Evaluator,
 ) -> Result<Program> {
+    let mut kept = if folds.keeps_bytes { quantised::operands_of_products(program) } else { HashSet::new() };
+    if folds.keeps_weights {
+        kept.extend(weights::kept(program));
+    }
     let mut specialiser = Specialiser {
         source: program,
         out: Program { name: program.name.clone(), ..Program::default() },
         map: vec![None; program.values.len()],
         folds: folds.all,
-        bytes: if folds.keeps_bytes { quantised::operands_of_products(program) } else { HashSet::new() },
+        kept,
         evaluator,
     };
     for (&id, ty) in program.main.inputs.iter().zip(inputs) {
@@ -104,8 +111,8 @@ struct Specialiser<'a> {
     map: Vec<Option<ValueId>>,
     /// True if all nodes on constants are run, not only those that types may depend on.
     folds: bool,
-    /// Values of the source that are left dequantised.
-    bytes: HashSet<ValueId>,
+    /// Results of nodes on constants that are not run: quantised weights as numbers.
+    kept: HashSet<ValueId>,
     evaluator: &'a mut dyn Evaluator,
 }
 
@@ -189,8 +196,8 @@ impl Specialiser<'_> {
             && def.is_some_and(|def| def.is_pure())
             && worth_folding(&types, &constants)
             && (self.folds || shapes_may_depend_on(&types))
-            && !node.outputs.iter().flatten().any(|id| self.bytes.contains(id))
-            && let Some(results) = self.fold(node, &constants, &types)?
+            && !node.outputs.iter().flatten().any(|id| self.kept.contains(id))
+            && let Some(results) = fold(&mut *self.evaluator, node, &constants, &types)?
         {
             // Results without a reader are not made.
             for (&id, tensor) in node.outputs.iter().flatten().zip(results) {
@@ -240,28 +247,6 @@ impl Specialiser<'_> {
         }
         let declared = node.outputs.iter().map(|id| id.and_then(|id| self.source.value(id).ty.clone()));
         Ok(declared.collect::<Option<_>>().unwrap_or_default())
-    }
-
-    fn fold(
-        &mut self,
-        node: &Node,
-        constants: &[Option<Tensor>],
-        types: &[TensorType],
-    ) -> Result<Option<Vec<Tensor>>> {
-        let def = catalogue::find(&node.op.domain, &node.op.name);
-        if def.is_some_and(|def| def.kind == OpKind::View) {
-            let shape = types.first().and_then(TensorType::known_shape);
-            let (Some(shape), Some(Some(tensor)), Some(ty)) = (shape, constants.first(), types.first())
-            else {
-                return Ok(None);
-            };
-            return Ok(Some(vec![match ty.dtype == tensor.dtype() {
-                true => tensor.reshaped(&shape)?,
-                // BitCast: the same bytes mean something else.
-                false => Tensor::from_bytes(ty.dtype, &shape, tensor.bytes())?,
-            }]));
-        }
-        self.evaluator.evaluate(node, constants)
     }
 
     fn control(&mut self, node: &Node, inputs: Vec<Option<ValueId>>, out: &mut Vec<Node>) -> Result<()> {
@@ -552,14 +537,4 @@ fn widened(a: &TensorType, b: &TensorType) -> Option<TensorType> {
 fn shapes_may_depend_on(types: &[TensorType]) -> bool {
     let bytes = |ty: &TensorType| bytes_of(ty.dtype, n_elements(&ty.known_shape()?)?);
     types.iter().all(|ty| bytes(ty).is_none_or(|bytes| bytes <= SHAPE_BYTES_MAX))
-}
-
-fn worth_folding(types: &[TensorType], constants: &[Option<Tensor>]) -> bool {
-    let result: Option<usize> = types
-        .iter()
-        .map(|ty| ty.known_shape().and_then(|shape| n_elements(&shape)).and_then(|n| bytes_of(ty.dtype, n)))
-        .sum();
-    let operands: usize = constants.iter().flatten().map(|tensor| tensor.bytes().len()).sum();
-    // Results of unknown extent are small when their operands are constants.
-    result.is_none_or(|result| result <= FOLDED_BYTES_MAX.max(operands))
 }

@@ -76,6 +76,7 @@ const LISTS: &[List] = &[
     quantised::elementwise::KERNELS,
     quantised::scales::KERNELS,
     quantised::quantised_any::KERNELS,
+    product::matmul_dequantized::KERNELS,
     product::matmul_integer::KERNELS,
     convolution::conv_integer::KERNELS,
     quantised::qlinear::KERNELS,

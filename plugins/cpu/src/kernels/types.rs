@@ -23,3 +23,7 @@ pub(crate) const NUMERIC: &[DType] = &[
 
 /// Element types that are only moved.
 pub(crate) const MOVABLE: &[DType] = &[F32, I64, I32, BOOL, U8, I8, F64, F16, BF16, I16, U16, U32, U64];
+
+/// [`MOVABLE`], and elements of half a byte.
+pub(crate) const GATHERED: &[DType] =
+    &[F32, I64, I32, BOOL, U8, I8, F64, F16, BF16, I16, U16, U32, U64, I4, U4];

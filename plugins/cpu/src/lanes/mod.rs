@@ -99,6 +99,22 @@ pub trait Lanes: Copy {
     /// As [`Lanes::load`], with bytes.
     unsafe fn load_i8(from: *const i8) -> Self;
 
+    /// Reads `N` bytes: the lower four bits of each, and the upper ones, as numbers from 0 to 15.
+    ///
+    /// # Safety
+    /// As [`Lanes::load`], with bytes.
+    #[inline(always)]
+    unsafe fn load_nibbles(from: *const u8) -> [Self; 2] {
+        let (mut low, mut high) = ([0; 16], [0; 16]);
+        for i in 0..Self::N {
+            // SAFETY: `i` is below `N` (# Safety, 2).
+            let byte = unsafe { from.add(i).read() };
+            (low[i], high[i]) = (byte & 15, byte >> 4);
+        }
+        // SAFETY: the processor has the instructions (# Safety, 1), and 16 bytes are enough.
+        unsafe { [Self::load_u8(low.as_ptr()), Self::load_u8(high.as_ptr())] }
+    }
+
     /// Writes `N` numbers; they need not be aligned.
     ///
     /// # Safety

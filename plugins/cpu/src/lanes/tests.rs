@@ -39,6 +39,10 @@ unsafe fn check_body<A: Arith>(bytes: &[u8; 256]) {
             |f: fn(u8) -> f32| bytes[first..first + n].iter().map(|&byte| f(byte)).collect::<Vec<_>>();
         assert_eq!(stored(unsigned), expected(f32::from));
         assert_eq!(stored(signed), expected(|byte| f32::from(byte as i8)));
+        // SAFETY: as above.
+        let [low, high] = unsafe { A::Lanes::load_nibbles(from) };
+        assert_eq!(stored(low), expected(|byte| f32::from(byte & 15)));
+        assert_eq!(stored(high), expected(|byte| f32::from(byte >> 4)));
     }
     let some: Vec<f32> = (0..n).map(|i| i as f32 + 0.5).collect();
     for count in 0..=n {

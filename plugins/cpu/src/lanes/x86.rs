@@ -234,6 +234,16 @@ lanes! {
     |from, n| _mm256_maskload_ps(from, first_of_eight(n)),
     |to, n, x| _mm256_maskstore_ps(to, first_of_eight(n), x); {
 
+    #[inline(always)]
+    unsafe fn load_nibbles(from: *const u8) -> [Self; 2] {
+        // SAFETY: the processor has the instructions, and `from` holds eight bytes (# Safety).
+        unsafe {
+            let bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(from.cast()));
+            let low = _mm256_and_si256(bytes, _mm256_set1_epi32(15));
+            [Self(_mm256_cvtepi32_ps(low)), Self(_mm256_cvtepi32_ps(_mm256_srli_epi32::<4>(bytes)))]
+        }
+    }
+
     type Places = __m256i;
 
     #[inline(always)]
@@ -308,6 +318,20 @@ lanes! {
     |a, b| _mm512_mask_mov_ps(a, _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(b, b), b),
     |from, n| _mm512_maskz_loadu_ps(first_of_sixteen(n), from),
     |to, n, x| _mm512_mask_storeu_ps(to, first_of_sixteen(n), x); {
+
+    #[inline(always)]
+    unsafe fn load_nibbles(from: *const u8) -> [Self; 2] {
+        const NUMBERS: [f32; 16] =
+            [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
+        // SAFETY: the processor has the instructions, and `from` holds sixteen bytes (# Safety).
+        unsafe {
+            let bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast()));
+            // A permutation looks at four bits alone, so that it also masks.
+            let numbers = _mm512_loadu_ps(NUMBERS.as_ptr());
+            let upper = _mm512_srli_epi32::<4>(bytes);
+            [Self(_mm512_permutexvar_ps(bytes, numbers)), Self(_mm512_permutexvar_ps(upper, numbers))]
+        }
+    }
 
     type Places = __m512i;
 

@@ -173,6 +173,10 @@ fn parts_that_have_no_lowering_are_refused() {
         let node = ms("MatMulNBits", inputs, &["y"]).named("n");
         node.with(int("K", 16)).with(int("N", 1)).with(int("block_size", 16))
     };
+    let gather_blocks = |block: i64| {
+        let node = ms("GatherBlockQuantized", &["b", "x", "s"], &["y"]).named("n");
+        node.with(int("block_size", block)).with(int("bits", 4))
+    };
     let attention = |node: NodeProto| {
         let keys = floats_of("k", &[2, 5, 4], &[0.0; 40]);
         of(vec![node.named("n").with(int("num_heads", 1))], vec![keys], &["y"])
@@ -184,6 +188,35 @@ fn parts_that_have_no_lowering_are_refused() {
              ops in its place",
         ),
         (of(vec![ms("Gelu", &["x", "x"], &["y"])], vec![], &["y"]), "2 operands and 1 results"),
+        (
+            of(
+                vec![
+                    ms("MatMulNBits", &["x", "b", "s"], &["y"])
+                        .named("n")
+                        .with(int("K", 16))
+                        .with(int("N", 1)),
+                ],
+                vec![weight(), scales()],
+                &["y"],
+            ),
+            "node n (MatMulNBits): com.microsoft.MatMulNBits@1 with block_size = 0",
+        ),
+        (
+            of(
+                vec![gather_blocks(48)],
+                vec![bytes_of("b", &[2, 16], &[0; 32]), floats_of("s", &[2, 1], &[1.0; 2])],
+                &["y"],
+            ),
+            "node n (GatherBlockQuantized): com.microsoft.GatherBlockQuantized@1 with block_size = 48, expected a power of two",
+        ),
+        (
+            of(
+                vec![gather_blocks(16)],
+                vec![bytes_of("b", &[2, 16], &[0; 32]), floats_of("s", &[2, 1], &[1.0; 2])],
+                &["y"],
+            ),
+            "node n (GatherBlockQuantized): com.microsoft.GatherBlockQuantized@1 with scales of [2, 1], expected [2, 2]",
+        ),
         (
             of(vec![ms("FusedConv", &["x", "x"], &["y"]).with(string("activation", "Mish"))], vec![], &["y"]),
             "the activation \"Mish\" and 0 parameters",

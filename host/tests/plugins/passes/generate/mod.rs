@@ -137,6 +137,7 @@ const KINDS: &[Kind] = &[
     Maker::int_product,
     Maker::quantised,
     Maker::quantised,
+    Maker::quantised_weights,
     Maker::conv_transpose,
     Maker::conv_transpose,
     Maker::reordered,

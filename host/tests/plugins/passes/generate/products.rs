@@ -108,6 +108,86 @@ impl Maker {
         Some(())
     }
 
+    /// A product by quantised weights, or a Gather of their rows: with scales for all, for columns or rows, or for blocks.
+    pub(super) fn quantised_weights(&mut self, choices: &mut Choices<'_>) -> Option<()> {
+        let x = self.pick(choices);
+        let n_pool = self.pool.len();
+        let (form, number, is_gather) = (choices.of(5), choices.of(3), choices.of(3) == 2);
+        // More than may decide over shapes, so that they are not folded for those.
+        let (k, n) = if is_gather { (5, 60) } else { (*x.shape.last().filter(|&&k| k > 0)?, 260) };
+        let is_turned = !is_gather && choices.of(2) == 1;
+        let shape = |rows: usize| if is_turned { vec![n, rows] } else { vec![rows, n] };
+        let numbers: Vec<i8> = (0..k * n).map(|i| (i * 5 % 17) as i8 - 8).collect();
+        let weights = Tensor::from_elements(&shape(k), &numbers).expect("a tensor");
+        let weights = self.program.add_constant("", weights);
+        // Weights are 16 at most with their zero points.
+        let size = 0.5 / (16.0 * k as f32);
+        let mut wide = Made { shape: shape(k), most: 1.0, ..x.clone() };
+        let terms = i64::from(is_turned);
+        wide = if form == 0 {
+            let zero = self.number(-2.0);
+            let scale = self.numbers_and(FACTORS, &[], number, size);
+            wide = self.widened_by("Cast", &[weights], &[("to", AttrValue::Int(ONNX_F32))], wide)?;
+            wide = self.widened_by("Sub", &[wide.id, zero], &[], wide)?;
+            self.widened_by("Mul", &[scale, wide.id], &[], wide)?
+        } else {
+            let (extents, attrs) = match form {
+                1 => (vec![], vec![]),
+                2 => (vec![n], vec![("axis", AttrValue::Int(1 - terms))]),
+                // Of a product they are for terms, which stay as they are.
+                3 => (vec![k], vec![("axis", AttrValue::Int(terms))]),
+                _ if is_gather => (
+                    vec![k, n.div_ceil(16)],
+                    vec![("axis", AttrValue::Int(1)), ("block_size", AttrValue::Int(16))],
+                ),
+                _ => (
+                    shape(k.div_ceil(2)),
+                    vec![("axis", AttrValue::Int(terms)), ("block_size", AttrValue::Int(2))],
+                ),
+            };
+            let scale = self.numbers_and(FACTORS, &extents, number, size);
+            let n_zeros: usize = extents.iter().product();
+            let zeros: Vec<i8> = (0..n_zeros).map(|i| (i % 5) as i8 - 2).collect();
+            let zeros = Tensor::from_elements(&extents, &zeros).expect("a tensor");
+            let zeros = self.program.add_constant("", zeros);
+            let inputs = if choices.of(2) == 0 { vec![weights, scale] } else { vec![weights, scale, zeros] };
+            self.widened_by("DequantizeLinear", &inputs, &attrs, wide)?
+        };
+        if is_gather {
+            let rows = self.list(&[3, -1, 0]);
+            let made = Made { shape: vec![3, n], ..wide.clone() };
+            return self.add("Gather", &[wide.id, rows], &[], made).map(drop);
+        }
+        if is_turned {
+            let perm = [("perm", AttrValue::Ints(vec![1, 0]))];
+            wide = self.widened_by("Transpose", &[wide.id], &perm, Made { shape: vec![k, n], ..wide })?;
+        }
+        let mut made = Made { most: x.most + 2.0, ..x.clone() };
+        *made.shape.last_mut()? = n;
+        let product = self.add("MatMul", &[x.id, wide.id], &[], made)?;
+        let axes = self.list(&[-1]);
+        let mut made = product.clone();
+        *made.shape.last_mut()? = 1;
+        let last = self.add("ReduceMean", &[product.id, axes], &[], made);
+        // Values without further use inside are not seen outside.
+        self.pool.truncate(n_pool);
+        self.pool.push(last?);
+        Some(())
+    }
+
+    /// A node between weights and their product, whose result no other step uses.
+    fn widened_by(
+        &mut self,
+        op: &str,
+        inputs: &[ValueId],
+        attrs: &[(&str, AttrValue)],
+        made: Made,
+    ) -> Option<Made> {
+        let made = self.add(op, inputs, attrs, made)?;
+        self.pool.pop();
+        Some(made)
+    }
+
     /// A transposed convolution of any step, window, padding and groups.
     pub(super) fn conv_transpose(&mut self, choices: &mut Choices<'_>) -> Option<()> {
         let x = self.pick(choices);

@@ -10,9 +10,10 @@ use crate::kernels::cost;
 use crate::kernels::geometry::extents::{axis, element_size, expect_output, extents, row_major};
 use crate::kernels::geometry::strided::{GRAIN_BYTES, copy_run};
 use crate::kernels::geometry::walk::Walk;
-use crate::kernels::types::MOVABLE;
+use crate::kernels::types::{GATHERED, MOVABLE};
 use crate::stream::CpuStream;
 use devbay_ops::descriptor;
+use devbay_plugin_api::reserve::Size;
 use devbay_plugin_api::sdk::*;
 use std::ops::Range;
 
@@ -21,7 +22,10 @@ const INDEX: TypeVar = TypeVar::of(&[I64, I32]);
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel<CpuDevice>] = &[
-    descriptor("Gather", 13, gather).types(&[MOVED, INDEX]).cost(cost).doc("slices of one axis"),
+    descriptor("Gather", 13, gather)
+        .types(&[TypeVar::of(GATHERED), INDEX])
+        .cost(cost)
+        .doc("slices of one axis"),
     descriptor("GatherElements", 13, gather_elements)
         .types(&[MOVED, INDEX])
         .cost(cost)
@@ -180,7 +184,18 @@ fn gather(request: &PrepareRequest<'_, CpuDevice>) -> Result<Prepared> {
     let of_indices = extents(indices)?;
     expect_output(request, 0, &[&from[..axis], &of_indices, &from[axis + 1..]].concat())?;
     let inner: usize = from[axis + 1..].iter().product();
-    let bytes = inner * element_size(data.dtype());
+    let bits = usize::from(data.dtype().bits);
+    if !(Size::of(inner) * bits).get("a slice")?.is_multiple_of(8) {
+        return Ok(Prepared::new(GatherHalves {
+            host: request.host,
+            n: from[axis],
+            n_indices: of_indices.iter().product(),
+            inner,
+            n_elements: request.required_output(0)?.n_elements(),
+            index: if indices.dtype().bits == 32 { index_at::<i32> } else { index_at::<i64> },
+        }));
+    }
+    let bytes = inner * bits / 8;
     Ok(Prepared::new(Gather {
         host: request.host,
         isa: request.device.isa,
@@ -248,6 +263,54 @@ fn gather_slices<I: Index, const N: usize>(
         copy(outer..last, 0..n_indices)?;
         copy(last..last + 1, 0..end)
     })
+}
+
+/// Gather of slices that end within a byte, of elements of half a byte.
+struct GatherHalves {
+    host: Host,
+    /// Extent of the axis.
+    n: usize,
+    n_indices: usize,
+    /// Elements of a slice.
+    inner: usize,
+    /// Elements of the result.
+    n_elements: usize,
+    index: unsafe fn(*const u8, usize) -> i64,
+}
+
+/// # Safety
+/// There are more than `i` indices of the type.
+unsafe fn index_at<I: Index>(indices: *const u8, i: usize) -> i64 {
+    // SAFETY: there are more than `i` (# Safety).
+    unsafe { indices.cast::<I>().wrapping_add(i).read() }.get()
+}
+
+impl Launch<CpuDevice> for GatherHalves {
+    fn launch(&self, _stream: &CpuStream, operands: &mut Operands<'_>) -> Result<()> {
+        let (data, indices) = (
+            SendPtr(operands.input_ptr::<u8>(0).cast_mut()),
+            SendPtr(operands.input_ptr::<u8>(1).cast_mut()),
+        );
+        let output = SendPtr(operands.output_ptr::<u8>(0));
+        self.host.parallel_for(self.n_elements.div_ceil(2), GRAIN, |range, _| {
+            for byte in range {
+                let mut both = 0;
+                for at in 2 * byte..(2 * byte + 2).min(self.n_elements) {
+                    let (slice, inner) = (at / self.inner, at % self.inner);
+                    let (outer, i) = (slice / self.n_indices, slice % self.n_indices);
+                    // SAFETY: there is an index for each slice.
+                    let place = resolve(unsafe { (self.index)(indices.at(0), i) }, self.n)?;
+                    let from = (outer * self.n + place) * self.inner + inner;
+                    // SAFETY: the place was resolved on the axis.
+                    let element = (unsafe { data.at(from / 2).read() } >> (from % 2 * 4)) & 15;
+                    both |= element << (at % 2 * 4);
+                }
+                // SAFETY: the result has a byte for each two elements, and this one is the chunk's.
+                unsafe { output.at(byte).write(both) };
+            }
+            Ok(())
+        })
+    }
 }
 
 type GatherElementsFn = fn(&GatherElements, *const u8, *const u8, *mut u8) -> Result<()>;
@@ -454,7 +517,7 @@ mod tests {
     use crate::isa::Isa;
     use crate::kernels::test_host::{Array, Value, run};
     use crate::kernels::testing::Chance;
-    use devbay_plugin_api::sdk::Element;
+    use devbay_plugin_api::sdk::{Element, U4};
 
     #[test]
     fn indices_count_from_both_ends_and_not_beyond() {
@@ -539,5 +602,27 @@ mod tests {
         check(|i| i as i16);
         check(|i| i as f32);
         check(|i| i as i64);
+    }
+
+    /// Rows of whole bytes and of a half; the elements of half a byte are 0 to 14 in turn.
+    #[test]
+    fn elements_of_half_a_byte() {
+        for columns in [4usize, 3, 1] {
+            let n = 5 * columns;
+            let packed = |of: &[usize]| {
+                let mut bytes = vec![0u8; of.len().div_ceil(2)];
+                of.iter().enumerate().for_each(|(at, &i)| bytes[at / 2] |= ((i % 15) as u8) << (at % 2 * 4));
+                bytes
+            };
+            let data = Array::raw(U4, &[5, columns], &packed(&(0..n).collect::<Vec<_>>()));
+            let indices = [3i64, -1, 0];
+            let places: Vec<usize> =
+                [3, 4, 0].iter().flat_map(|row| row * columns..(row + 1) * columns).collect();
+            let expected = packed(&places);
+            let inputs = [Some(data), Some(Array::of(&[3], &indices))];
+            let output = [Some(Array::raw(U4, &[3, columns], &vec![0xa5; expected.len()]))];
+            let found = run(Isa::Baseline, "Gather", &[], &inputs, &output).expect("gathers");
+            assert_eq!(found[0].as_ref().expect("rows").bytes(), expected, "{columns} columns");
+        }
     }
 }

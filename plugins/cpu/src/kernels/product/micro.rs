@@ -214,23 +214,35 @@ pub fn as_f32s_mut(bytes: &mut [u8]) -> devbay_plugin_api::sdk::Result<&mut [f32
     bytemuck::try_cast_slice_mut(bytes).map_err(refused)
 }
 
+/// A constant's bytes as numbers; copied if they are not aligned.
+///
+/// # Errors
+/// Without memory for the copy.
+pub fn to_f32s(bytes: &[u8]) -> Result<Cow<'_, [f32]>, NoMemory> {
+    if cfg!(target_endian = "little")
+        && let Ok(numbers) = bytemuck::try_cast_slice(bytes)
+    {
+        return Ok(Cow::Borrowed(numbers));
+    }
+    let numbers = bytes.as_chunks().0.iter().copied().map(f32::from_le_bytes);
+    reserve::collected(numbers, COPY).map(Cow::Owned)
+}
+
 /// A constant's bytes as factors of products: subnormal numbers are zeros of their sign. Trained models have them, and some
 /// processors take microseconds for each product with one. Copied if there are any, or if the bytes are not aligned.
 ///
 /// # Errors
 /// Without memory for the copy.
 pub fn to_weights(bytes: &[u8]) -> Result<Cow<'_, [f32]>, NoMemory> {
-    const WHAT: &str = "a copy of a constant";
-    let rounded = |x: f32| if x.is_subnormal() { 0f32.copysign(x) } else { x };
-    if cfg!(target_endian = "little")
-        && let Ok(numbers) = bytemuck::try_cast_slice::<_, f32>(bytes)
-    {
-        let is_subnormal = |block: &[f32]| block.iter().fold(false, |any, x| any | x.is_subnormal());
-        if !numbers.chunks(1024).any(is_subnormal) {
-            return Ok(Cow::Borrowed(numbers));
-        }
-        return reserve::collected(numbers.iter().map(|&x| rounded(x)), WHAT).map(Cow::Owned);
+    let numbers = to_f32s(bytes)?;
+    // Without an end in the middle of a block, so that it is a loop on vectors.
+    let has_subnormal = |block: &[f32]| block.iter().fold(false, |any, x| any | x.is_subnormal());
+    if !numbers.chunks(1024).any(has_subnormal) {
+        return Ok(numbers);
     }
-    let numbers = bytes.as_chunks().0.iter().map(|&x| rounded(f32::from_le_bytes(x)));
-    reserve::collected(numbers, WHAT).map(Cow::Owned)
+    let rounded = |&x: &f32| if x.is_subnormal() { 0f32.copysign(x) } else { x };
+    reserve::collected(numbers.iter().map(rounded), COPY).map(Cow::Owned)
 }
+
+/// What memory for a constant is asked for.
+const COPY: &str = "a copy of a constant";

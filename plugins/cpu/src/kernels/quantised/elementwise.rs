@@ -24,7 +24,7 @@ pub const KERNELS: &[Kernel<CpuDevice>] = &[descriptor_of("devbay", "QuantisedEl
 
 /// How an operand of bytes becomes f32.
 struct Load {
-    body: unsafe fn(*const u8, *mut f32, usize, f32, *const u8),
+    body: LoadFn,
     scale: f32,
     zero: u8,
 }
@@ -79,7 +79,10 @@ fn zero_of(dtype: DType, zero: i64) -> Result<u8> {
     .ok_or_else(|| Error::invalid(format!("a zero point of {zero} for {dtype:?}")))
 }
 
-fn load_of(isa: Isa, dtype: DType) -> Option<unsafe fn(*const u8, *mut f32, usize, f32, *const u8)> {
+/// Dequantises so many bytes with a scale and a zero point.
+type LoadFn = unsafe fn(*const u8, *mut f32, usize, f32, *const u8);
+
+fn load_of(isa: Isa, dtype: DType) -> Option<LoadFn> {
     match dtype {
         I8 => Some(dequantize_run::<i8>(isa)),
         U8 => Some(dequantize_run::<u8>(isa)),

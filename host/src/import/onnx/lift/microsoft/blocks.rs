@@ -3,7 +3,7 @@
 use super::Lowering;
 use devbay_core::Result;
 use devbay_core::program::{AttrValue, ValueId};
-use devbay_core::tensor::{Bytes, DType, I4, Tensor, U2, U4, U8, bytes_of, n_elements};
+use devbay_core::tensor::{Bytes, DType, I4, Tensor, TensorType, U2, U4, U8, bytes_of, n_elements};
 use devbay_plugin_api::reserve;
 use std::ops::Range;
 use std::sync::Arc;
@@ -84,6 +84,36 @@ fn count(l: &Lowering<'_>, name: &str, default: i64) -> Result<usize> {
     usize::try_from(found).ok().filter(|&n| n > 0).ok_or_else(|| l.refused(&format!("{name} = {found}")))
 }
 
+/// Returns the elements of a block, of which onnxruntime takes powers of two from 16 on.
+fn block_size(l: &Lowering<'_>, default: i64) -> Result<usize> {
+    let block = count(l, "block_size", default)?;
+    if block < 16 || !block.is_power_of_two() {
+        return Err(l.refused(&format!("block_size = {block}, expected a power of two from 16 on")));
+    }
+    Ok(block)
+}
+
+/// Returns the first columns of a matrix of elements of few bits, of which each row begins with a byte.
+fn leading(tensor: &Tensor, dtype: DType, [rows, padded, k]: [usize; 3]) -> Result<Tensor> {
+    let bits = usize::from(dtype.bits);
+    let row_bytes = padded * bits / 8;
+    let bytes = tensor.bytes();
+    let mut packed = reserve::zeroed::<u8>((rows * k * bits).div_ceil(8), "weights")?;
+    for row in 0..rows {
+        let from = &bytes[row * row_bytes..][..row_bytes];
+        if (k * bits).is_multiple_of(8) {
+            packed[row * k * bits / 8..][..k * bits / 8].copy_from_slice(&from[..k * bits / 8]);
+            continue;
+        }
+        for i in 0..k {
+            let element = (from[i * bits / 8] >> (i * bits % 8)) & ((1 << bits) - 1);
+            let to = (row * k + i) * bits;
+            packed[to / 8] |= element << (to % 8);
+        }
+    }
+    Tensor::from_bytes(dtype, &[rows, k], &packed)
+}
+
 /// MatMulNBits: `A W' + bias`, where each row of W has a scale and maybe a zero point for each block.
 pub(super) fn matmul_n_bits(l: &mut Lowering<'_>) -> Result<()> {
     if l.optional(4).is_some() {
@@ -94,7 +124,7 @@ pub(super) fn matmul_n_bits(l: &mut Lowering<'_>) -> Result<()> {
     }
     let (a, scales) = (l.operand(0)?, l.operand(2)?);
     let (n, k) = (count(l, "N", 0)?, count(l, "K", 0)?);
-    let block = count(l, "block_size", 0)?;
+    let block = block_size(l, 0)?;
     let dtype = unsigned(l, l.int("bits", 4))?;
     let n_blocks = k.div_ceil(block);
     let padded = n_blocks.checked_mul(block).ok_or_else(|| l.refused("weights larger than memory"))?;
@@ -116,7 +146,8 @@ pub(super) fn matmul_n_bits(l: &mut Lowering<'_>) -> Result<()> {
             let weight = l.op("DequantizeLinear", &[weight, one])?;
             let weight = l.op("Sub", &[weight, zeros])?;
             let weight = l.op("Mul", &[weight, scales])?;
-            l.reshape(weight, &dims(&[n, padded]))?
+            let weight = l.reshape(weight, &dims(&[n, padded]))?;
+            if padded == k { weight } else { first_columns(l, weight, k)? }
         }
         zeros => {
             let zeros = match zeros {
@@ -127,12 +158,12 @@ pub(super) fn matmul_n_bits(l: &mut Lowering<'_>) -> Result<()> {
                         .ok_or_else(|| l.refused(&format!("{} as zero_points", zeros.tensor_type())))?
                 }
             };
+            let weight = if padded == k { weight } else { leading(&weight, dtype, [n, padded, k])? };
             let weight = l.program.add_constant("", weight);
             let zeros = l.program.add_constant("", zeros);
             l.op_with("DequantizeLinear", &[weight, scales, zeros], &blocked(1, block))?
         }
     };
-    let weight = if padded == k { weight } else { leading(l, weight, k)? };
     let weight = l.transpose(weight, &[1, 0])?;
     let y = l.op("MatMul", &[a, weight])?;
     let y = l.plus(y, 5)?;
@@ -140,7 +171,7 @@ pub(super) fn matmul_n_bits(l: &mut Lowering<'_>) -> Result<()> {
 }
 
 /// Returns the first columns of a matrix.
-fn leading(l: &mut Lowering<'_>, x: ValueId, n: usize) -> Result<ValueId> {
+fn first_columns(l: &mut Lowering<'_>, x: ValueId, n: usize) -> Result<ValueId> {
     let (start, axis) = (l.ints(&[0])?, l.ints(&[1])?);
     let end = l.ints(&[i64::try_from(n).unwrap_or(i64::MAX)])?;
     l.op("Slice", &[x, start, end, axis])
@@ -177,7 +208,7 @@ pub(super) fn gather_block_quantized(l: &mut Lowering<'_>) -> Result<()> {
     let rank = i64::try_from(l.required_rank(data)?).unwrap_or(i64::MAX);
     let from_front = |axis: i64| if axis < 0 { axis + rank } else { axis };
     let (gather, quantize) = (from_front(l.int("gather_axis", 0)), from_front(l.int("quantize_axis", 1)));
-    let block = count(l, "block_size", 128)?;
+    let block = block_size(l, 128)?;
     let bits = l.int("bits", 4);
     let mut zeros = l.optional(3);
     match l.required_dtype(data)? {
@@ -212,6 +243,16 @@ pub(super) fn gather_block_quantized(l: &mut Lowering<'_>) -> Result<()> {
         other => {
             let name = devbay_core::tensor::dtype_name(other);
             return Err(l.refused(&format!("data of {name} and {bits} bits")));
+        }
+    }
+    // What DequantizeLinear would say of its zero points, which this node may not have.
+    let shape = |id: ValueId| l.program.value(id).ty.as_ref().and_then(TensorType::known_shape);
+    if let (Some(mut expected), Some(found)) = (shape(data), shape(scales)) {
+        if let Some(extent) = usize::try_from(quantize).ok().and_then(|axis| expected.get_mut(axis)) {
+            *extent = extent.div_ceil(block);
+        }
+        if found != expected {
+            return Err(l.refused(&format!("scales of {found:?}, expected {expected:?}")));
         }
     }
     let operands = [Some(data), Some(scales), zeros];
