@@ -1,9 +1,10 @@
 //! Removes nodes whose results are unused, and the content of unused constants.
 
-use super::uses::Uses;
+use super::each_region;
+use super::uses::{Uses, reads};
 use crate::cancel::look;
 use crate::error::Result;
-use crate::program::{Program, Region, ValueId};
+use crate::program::{Node, Program, Region, ValueId};
 use std::collections::HashSet;
 
 /// Removes unused nodes, in nested regions too, and gives their number. Ops have no effects but their
@@ -16,6 +17,30 @@ pub fn remove(program: &mut Program) -> Result<usize> {
     let removed = sweep(&mut main, &mut HashSet::new());
     program.main = main;
     removed
+}
+
+/// Removes the nodes of one op whose results are unused, but for those that `stay`: a pass does it with what it left unread, so that
+/// nothing counts as a reader.
+///
+/// # Errors
+/// Cancelled, or past the deadline.
+pub fn remove_of(program: &mut Program, op: &str, stay: &dyn Fn(&Node) -> bool) -> Result<usize> {
+    each_region(program, &mut |_, region| {
+        let mut used: HashSet<ValueId> = region.outputs.iter().copied().collect();
+        let n_before = region.nodes.len();
+        let mut kept = Vec::with_capacity(n_before);
+        for node in std::mem::take(&mut region.nodes).into_iter().rev() {
+            look()?;
+            let is_used = node.outputs.iter().flatten().any(|id| used.contains(id));
+            if is_used || !node.op.is(op) || stay(&node) {
+                reads(&node, &mut used);
+                kept.push(node);
+            }
+        }
+        kept.reverse();
+        region.nodes = kept;
+        Ok(n_before - region.nodes.len())
+    })
 }
 
 /// Drops the content of constants that nothing reads: passes made others of them.

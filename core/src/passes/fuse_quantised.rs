@@ -31,7 +31,7 @@ pub fn run(program: &mut Program, kernels: &KernelTable, stay: &dyn Fn(&Node) ->
     }
     let made = each_region(program, &mut |program, region| fuse(program, region, kernels, stay))?;
     if made > 0 {
-        dead_code::remove(program)?;
+        dead_code::remove_of(program, "DequantizeLinear", stay)?;
     }
     Ok(made)
 }

@@ -39,7 +39,7 @@ pub fn run(program: &mut Program, around: &Around<'_>) -> Result<usize> {
     })?;
     if changes > 0 {
         // What is dequantised for nobody would count as a reader.
-        dead_code::remove(program)?;
+        dead_code::remove_of(program, "DequantizeLinear", around.stay)?;
     }
     changes += each_region(program, &mut |program, region| fold(program, region, around))?;
     Ok(changes)
