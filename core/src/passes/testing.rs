@@ -158,22 +158,29 @@ pub fn check_on(inputs: &str, pass: &str, before: &str, after: &str) {
 }
 
 fn check_all(pass: &str, narrow: Option<Narrowing>, inputs: &str, before: &str, after: &str) {
-    let program = |body: &str| {
-        let text = format!("devbay-program 1\n\nprogram \"\"({inputs}) {{\n{body}}}\n");
-        parse(&text).unwrap_or_else(|e| panic!("{e}"))
-    };
-    let mut found = program(before);
-    verify(&found).unwrap_or_else(|e| panic!("{e}"));
-    let pass = PASSES.iter().find(|known| known.name == pass).expect("a pass of that name");
-    around_narrowed(narrow, |around| (pass.run)(&mut found, around)).unwrap_or_else(|e| panic!("{e}"));
-    dead_code::remove(&mut found).unwrap_or_else(|e| panic!("{e}"));
-    verify(&found).unwrap_or_else(|e| panic!("{e}"));
+    let found = changed(pass, narrow, inputs, before);
     // A pass makes values without names: they are told apart by the order in which they are made.
     let plain = |mut program: Program| {
         program.values.iter_mut().for_each(|value| value.name = "".into());
         print(&program)
     };
-    assert_eq!(plain(found), plain(program(after)));
+    assert_eq!(plain(found), plain(parsed(inputs, after)));
+}
+
+/// What a pass, and then dead-code, make of a body with these inputs.
+pub fn changed(pass: &str, narrow: Option<Narrowing>, inputs: &str, body: &str) -> Program {
+    let mut program = parsed(inputs, body);
+    verify(&program).unwrap_or_else(|e| panic!("{e}"));
+    let pass = PASSES.iter().find(|known| known.name == pass).expect("a pass of that name");
+    around_narrowed(narrow, |around| (pass.run)(&mut program, around)).unwrap_or_else(|e| panic!("{e}"));
+    dead_code::remove(&mut program).unwrap_or_else(|e| panic!("{e}"));
+    verify(&program).unwrap_or_else(|e| panic!("{e}"));
+    program
+}
+
+fn parsed(inputs: &str, body: &str) -> Program {
+    let text = format!("devbay-program 1\n\nprogram \"\"({inputs}) {{\n{body}}}\n");
+    parse(&text).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// Calls `f` with the surroundings of a pass.

@@ -211,6 +211,20 @@ fn bias_of(search: &Search<'_>, id: ValueId, steps: &[f32], n: usize) -> Option<
     ints.map(number).collect()
 }
 
+/// Channels that a filter of more than one pixel reads, at least. Instructions that sum four products at once have too few of them
+/// beside each other in depthwise convolutions, groups of few channels and first layers, which take longer than f32.
+const CHANNELS_MIN: usize = 16;
+
+/// Returns whether a convolution takes less time in integers: `of_filter` are the channels and the window of a filter. In f32,
+/// windows of 3 x 3 that move by one take a quarter of the products (Winograd), which is what integers save.
+fn is_worth_integers(node: &Node, of_filter: &[usize]) -> bool {
+    let Some((channels, window)) = of_filter.split_first() else { return false };
+    let by_one = ["strides", "dilations"]
+        .iter()
+        .all(|name| node.ints(name).is_none_or(|steps| steps.iter().all(|&step| step == 1)));
+    window.iter().all(|&extent| extent == 1) || *channels >= CHANNELS_MIN && !(window == [3, 3] && by_one)
+}
+
 /// What a product becomes.
 struct Lowered {
     /// The node, but for its operands.
@@ -275,6 +289,9 @@ impl Lowered {
         let n_scales = w.scales.scales.len();
         // Images of one to three dimensions.
         if !(3..=5).contains(&shape.len()) || n_scales != 1 && n_scales != *filters {
+            return None;
+        }
+        if !is_worth_integers(node, of_filter) {
             return None;
         }
         let k = of_filter.iter().try_fold(1usize, |k, &extent| k.checked_mul(extent))?;

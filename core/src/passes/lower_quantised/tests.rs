@@ -1,6 +1,6 @@
 //! The pass before and after.
 
-use super::super::testing::{body, check_on};
+use super::super::testing::{body, changed, check_on};
 
 const INPUTS: &str = "%x: u8[1,2,4,4], %m: u8[3,4], %i: i8[4,3], %f: f32[1,2,4,4], %long: u8[2,40000]";
 
@@ -68,6 +68,41 @@ fn convolutions_become_sums_of_integers() {
             ];
             check(&before, &[], &after);
         }
+    }
+}
+
+#[test]
+fn convolutions_that_f32_makes_faster_stay() {
+    let conv = |channels: usize, group: usize, window: [usize; 2], step: usize| {
+        let (c_in, [h, w]) = (channels * group, window);
+        let inputs = format!("%x: u8[1,{c_in},9,9]");
+        let weights = vec!["1"; 16 * channels * h * w].join(", ");
+        let [y_h, y_w] = window.map(|extent| (9 - extent) / step + 1);
+        let lines = [
+            "%s = const f32[] [0.5]".to_owned(),
+            "%z = const u8[] [3]".to_owned(),
+            format!("%dx: f32[1,{c_in},9,9] = DequantizeLinear@28(%x, %s, %z)"),
+            format!("%w = const i8[16,{channels},{h},{w}] [{weights}]"),
+            format!("%dw: f32[16,{channels},{h},{w}] = DequantizeLinear@28(%w, %s)"),
+            format!(
+                "%c: f32[1,16,{y_h},{y_w}] = Conv@22(%dx, %dw) {{group = {group}, strides = [{step}, {step}]}}"
+            ),
+            format!("%y: u8[1,16,{y_h},{y_w}] = QuantizeLinear@28(%c, %s, %z)"),
+            "return %y".to_owned(),
+        ];
+        let program = changed(super::NAME, None, &inputs, &body(&lines.each_ref().map(String::as_str)));
+        program.main.nodes.iter().any(|node| node.op.is("QLinearConv"))
+    };
+    // Groups of one channel and of four, the window of Winograd's products, and a first layer.
+    for (channels, group, window, step) in
+        [(1, 16, [3, 3], 1), (1, 16, [5, 5], 2), (4, 4, [1, 3], 1), (16, 1, [3, 3], 1), (3, 1, [3, 3], 2)]
+    {
+        assert!(!conv(channels, group, window, step), "{channels} of {group} groups, {window:?} by {step}");
+    }
+    for (channels, group, window, step) in
+        [(16, 1, [3, 3], 2), (16, 1, [1, 1], 1), (3, 1, [1, 1], 1), (16, 1, [3, 1], 1)]
+    {
+        assert!(conv(channels, group, window, step), "{channels} of {group} groups, {window:?} by {step}");
     }
 }
 
