@@ -3,10 +3,10 @@
 //! A quantiser writes each op of a model as f32 between conversions: DequantizeLinear of its operands, the op,
 //! QuantizeLinear of its result. Three things become of them, if the device has kernels for bytes:
 //!
-//! - An op that only moves or chooses elements does so with bytes ([`moves`]), and a QuantizeLinear of what was just
+//! - An op that only moves or chooses elements does so with bytes (`moves.rs`), and a QuantizeLinear of what was just
 //!   dequantised with the same scale and zero point goes.
 //! - A convolution or product becomes QLinearConv or QLinearMatMul, or a sum of integers that is scaled
-//!   ([`products`]).
+//!   (`products.rs`).
 //! - Weights that are dequantised all the same become constants of f32. Until here they were bytes, since specialising
 //!   leaves them alone (`core/src/plan/specialise/quantised.rs`).
 //!
